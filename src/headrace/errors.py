@@ -1,0 +1,50 @@
+"""The exception tree.
+
+A protocol outcome is an error code (`ApiError`, turned into a reply in one place, broker/dispatch.py).
+Everything else is a fault of bytes, disk, configuration or the coordination store.
+"""
+
+from __future__ import annotations
+
+from headrace.wire.error_codes import ErrorCode
+
+
+class HeadraceError(Exception):
+    """Base of everything that Headrace raises on purpose."""
+
+
+class ApiError(HeadraceError):
+    """The request is answered with this Kafka error code."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+class DecodeError(HeadraceError):
+    """Bytes that are not what they claim to be; the connection they came from is closed."""
+
+
+class StorageError(HeadraceError):
+    """The disk failed or lied; the partition goes offline (R24)."""
+
+
+class DiskFullError(StorageError):
+    """No room for an append. Nothing was written; reads go on; writing resumes when room returns."""
+
+
+class CorruptLogError(StorageError):
+    """Bit rot below the recovery point (R27): reported, never cut."""
+
+
+class ConfigError(HeadraceError):
+    """A setting is wrong; the message names where, what, and the nearest valid choice."""
+
+
+class CoordinationError(HeadraceError):
+    """The coordination store could not answer."""
+
+
+class OutcomeUnknown(CoordinationError):
+    """A commit may or may not have been applied: re-read, then decide (R6)."""

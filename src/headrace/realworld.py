@@ -1,0 +1,263 @@
+"""The operating system's World. Fallbacks for systems other than Linux are here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, TypeVar
+
+from headrace.world import Bytes, OpenMode
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+
+_OPEN_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY,
+    "write": os.O_RDWR,
+    "create": os.O_RDWR | os.O_CREAT,
+}
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_PROBE_STEP = 256 * 1024
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+class RealClock:
+    monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def wall_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+
+class RealFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    if hasattr(os, "pread"):
+
+        def pread(self, size: int, position: int) -> bytes:
+            return os.pread(self._fd, size, position)
+
+        def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
+            return os.pwritev(self._fd, buffers, position)
+
+    else:  # Windows: development only, one thread
+
+        def pread(self, size: int, position: int) -> bytes:
+            os.lseek(self._fd, position, os.SEEK_SET)
+            return os.read(self._fd, size)
+
+        def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
+            os.lseek(self._fd, position, os.SEEK_SET)
+            return os.write(self._fd, b"".join(buffers))
+
+    def cached(self, size: int, position: int) -> bool:
+        """Asks the kernel for a byte of each stretch without waiting; a stretch that would wait is cold."""
+        if not _NOWAIT:
+            return True
+        byte = bytearray(1)
+        last = position + size - 1
+        for probe in (*range(position, last, _PROBE_STEP), last):
+            try:
+                os.preadv(self._fd, [byte], probe, _NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                    return True
+                raise
+        return True
+
+    def fsync(self) -> None:
+        _fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealFileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class RealFiles:
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        return RealFile(os.open(path, _OPEN_FLAGS[mode] | _BINARY, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return os.path.exists(path)
+
+    def listdir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: Path) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        if sys.platform == "win32":
+            return
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).total
+
+    def lock(self, path: Path) -> RealFileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
+        try:
+            _lock_descriptor(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealFileLock(fd)
+
+
+def _lock_descriptor(fd: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    import msvcrt
+
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError as error:
+        raise BlockingIOError(error.errno, "locked by another process") from error
+
+
+class RealThread:
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+
+
+def _lower_priority() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(10)
+
+
+class RealTasks:
+    """The bulk worker process is started by its first job, so that an idle node stays small."""
+
+    def __init__(self) -> None:
+        self._threads: list[RealThread] = []
+        self._bulk: ProcessPoolExecutor | None = None
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        return asyncio.get_running_loop().create_task(coroutine, name=name)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        asyncio.get_running_loop().call_soon(callback, *args)
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback, *args)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def thread(self, name: str) -> RealThread:
+        thread = RealThread(name)
+        self._threads.append(thread)
+        return thread
+
+    def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        if self._bulk is None:
+            self._bulk = ProcessPoolExecutor(
+                max_workers=1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_lower_priority,
+            )
+        return asyncio.get_running_loop().run_in_executor(self._bulk, function, *args)
+
+    async def close(self) -> None:
+        for thread in self._threads:
+            thread.close()
+        if self._bulk is not None:
+            self._bulk.shutdown(wait=False, cancel_futures=True)
+            self._bulk = None
+
+
+class RealListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self._port: int = server.sockets[0].getsockname()[1]
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class RealNetwork:
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> RealListener:
+        loop = asyncio.get_running_loop()
+        return RealListener(await loop.create_server(factory, host, port, backlog=1024))
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        loop = asyncio.get_running_loop()
+        return await loop.create_connection(factory, host, port)
+
+
+class RealWorld:
+    def __init__(self) -> None:
+        self.clock = RealClock()
+        self.random: Random = SystemRandom()
+        self.files = RealFiles()
+        self.network = RealNetwork()
+        self.tasks = RealTasks()
