@@ -165,7 +165,7 @@ def _lock_descriptor(fd: int) -> None:
     import msvcrt
 
     try:
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
     except OSError as error:
         raise BlockingIOError(error.errno, "locked by another process") from error
 
