@@ -1,0 +1,40 @@
+"""Headrace as an engine: one `headrace serve` process of this installation.
+
+Knows only the command line, as any user does: nothing of the broker is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from headrace.cluster.engines.engine import PreparedNode, RunningNode, command_environment, free_ports
+
+
+class HeadraceEngine:
+    name = "headrace"
+
+    @property
+    def version(self) -> str:
+        return version("headrace")
+
+    def prepare(self, data_dir: Path, settings: Mapping[str, str]) -> PreparedNode:
+        (port,) = free_ports(1)
+        command = [sys.executable, "-m", "headrace.cli.main", "serve"]
+        command += ["--data", str(data_dir / "data"), "--listener", f"main=127.0.0.1:{port}"]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        return PreparedNode(
+            engine=self.name,
+            command=tuple(command),
+            environment=command_environment({}),
+            data_dir=data_dir / "data",
+            log_path=data_dir / "serve.log",
+            host="127.0.0.1",
+            port=port,
+        )
+
+    def start(self, data_dir: Path, settings: Mapping[str, str]) -> RunningNode:
+        return self.prepare(data_dir, settings).launch()
