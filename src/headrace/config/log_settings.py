@@ -1,0 +1,249 @@
+"""The settings of a node for topics, records, the log and the disk; the dynamic ones are topics' defaults.
+
+Kafka's names, types, ranges and defaults where Kafka has them. node_settings.py gathers all.
+"""
+
+from __future__ import annotations
+
+from headrace.config.setting import (
+    DAY_MS,
+    HOUR_MS,
+    INT_MAX,
+    LONG_MAX,
+    MIB,
+    Allowed,
+    at_least,
+    between,
+    node_setting,
+    one_of,
+    some_of,
+)
+
+_FOREVER_OR_POSITIVE = Allowed(
+    text="-1 or at least 1",
+    problem=lambda value: None if value == -1 or value >= 1 else "must be -1 (for ever) or at least 1",
+)
+
+TOPICS = (
+    node_setting(
+        "num.partitions", "int", 1, "Partitions of a topic that is created without a count.", at_least(1)
+    ),
+    node_setting(
+        "default.replication.factor",
+        "int",
+        1,
+        "Replicas of a topic that is created without a count.",
+        at_least(1),
+    ),
+    node_setting(
+        "auto.create.topics.enable", "boolean", True, "Creates a topic when a client first asks for it."
+    ),
+    node_setting("delete.topic.enable", "boolean", True, "Allows topics to be deleted."),
+    node_setting(
+        "min.insync.replicas",
+        "int",
+        1,
+        "Replicas that must hold a record before acks=all is answered.",
+        at_least(1),
+        dynamic=True,
+    ),
+    node_setting(
+        "compression.type",
+        "string",
+        "producer",
+        "The codec in which batches are stored; `producer` leaves them as sent.",
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        dynamic=True,
+    ),
+    node_setting(
+        "message.max.bytes",
+        "int",
+        MIB + 12,
+        "The largest record batch, as sent (compressed).",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.message.timestamp.type",
+        "string",
+        "CreateTime",
+        "Whose clock stamps the records: the producer's or the node's.",
+        one_of("CreateTime", "LogAppendTime"),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.message.timestamp.before.max.ms",
+        "long",
+        LONG_MAX,
+        "How far a producer's timestamp may lie before the node's clock.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.message.timestamp.after.max.ms",
+        "long",
+        HOUR_MS,
+        "How far a producer's timestamp may lie after the node's clock.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "producer.id.expiration.ms",
+        "int",
+        DAY_MS,
+        "An idle idempotent producer is forgotten after this long.",
+        at_least(1),
+    ),
+)
+
+LOG = (
+    node_setting(
+        "log.segment.bytes",
+        "int",
+        1 << 30,
+        "A segment of this size is closed and a new one begun.",
+        at_least(MIB),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.roll.ms", "long", None, "The same by age. Not set: `log.roll.hours`.", at_least(1), dynamic=True
+    ),
+    node_setting("log.roll.hours", "int", 168, "The same in hours.", at_least(1)),
+    node_setting(
+        "log.roll.jitter.ms",
+        "long",
+        None,
+        "Up to this much is taken off the age at random. Not set: `log.roll.jitter.hours`.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting("log.roll.jitter.hours", "int", 0, "The same in hours.", at_least(0)),
+    node_setting(
+        "log.retention.ms",
+        "long",
+        None,
+        "Segments are deleted at this age; -1: never. Not set: `log.retention.minutes`.",
+        _FOREVER_OR_POSITIVE,
+        dynamic=True,
+    ),
+    node_setting(
+        "log.retention.minutes",
+        "int",
+        None,
+        "The same in minutes. Not set: `log.retention.hours`.",
+        _FOREVER_OR_POSITIVE,
+    ),
+    node_setting("log.retention.hours", "int", 168, "The same in hours.", _FOREVER_OR_POSITIVE),
+    node_setting(
+        "log.retention.bytes",
+        "long",
+        -1,
+        "The oldest segments are deleted while a partition is larger; -1: no limit.",
+        at_least(-1),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.retention.check.interval.ms", "long", 300_000, "How often retention is looked at.", at_least(1)
+    ),
+    node_setting(
+        "log.cleanup.policy",
+        "list",
+        ("delete",),
+        "What happens to old segments: `delete`, `compact`, or both.",
+        some_of("compact", "delete"),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.segment.delete.delay.ms",
+        "long",
+        60_000,
+        "A removed file stays on disk this long, for readers under way.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.index.interval.bytes",
+        "int",
+        4096,
+        "Log bytes between two index entries.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.index.size.max.bytes",
+        "int",
+        10 * MIB,
+        "A segment whose index reaches this is closed.",
+        at_least(4),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.cleaner.backoff.ms", "long", 15_000, "How often compaction looks for work.", at_least(1)
+    ),
+    node_setting(
+        "log.cleaner.dedupe.buffer.size",
+        "long",
+        128 * MIB,
+        "Memory for the key map of one compaction pass; what does not fit takes another pass.",
+        at_least(MIB),
+    ),
+    node_setting(
+        "log.cleaner.min.cleanable.ratio",
+        "double",
+        0.5,
+        "A log is compacted when this share of it is dirty.",
+        between(0, 1),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.cleaner.delete.retention.ms",
+        "long",
+        DAY_MS,
+        "Tombstones of compacted topics stay this long.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.cleaner.min.compaction.lag.ms",
+        "long",
+        0,
+        "A record stays uncompacted at least this long.",
+        at_least(0),
+        dynamic=True,
+    ),
+    node_setting(
+        "log.cleaner.max.compaction.lag.ms",
+        "long",
+        LONG_MAX,
+        "A record is compacted at the latest after this long.",
+        at_least(1),
+        dynamic=True,
+    ),
+)
+
+DISK = (
+    node_setting(
+        "headrace.flush.default",
+        "string",
+        "ack",
+        "When records reach the disk: `ack` before acks=all is answered and consumers see them; "
+        "`interval` every `headrace.flush.interval.ms`; "
+        "`os` when the operating system likes (Apache Kafka's default).",
+        one_of("ack", "interval", "os"),
+        dynamic=True,
+    ),
+    node_setting(
+        "headrace.flush.interval.ms",
+        "long",
+        1_000,
+        "The longest wait for the disk under `interval`.",
+        between(1, INT_MAX),
+    ),
+    node_setting(
+        "headrace.disk.reserve.bytes",
+        "long",
+        -1,
+        "Producing stops while less is free on the disk; -1: the smaller of 5 % of the disk and 1 GiB.",
+        at_least(-1),
+    ),
+)

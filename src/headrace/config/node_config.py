@@ -1,0 +1,118 @@
+"""A node's configuration: typed values, and where each of them came from.
+
+Made by load.py; read everywhere else. Topic values are worked out from it in topic_values.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from headrace.config.listeners import ListenerConfig
+from headrace.config.node_settings import NODE_SETTINGS
+from headrace.errors import ConfigError
+
+OriginKind = Literal["default", "file", "environment", "flag", "dynamic"]
+
+
+class Origin(NamedTuple):
+    kind: OriginKind
+    where: str
+
+    def __str__(self) -> str:
+        return self.where
+
+
+DEFAULT = Origin("default", "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explicit:
+    """A setting as somebody gave it."""
+
+    text: str
+    value: Any
+    origin: Origin
+
+
+class NodeConfig(Mapping[str, Any]):
+    """`config["log.segment.bytes"]` is the typed value of a node setting; None when it is not set."""
+
+    __slots__ = ("_values", "explicit", "listeners", "notes")
+
+    explicit: Mapping[str, Explicit]
+    """What somebody set, by the name of the setting."""
+    listeners: tuple[ListenerConfig, ...]
+    notes: tuple[str, ...]
+    """Lines to say once at start-up about what was ignored."""
+
+    def __init__(
+        self,
+        explicit: Mapping[str, Explicit],
+        listeners: tuple[ListenerConfig, ...],
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.explicit = MappingProxyType(dict(explicit))
+        self.listeners = listeners
+        self.notes = notes
+        self._values = {
+            name: explicit[name].value if name in explicit else setting.default
+            for name, setting in NODE_SETTINGS.items()
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def origin(self, name: str) -> Origin:
+        given = self.explicit.get(name)
+        return DEFAULT if given is None else given.origin
+
+    def text(self, name: str) -> str | None:
+        """The value as Kafka's tools print it."""
+        return NODE_SETTINGS[name].format(self[name])
+
+    def with_dynamic(self, altered: Mapping[str, str]) -> NodeConfig:
+        """This configuration with the settings that were altered while the node ran (names must be known)."""
+        dynamic = {
+            name: Explicit(
+                text=text, value=NODE_SETTINGS[name].parse(text), origin=Origin("dynamic", "altered")
+            )
+            for name, text in altered.items()
+        }
+        return NodeConfig({**self.explicit, **dynamic}, self.listeners, self.notes)
+
+    @property
+    def data_directory(self) -> Path:
+        directories = self["log.dirs"]
+        return Path(directories[0]).expanduser() if directories else default_data_directory()
+
+    @property
+    def coordination_directory(self) -> Path:
+        _, _, directory = self["headrace.coordination"].partition(":")
+        return Path(directory).expanduser() if directory else self.data_directory / "coordination"
+
+
+def default_data_directory() -> Path:
+    """Where this platform keeps a user's application data."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise ConfigError(
+            "no home directory to keep data in: name a directory with --data or log.dirs"
+        ) from None
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "headrace"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "headrace"
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "headrace"
