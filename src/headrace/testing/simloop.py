@@ -1,0 +1,243 @@
+"""An asyncio event loop on virtual time that runs ready callbacks in a seeded order.
+
+Nothing of asyncio is patched: its own tasks and futures only meet another loop. Whatever runs is part
+of a `Process`, which can be killed: no code of it runs afterwards, as after SIGKILL. Read next: simworld.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import heapq
+import weakref
+from asyncio.events import AbstractEventLoop, Handle, TimerHandle
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_process: ContextVar[Process | None] = ContextVar("simulated process", default=None)
+
+
+class SimulationError(Exception):
+    """The simulation itself cannot go on: nothing left to run, or no end in sight."""
+
+
+class Process:
+    """What is killed together: every callback, task and timer started from its context."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.tasks: weakref.WeakSet[SimTask[Any]] = weakref.WeakSet()
+
+    def context(self) -> Context:
+        """A context whose callbacks and tasks belong to this process."""
+        context = copy_context()
+        context.run(_process.set, self)
+        return context
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name}{'' if self.alive else ' (dead)'}>"
+
+
+class SimTask(asyncio.Task[T]):
+    """Hashed by its number of birth: sets of tasks then iterate alike in every run of a seed."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], *, number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimFuture(asyncio.Future[T]):
+    def __init__(self, *, number: int, loop: AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _owner(handle: Handle) -> object:
+    """Callbacks of one owner keep their order: connections race each other, one connection's bytes do not."""
+    owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+    return handle if owner is None else owner
+
+
+def _label(handle: Handle) -> str:
+    callback = handle._callback  # type: ignore[attr-defined]
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine: Any = owner.get_coro()
+        return str(coroutine.__qualname__)
+    return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+
+
+class SimLoop(AbstractEventLoop):
+    """`max_steps` ends a simulation that spins without time moving on."""
+
+    def __init__(self, random: Random, *, max_steps: int = 2_000_000) -> None:
+        self._random = random
+        self._steps_left = max_steps
+        self._now = 0.0
+        self._numbers = 0
+        self._ready: list[Handle] = []
+        self._timers: list[tuple[float, int, TimerHandle]] = []
+        self._graveyard: list[SimTask[Any]] = []
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._running = False
+        self._closed = False
+        self.unhandled: list[dict[str, Any]] = []
+        """What asyncio would have logged: exceptions that nobody took."""
+
+    # -- time and order ------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        handle = TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, self._next_number(), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """asyncio's own loops count these; here a cancelled timer is dropped when its time comes."""
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _run_ready(self) -> None:
+        self._take_due_timers()
+        batch, self._ready = self._ready, []
+        if len(batch) > 1:
+            batch = self._reordered(batch)
+        for handle in batch:
+            self._step(handle)
+
+    def _take_due_timers(self) -> None:
+        if not self._ready:
+            while self._timers and self._timers[0][2].cancelled():
+                heapq.heappop(self._timers)
+            if not self._timers:
+                raise SimulationError(f"nothing left to run at {self._now:.3f} s of virtual time")
+            self._now = max(self._now, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+
+    def _reordered(self, batch: list[Handle]) -> list[Handle]:
+        turns: dict[int, float] = {}
+        return sorted(batch, key=lambda handle: turns.setdefault(id(_owner(handle)), self._random.random()))
+
+    def _step(self, handle: Handle) -> None:
+        process = handle._context.get(_process)  # type: ignore[attr-defined]
+        if handle.cancelled() or (process is not None and not process.alive):
+            return
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise SimulationError(f"too many steps by {self._now:.3f} s of virtual time: {_label(handle)}")
+        self.note(_label(handle))
+        handle._run()
+
+    # -- trace ---------------------------------------------------------------------------------------------
+
+    def note(self, event: str) -> None:
+        """One more event of this run's story; runs of one seed have the same story."""
+        self._trace.update(f"{self._now:.9f} {event}\n".encode())
+
+    def trace_hash(self) -> str:
+        return self._trace.hexdigest()
+
+    # -- tasks and futures -----------------------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(number=self._next_number(), loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[T]:
+        context = context or copy_context()
+        number = self._next_number()
+        task = SimTask(coro, number=number, loop=self, name=name or f"task-{number}", context=context)  # type: ignore[arg-type]
+        process = context.get(_process)
+        if process is not None:
+            process.tasks.add(task)
+        return task
+
+    def kill(self, process: Process) -> None:
+        """Nothing of it runs any more. Its coroutines are kept until `close`: no finally block may act."""
+        process.alive = False
+        for task in process.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._graveyard.append(task)
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Awaitable[T]) -> T:  # type: ignore[override]
+        task: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)
+        asyncio._set_running_loop(self)
+        self._running = True
+        try:
+            while not task.done():
+                self._run_ready()
+        finally:
+            self._running = False
+            asyncio._set_running_loop(None)
+        return task.result()
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._closed:
+            self.unhandled.append(context)
+
+    def close(self) -> None:
+        """Ends the coroutines of killed processes; whatever their finally blocks do no longer matters."""
+        self._closed = True
+        for task in self._graveyard:
+            coroutine: Any = task.get_coro()
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+        self._graveyard.clear()
+        self._ready.clear()
+        self._timers.clear()

@@ -1,0 +1,245 @@
+"""The simulated World: virtual time, in-memory network and disks, seeded randomness, threads that run inline.
+
+A `Simulation` owns the loop, the network and the machines; `start_process` gives a World for the code of one
+process, `kill` and `cut_power` end it. The same seed gives the same run. Read next: simloop.py, faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from headrace.testing.memory_files import MemoryFiles
+from headrace.testing.simloop import Process, SimLoop, SimulationError
+from headrace.testing.simnetwork import NetworkProfile, SimListener, SimNetwork
+from headrace.world import Timer, write_all
+
+T = TypeVar("T")
+
+_WALL_START_MS = 1_700_000_000_000
+_UPTIME_AT_START_S = 10.0
+DATA_DIRECTORY = Path("/data")
+"""Exists durably on every machine."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkProfile:
+    """How long a job on a thread or in the worker takes: until it acts, and until its result is known."""
+
+    least_ms: float = 0.05
+    most_ms: float = 4.0
+    slow_probability: float = 0.02
+    slow_ms: float = 200.0
+
+    def draw_s(self, random: Random) -> float:
+        if random.random() < self.slow_probability:
+            return random.uniform(self.most_ms, self.slow_ms) / 1000
+        return random.uniform(self.least_ms, self.most_ms) / 1000
+
+
+class Machine:
+    """A host: a disk and clocks that outlive its processes, of which it runs one at a time."""
+
+    def __init__(self, name: str, loop: SimLoop, random: Random) -> None:
+        self.name = name
+        self.loop = loop
+        self.files = MemoryFiles(random=random)
+        self.work = WorkProfile()
+        self.wall_jump_ms = 0
+        self._boots = 0
+        self._booted_at = 0.0
+        for directory in (_BOOT_ID.parent, DATA_DIRECTORY):
+            self.files.make_directory(directory)
+            for parent in directory.parents:
+                self.files.sync_directory(parent)
+        self.files.sync_directory(Path())
+        self.boot()
+
+    def boot(self) -> None:
+        """The monotonic clock begins anew and the kernel draws another boot id."""
+        self._boots += 1
+        self._booted_at = self.loop.time() - _UPTIME_AT_START_S
+        boot_id = self.files.open(_BOOT_ID, "create")
+        write_all(boot_id, f"{self.name}-{self._boots:08}\n".encode(), 0)
+        boot_id.close()
+
+    def monotonic(self) -> float:
+        return self.loop.time() - self._booted_at
+
+    def wall_ms(self) -> int:
+        return _WALL_START_MS + int(self.loop.time() * 1000) + self.wall_jump_ms
+
+    def process_died(self) -> None:
+        """What the kernel does for a dead process: descriptors are closed, locks released."""
+        self.files.locked.clear()
+        self.files.open_files = 0
+
+
+class SimThread:
+    """Runs its jobs one after the other. A crash may come before or after the job has acted."""
+
+    def __init__(self, tasks: SimTasks) -> None:
+        self._tasks = tasks
+        self._free_at = 0.0
+
+    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        tasks = self._tasks
+        future: asyncio.Future[T] = tasks.loop.create_future()
+        start = max(self._free_at, tasks.loop.time()) + tasks.machine.work.draw_s(tasks.random)
+        self._free_at = start + tasks.machine.work.draw_s(tasks.random)
+        context = tasks.process.context()
+        tasks.loop.call_at(start, self._act, future, self._free_at, function, args, context=context)
+        return future
+
+    def _act(
+        self, future: asyncio.Future[T], end: float, function: Callable[..., T], args: tuple[Any, ...]
+    ) -> None:
+        report: Callable[..., None]
+        outcome: T | Exception
+        try:
+            report, outcome = _report_result, function(*args)
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+            report, outcome = _report_error, error
+        self._tasks.loop.call_at(end, report, future, outcome, context=self._tasks.process.context())
+
+    def close(self) -> None:
+        pass
+
+
+def _report_result(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _report_error(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+class SimTasks:
+    def __init__(self, loop: SimLoop, process: Process, machine: Machine, random: Random) -> None:
+        self.loop = loop
+        self.process = process
+        self.machine = machine
+        self.random = random
+        self._worker = SimThread(self)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        return self.loop.create_task(coroutine, name=name, context=self.process.context())
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self.loop.call_soon(callback, *args, context=self.process.context())
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
+        return self.loop.call_later(delay_s, callback, *args, context=self.process.context())
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def thread(self, name: str) -> SimThread:
+        return SimThread(self)
+
+    def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        return self._worker.run(function, *args)
+
+    async def close(self) -> None:
+        pass
+
+
+class ProcessNetwork:
+    """The network as one process sees it."""
+
+    def __init__(self, network: SimNetwork, process: Process) -> None:
+        self._network = network
+        self._process = process
+
+    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
+        return self._network.open_listener(self._process, factory, host, port)
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self._network.open_connection(self._process, factory, host, port)
+
+
+class SimWorld:
+    """What the code of one simulated process reaches: headrace.world.World."""
+
+    def __init__(self, simulation: Simulation, process: Process, machine: Machine) -> None:
+        self.process = process
+        self.machine = machine
+        self.clock = machine
+        self.random = simulation.random_for(f"process {process.name}")
+        self.files = machine.files
+        self.network = ProcessNetwork(simulation.network, process)
+        self.tasks = SimTasks(
+            simulation.loop, process, machine, simulation.random_for(f"work {process.name}")
+        )
+
+
+class Simulation:
+    """One seeded run. Use as a context manager: leaving it ends every process."""
+
+    def __init__(
+        self, seed: int, *, network: NetworkProfile | None = None, max_steps: int = 2_000_000
+    ) -> None:
+        self.seed = seed
+        self.loop = SimLoop(self.random_for("order"), max_steps=max_steps)  # type: ignore[abstract]
+        self.network = SimNetwork(self.loop, self.random_for("network"), network or NetworkProfile())
+        self.machines: dict[str, Machine] = {}
+        self._started = 0
+        self._worlds: dict[Process, SimWorld] = {}
+
+    def random_for(self, purpose: str) -> Random:
+        """A stream for each purpose, so that one more draw here does not shift what happens there."""
+        return Random(f"{self.seed} {purpose}")
+
+    def machine(self, name: str) -> Machine:
+        if name not in self.machines:
+            self.machines[name] = Machine(name, self.loop, self.random_for(f"disk {name}"))
+        return self.machines[name]
+
+    def start_process(self, machine_name: str) -> SimWorld:
+        self._started += 1
+        process = Process(f"{machine_name}#{self._started}")
+        self.loop.note(f"start {process.name}")
+        world = SimWorld(self, process, self.machine(machine_name))
+        self._worlds[process] = world
+        return world
+
+    def kill(self, world: SimWorld) -> None:
+        """SIGKILL: no more code runs, connections are reset, locks released; the page cache stays."""
+        self.loop.note(f"kill {world.process.name}")
+        self.loop.kill(world.process)
+        world.machine.process_died()
+        self.network.process_died(world.process)
+        self._worlds.pop(world.process, None)
+
+    def cut_power(self, machine_name: str) -> None:
+        """Every process of the machine dies, and with them what was not synced to its disk."""
+        machine = self.machine(machine_name)
+        for world in [world for world in self._worlds.values() if world.machine is machine]:
+            self.kill(world)
+        machine.files.crash()
+        machine.boot()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs the test's own coroutine, in a process of its own, to its end."""
+        driver = self.start_process("driver")
+        return self.loop.run_until_complete(driver.tasks.spawn(coroutine, name="driver"))
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, error_type: object, *_: object) -> None:
+        for process in list(self._worlds):
+            self.loop.kill(process)
+        unhandled = list(self.loop.unhandled)
+        self.loop.close()
+        if unhandled and error_type is None:
+            raise SimulationError(f"nobody handled: {unhandled}")
