@@ -1,0 +1,140 @@
+"""Kafka's variable-length integers, strings and tagged fields, as the hand-written readers need them.
+
+Every reader here works on a view that ends where the frame ends, so running off the frame is an
+IndexError; lengths are compared with `end` before anything is sliced. Read next: produce_fetch.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from functools import lru_cache
+
+from headrace.errors import DecodeError
+
+MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
+"""What a reader hits on bytes that are not what they claim to be; turned into DecodeError at its door."""
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    """(value, position after it) of an unsigned varint of at most 31 bits, as Kafka's lengths are."""
+    byte = view[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        position += 1
+        byte = view[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0x7FFFFFFF:
+                raise DecodeError(f"length {value} does not fit 31 bits")
+            return value, position + 1
+    raise DecodeError("varint longer than five bytes")
+
+
+def uvarint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
+
+def read_compact_count(view: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Number of items of a compact array that may not be null. Each item takes a byte at least."""
+    count, position = read_uvarint(view, position)
+    if count == 0:
+        raise DecodeError("array may not be null")
+    if count - 1 > end - position:
+        raise DecodeError(f"array of {count - 1} items in {end - position} bytes")
+    return count - 1, position
+
+
+def read_count(view: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Number of items of an int32-counted array that may not be null."""
+    (count,) = _INT32.unpack_from(view, position)
+    position += 4
+    if count < 0:
+        raise DecodeError("array may not be null")
+    if count > end - position:
+        raise DecodeError(f"array of {count} items in {end - position} bytes")
+    return count, position
+
+
+def read_compact_string(view: memoryview, position: int, end: int) -> tuple[str | None, int]:
+    length, position = read_uvarint(view, position)
+    if length == 0:
+        return None, position
+    stop = position + length - 1
+    if stop > end:
+        raise DecodeError(f"string of {length - 1} bytes, {end - position} left")
+    return str(view[position:stop], "utf-8"), stop
+
+
+def read_string(view: memoryview, position: int, end: int) -> tuple[str | None, int]:
+    """An int16-counted string; Kafka takes every negative length as null."""
+    (length,) = _INT16.unpack_from(view, position)
+    position += 2
+    if length < 0:
+        return None, position
+    stop = position + length
+    if stop > end:
+        raise DecodeError(f"string of {length} bytes, {end - position} left")
+    return str(view[position:stop], "utf-8"), stop
+
+
+def skip_tagged_fields(view: memoryview, position: int, end: int) -> int:
+    """Position after a section of tagged fields, whatever they are."""
+    count, position = read_uvarint(view, position)
+    for _ in range(count):
+        _tag, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        position += size
+        if position > end:
+            raise DecodeError("tagged field runs past the end of the frame")
+    return position
+
+
+def read_tagged_fields(view: memoryview, position: int, end: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """(tag -> (start, end) of its bytes, position after the section)."""
+    count, position = read_uvarint(view, position)
+    found: dict[int, tuple[int, int]] = {}
+    for _ in range(count):
+        tag, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        if position + size > end:
+            raise DecodeError("tagged field runs past the end of the frame")
+        found[tag] = (position, position + size)
+        position += size
+    return found, position
+
+
+@lru_cache(maxsize=8192)
+def uuid_from_bytes(raw: bytes) -> uuid.UUID:
+    """Cached: making a UUID costs more than reading the rest of a small request."""
+    return uuid.UUID(bytes=raw)
+
+
+def compact_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
+def string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    raw = text.encode()
+    return _INT16.pack(len(raw)) + raw
