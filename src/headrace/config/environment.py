@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headrace.config.node_settings import NODE_SETTINGS
 from headrace.config.not_served import reason_not_served
+from headrace.errors import ConfigError
 
 _PREFIXES = ("KAFKA_", "HEADRACE_")
 _CLIENT_VARIABLES = frozenset({"HEADRACE_BOOTSTRAP"})
@@ -36,7 +37,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[list[Variable], tu
             continue
         setting = _NAMES.get(_setting_name(name)) or _NAMES.get("headrace." + _setting_name(name))
         if setting is not None:
-            known[setting] = Variable(name, setting, environment[name])
+            _add(known, Variable(name, setting, environment[name]))
             continue
         reason = reason_not_served(_setting_name(name))
         if reason is None:
@@ -45,6 +46,17 @@ def read_environment(environment: Mapping[str, str]) -> tuple[list[Variable], tu
             ignored.setdefault(reason, []).append(name)
     _derive_listeners(environment, known)
     return list(known.values()), _notes(ignored, unknown)
+
+
+def _add(known: dict[str, Variable], variable: Variable) -> None:
+    other = known.get(variable.setting)
+    contradicted = other is not None and other.value != variable.value
+    if other is not None and contradicted and other.name.partition("_")[0] == variable.name.partition("_")[0]:
+        raise ConfigError(
+            f"variable {variable.name} says {variable.value!r}, but {other.name} says {other.value!r}; "
+            "keep one"
+        )
+    known[variable.setting] = variable
 
 
 def _setting_name(variable: str) -> str:

@@ -109,7 +109,9 @@ def build_listeners(
             name=name,
             host=host,
             port=port,
-            advertised_host=_advertised_host(name, told.get(name, (host, port))[0]),
+            advertised_host=_advertised_host(
+                "advertised.listeners" if name in told else "listeners", name, told.get(name, (host, port))[0]
+            ),
             advertised_port=told.get(name, (host, port))[1],
             security_protocol=_served_protocol(name, protocol_of),
         )
@@ -129,12 +131,12 @@ def check_anonymous(listeners: Iterable[ListenerConfig], *, allowed: bool) -> No
 
 
 def _listener(text: str, name: str, bound: tuple[str, int], told: tuple[str, int]) -> ListenerConfig:
-    try:
-        host = _advertised_host(name, told[0])
-    except ConfigError as error:
-        raise ConfigError(f"Listener {text!r}: {error}") from None
     return ListenerConfig(
-        name=name, host=bound[0], port=bound[1], advertised_host=host, advertised_port=told[1]
+        name=name,
+        host=bound[0],
+        port=bound[1],
+        advertised_host=_advertised_host(f"Listener {text!r}", name, told[0]),
+        advertised_port=told[1],
     )
 
 
@@ -201,12 +203,12 @@ def _checked_host(text: str, host: str) -> str:
     return host
 
 
-def _advertised_host(name: str, host: str) -> str:
+def _advertised_host(where: str, name: str, host: str) -> str:
     if host == "":
         return socket.gethostname()
     if host in _EVERY_INTERFACE:
         raise ConfigError(
-            f"listener {name} would tell clients to connect to {host}, which is no address: "
+            f"{where}: {name} would tell clients to connect to {host}, which is no address: "
             f"advertise one that they can reach (advertised.listeners={name}://host:port, "
             "or ,advertise=host:port on the command line)"
         )

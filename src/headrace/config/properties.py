@@ -5,12 +5,14 @@ Knows no setting. Values are plain text: nothing in them is ever substituted or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import ConfigError
 
+_FOUR_HEX_DIGITS = re.compile("[0-9a-fA-F]{4}")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -104,11 +106,8 @@ def _unescape(text: str, where: str) -> str:
             out.append(_ESCAPES.get(escaped, escaped))
             continue
         digits = text[position : position + 4]
-        try:
-            out.append(chr(int(digits, 16)))
-        except ValueError:
-            raise ConfigError(
-                f"{where}: \\u{digits} is not a character; four hexadecimal digits follow \\u"
-            ) from None
+        if _FOUR_HEX_DIGITS.fullmatch(digits) is None:
+            raise ConfigError(f"{where}: \\u{digits} is not a character; four hexadecimal digits follow \\u")
+        out.append(chr(int(digits, 16)))
         position += 4
     return "".join(out)
