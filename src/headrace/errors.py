@@ -6,7 +6,7 @@ Everything else is a fault of bytes, disk, configuration or the coordination sto
 
 from __future__ import annotations
 
-from headrace.wire.error_codes import ErrorCode
+from headrace.wire.error_codes import ErrorCode as ErrorCode
 
 
 class HeadraceError(Exception):

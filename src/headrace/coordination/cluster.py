@@ -1,0 +1,370 @@
+"""What the store's entries mean, written once: cluster id, nodes, controller, topics, configs, producer ids.
+
+Works on any Store; knows no request and no partition log. Decisions (placement, validation, elections)
+are the controller's: broker/controller.py. The rules cited are in the design's reliability document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from headrace.coordination import documents
+from headrace.coordination.membership import Membership, Registration
+from headrace.coordination.outcomes import commit_and_know
+from headrace.coordination.projection import Projection
+from headrace.coordination.store import (
+    MAX_COMMIT_BYTES,
+    Applied,
+    Changes,
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Store,
+)
+from headrace.errors import ApiError, CoordinationError, ErrorCode
+from headrace.types import ClusterView, Endpoint, PartitionState, Topic
+from headrace.world import World, new_uuid
+
+_CHANGES_TIMEOUT_MS = 30_000
+_RETRY_S = 0.2
+_PRODUCER_ID_BLOCK = 1000
+_MAX_COMMIT_OPERATIONS = 500
+_MAX_CHUNK_BYTES = MAX_COMMIT_BYTES - 1000  # room for the check of the controller epoch
+
+_log = logging.getLogger(__name__)
+
+Subscriber = Callable[[ClusterView, ClusterView], None]
+
+
+class Changed(CoordinationError):
+    """The entry changed since it was read; nothing was written. Look at the new view and decide again."""
+
+
+class _Controllership(NamedTuple):
+    epoch: int
+    epoch_key_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """One operation of a bulk request and its place among the answers."""
+
+    index: int
+    operation: Create | Delete
+    refusal: ApiError
+
+
+class Cluster:
+    """This process's picture of the cluster, and its only way to change it."""
+
+    def __init__(self, store: Store, world: World, projection: Projection) -> None:
+        self._store = store
+        self._world = world
+        self._projection = projection
+        self._subscribers: list[Subscriber] = []
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._newest_commit = projection.view.version
+        self._membership: Membership | None = None
+        self._controllership: _Controllership | None = None
+        self._producer_ids = range(0)
+        self._producer_ids_lock = asyncio.Lock()
+        self._follower: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, store: Store, world: World) -> Cluster:
+        """A store that holds no cluster yet gets one, with a new id."""
+        view = await store.view()
+        if documents.CLUSTER not in view.entries:
+            cluster_id = base64.urlsafe_b64encode(new_uuid(world.random).bytes).decode().rstrip("=")
+            await commit_and_know(store, [Create(documents.CLUSTER, documents.encode(id=cluster_id))])
+            view = await store.view()  # with the id of whoever was first
+        cluster = cls(store, world, Projection(view))
+        cluster._follower = world.tasks.spawn(cluster._follow(), name="cluster view")
+        return cluster
+
+    @property
+    def view(self) -> ClusterView:
+        return self._projection.view
+
+    @property
+    def session_in_doubt(self) -> bool:
+        """True when the store may already have given this node up: stop acting as leader first (R7)."""
+        return self._membership is not None and self._membership.in_doubt
+
+    @property
+    def is_controller(self) -> bool:
+        return self._controllership is not None
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """`callback(old, new)` runs on the loop after each change and must not raise."""
+        self._subscribers.append(callback)
+
+    async def settle(self) -> None:
+        """Returns when the view holds this process's own last commit and its subscribers have seen it."""
+        await self._reach(self._newest_commit)
+
+    async def close(self) -> None:
+        """Ends the session (its entries go at once) and closes the store."""
+        if self._membership is not None:
+            await self._membership.close()
+        if self._follower is not None:
+            self._follower.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._follower
+        self._controllership = None
+        await self._store.close()
+        for _, waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(CoordinationError("the cluster view was closed"))
+
+    # Membership
+
+    async def register_node(
+        self,
+        *,
+        node_id: int,
+        host_id: str,
+        hostname: str,
+        endpoints: Iterable[Endpoint],
+        rack: str | None = None,
+        session_ttl_ms: int,
+        replaces_dead_predecessor: bool = False,
+    ) -> int:
+        """Makes the node known and keeps it so; returns its epoch (R3).
+
+        A live node of the same id is refused. `replaces_dead_predecessor`: the caller holds the lock of the
+        node's data directory, so whoever registered this id from here is dead and need not be waited for.
+        """
+        registration = Registration(
+            node_id=node_id,
+            host_id=host_id,
+            hostname=hostname,
+            endpoints=tuple(endpoints),
+            rack=rack,
+            session_ttl_ms=session_ttl_ms,
+        )
+        self._membership = Membership(self._store, self._world, registration, self._projection, self)
+        return await self._membership.join(replaces_dead_predecessor=replaces_dead_predecessor)
+
+    async def become_controller(self, node_id: int) -> int | None:
+        """The new controller epoch, or None when another node is the controller (R2)."""
+        if self._membership is None:
+            raise CoordinationError("a node registers before it becomes controller")
+        while documents.CONTROLLER not in self._projection.versions:
+            epoch = self.view.controller_epoch + 1
+            claim = documents.encode(node=node_id, epoch=epoch)
+            outcome = await self.commit(
+                [
+                    Create(documents.CONTROLLER, claim, owner=self._membership.session_id),
+                    self._write(documents.CONTROLLER_EPOCH, documents.encode(epoch=epoch)),
+                ]
+            )
+            await (self.settle() if isinstance(outcome, Applied) else self.catch_up())
+        if self._projection.owners.get(documents.CONTROLLER) != self._membership.session_id:
+            return None
+        self._controllership = _Controllership(
+            self.view.controller_epoch, self._projection.versions[documents.CONTROLLER_EPOCH]
+        )
+        return self._controllership.epoch
+
+    # Topics and settings: written by the controller alone
+
+    async def create_topic(self, topic: Topic) -> None:
+        (refusal,) = await self.create_topics([topic])
+        if refusal is not None:
+            raise refusal
+
+    async def create_topics(self, topics: Sequence[Topic]) -> list[ApiError | None]:
+        """An answer for each; the others are made whatever becomes of one."""
+        results: list[ApiError | None] = [None] * len(topics)
+        wishes = []
+        for index, topic in enumerate(topics):
+            operation = Create(documents.topic_key(topic.name), documents.encode_topic(topic))
+            if len(operation.value) > _MAX_CHUNK_BYTES - len(operation.key):
+                results[index] = _too_many_partitions(topic)
+            else:
+                wishes.append(_Wish(index, operation, _already_exists(topic.name)))
+        await self._commit_in_chunks(wishes, results)
+        return results
+
+    async def delete_topics(self, names: Sequence[str]) -> list[ApiError | None]:
+        results: list[ApiError | None] = [None] * len(names)
+        pending = dict(enumerate(names))
+        while pending:
+            wishes = []
+            for index, name in pending.items():
+                key = documents.topic_key(name)
+                version = self._projection.versions.get(key)
+                results[index] = _unknown_topic(name) if version is None else None
+                if version is not None:
+                    wishes.append(_Wish(index, Delete(key, version), _unknown_topic(name)))
+            await self._commit_in_chunks(wishes, results)
+            # A conflict means "gone" only when it is gone: otherwise it was changed meanwhile, and goes now.
+            pending = {i: n for i, n in pending.items() if results[i] is not None and n in self.view.topics}
+        return results
+
+    async def set_partitions(self, name: str, partitions: tuple[PartitionState, ...]) -> None:
+        """Raises Changed when the topic is no longer as the current view has it."""
+        topic = replace(self._topic(name), partitions=partitions)
+        value = documents.encode_topic(topic)
+        if len(value) > _MAX_CHUNK_BYTES - len(name) - 50:
+            raise _too_many_partitions(topic)
+        await self._set(documents.topic_key(name), value)
+
+    async def alter_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """The whole new mapping. Raises Changed when the topic is no longer as the current view has it."""
+        topic = replace(self._topic(name), configs=dict(configs))
+        await self._set(documents.topic_key(name), documents.encode_topic(topic))
+
+    async def alter_node_configs(self, node: str, configs: Mapping[str, str]) -> None:
+        """The whole new mapping for a node id as text, or "" for all nodes. Raises Changed as above."""
+        await self._set(documents.node_configs_key(node), documents.encode_configs(configs))
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """Ids that no process was or will be given; taken from a block of this process's own."""
+        async with self._producer_ids_lock:
+            if len(self._producer_ids) < count:
+                self._producer_ids = await self._allocate_block(max(count, _PRODUCER_ID_BLOCK))
+            taken, self._producer_ids = self._producer_ids[:count], self._producer_ids[count:]
+        return taken
+
+    async def _allocate_block(self, size: int) -> range:
+        while True:
+            first = self._projection.next_producer_id
+            operation = self._write(documents.PRODUCER_IDS, documents.encode(next=first + size))
+            if isinstance(await self.commit([operation]), Applied):
+                await self.settle()
+                return range(first, first + size)
+            await self.catch_up()
+
+    # Writing
+
+    async def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
+        outcome = await commit_and_know(self._store, operations)
+        if isinstance(outcome, Applied):
+            self._newest_commit = max(self._newest_commit, outcome.version)
+        return outcome
+
+    async def catch_up(self) -> None:
+        """Waits for the newest version that any process has committed so far."""
+        newest = await self.commit([])
+        assert isinstance(newest, Applied)
+        await self._reach(newest.version)
+
+    async def _commit_as_controller(self, operations: Sequence[Operation]) -> Applied | Conflict:
+        """Fenced: refused when another controller has taken over since (R2)."""
+        held = self._controllership
+        if held is None:
+            raise ApiError(ErrorCode.not_controller, "This node is not the controller.")
+        fence = Check(documents.CONTROLLER_EPOCH, held.epoch_key_version)
+        outcome = await self.commit([fence, *operations])
+        if outcome == Conflict(documents.CONTROLLER_EPOCH):
+            self._controllership = None
+            raise ApiError(ErrorCode.not_controller, "Another node has become the controller.")
+        return outcome
+
+    async def _commit_in_chunks(self, wishes: Sequence[_Wish], results: list[ApiError | None]) -> None:
+        for chunk in _chunks(wishes):
+            pending = {wish.operation.key: wish for wish in chunk}
+            while pending:
+                outcome = await self._commit_as_controller([wish.operation for wish in pending.values()])
+                if isinstance(outcome, Applied):
+                    break
+                refused = pending.pop(outcome.key)
+                results[refused.index] = refused.refusal
+        if any(results):
+            await self.catch_up()  # so that whoever was first is seen
+        await self.settle()
+
+    async def _set(self, key: str, value: bytes) -> None:
+        outcome = await self._commit_as_controller([self._write(key, value)])
+        if isinstance(outcome, Conflict):
+            await self.catch_up()
+            raise Changed(f"{key} was changed by another request at the same time")
+        await self.settle()
+
+    def _write(self, key: str, value: bytes) -> Create | Set:
+        version = self._projection.versions.get(key)
+        return Create(key, value) if version is None else Set(key, value, version)
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.view.topics.get(name)
+        if topic is None:
+            raise _unknown_topic(name)
+        return topic
+
+    # Reading
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                changes = await self._store.changes(self.view.version, _CHANGES_TIMEOUT_MS)
+                if changes.version > self.view.version:
+                    self._take(changes)
+            except CoordinationError as error:
+                _log.warning("the cluster view stands still, will try again: %s", error)
+                await self._world.tasks.sleep(_RETRY_S)
+
+    def _take(self, changes: Changes) -> None:
+        before = self.view
+        view = self._projection.apply(changes)
+        if self._controllership is not None and self._controllership.epoch != view.controller_epoch:
+            self._controllership = None
+        for subscriber in self._subscribers:
+            try:
+                subscriber(before, view)
+            except Exception:  # noqa: BLE001  one subscriber's fault must not stop the view for all
+                _log.exception("a subscriber of the cluster view failed")
+        still_waiting = []
+        for version, waiter in self._waiting:
+            if version > view.version:
+                still_waiting.append((version, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+        self._waiting = still_waiting
+
+    async def _reach(self, version: int) -> None:
+        if self.view.version >= version:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((version, reached))
+        await reached
+
+
+def _chunks(wishes: Sequence[_Wish]) -> Iterable[list[_Wish]]:
+    chunk: list[_Wish] = []
+    size = 0
+    for wish in wishes:
+        cost = len(wish.operation.key) + len(getattr(wish.operation, "value", b""))
+        if chunk and (size + cost > _MAX_CHUNK_BYTES or len(chunk) == _MAX_COMMIT_OPERATIONS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(wish)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def _already_exists(name: str) -> ApiError:
+    return ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+
+
+def _unknown_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' does not exist.")
+
+
+def _too_many_partitions(topic: Topic) -> ApiError:
+    return ApiError(
+        ErrorCode.invalid_partitions,
+        f"Topic '{topic.name}' would have {len(topic.partitions)} partitions: more than one entry of the "
+        "coordination store can hold.",
+    )

@@ -1,0 +1,144 @@
+"""The keys of the store and the JSON document behind each; every document carries its `format`.
+
+Values in, bytes out, and back: no store, no IO. Why these keys: docs/decisions/0002-coordination-keys.md.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import CoordinationError
+from headrace.types import Endpoint, Node, PartitionState, Topic
+
+FORMAT = 1
+
+CLUSTER = "/cluster"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+PRODUCER_IDS = "/producer_ids"
+_NODES = "/nodes/"
+_TOPICS = "/topics/"
+_NODE_CONFIGS = "/configs/nodes/"
+_DEFAULT_NODE = "default"
+"""Stands for "every node", which a ClusterView keeps under the empty name."""
+
+
+def node_key(node_id: int) -> str:
+    return f"{_NODES}{node_id}"
+
+
+def topic_key(name: str) -> str:
+    return _TOPICS + name
+
+
+def node_configs_key(node: str) -> str:
+    return _NODE_CONFIGS + (node or _DEFAULT_NODE)
+
+
+def node_of_key(key: str) -> int | None:
+    return int(key.removeprefix(_NODES)) if key.startswith(_NODES) else None
+
+
+def topic_of_key(key: str) -> str | None:
+    return key.removeprefix(_TOPICS) if key.startswith(_TOPICS) else None
+
+
+def configured_node_of_key(key: str) -> str | None:
+    if not key.startswith(_NODE_CONFIGS):
+        return None
+    node = key.removeprefix(_NODE_CONFIGS)
+    return "" if node == _DEFAULT_NODE else node
+
+
+def encode(**fields: Any) -> bytes:
+    return json.dumps({"format": FORMAT, **fields}, separators=(",", ":")).encode()
+
+
+def decode(key: str, value: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(value)
+        found = document["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CoordinationError(f"the coordination entry {key} is not a Headrace document") from error
+    if found > FORMAT:
+        raise CoordinationError(f"the coordination entry {key} has format {found}; upgrade this node first")
+    return dict(document)
+
+
+def encode_node(node: Node) -> bytes:
+    """Without the epoch: that is the version at which the store made the entry (R3)."""
+    return encode(
+        host_id=node.host_id,
+        hostname=node.hostname,
+        rack=node.rack,
+        endpoints=[{"listener": e.listener, "host": e.host, "port": e.port} for e in node.endpoints],
+    )
+
+
+def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> Node:
+    document = decode(key, value)
+    return Node(
+        node_id=node_id,
+        epoch=epoch,
+        host_id=document["host_id"],
+        hostname=document["hostname"],
+        rack=document["rack"],
+        endpoints=tuple(Endpoint(**endpoint) for endpoint in document["endpoints"]),
+    )
+
+
+def encode_topic(topic: Topic) -> bytes:
+    return encode(
+        id=str(topic.topic_id),
+        configs=dict(topic.configs),
+        partitions=[_encode_partition(partition) for partition in topic.partitions],
+    )
+
+
+def decode_topic(key: str, value: bytes, name: str) -> Topic:
+    document = decode(key, value)
+    return Topic(
+        name=name,
+        topic_id=uuid.UUID(document["id"]),
+        configs=document["configs"],
+        partitions=tuple(_decode_partition(partition) for partition in document["partitions"]),
+    )
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    return encode(configs=dict(configs))
+
+
+def _encode_partition(partition: PartitionState) -> dict[str, Any]:
+    """What has its usual value is left out: a topic of thousands of partitions must fit one entry."""
+    document: dict[str, Any] = {
+        "replicas": partition.replicas,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "controller_epoch": partition.controller_epoch,
+    }
+    if partition.isr != partition.replicas:
+        document["isr"] = partition.isr
+    if partition.elr:
+        document["elr"] = partition.elr
+    if partition.last_known_elr:
+        document["last_known_elr"] = partition.last_known_elr
+    return document
+
+
+def _decode_partition(document: Mapping[str, Any]) -> PartitionState:
+    replicas = tuple(document["replicas"])
+    return PartitionState(
+        replicas=replicas,
+        leader=document["leader"],
+        leader_epoch=document["leader_epoch"],
+        partition_epoch=document["partition_epoch"],
+        controller_epoch=document["controller_epoch"],
+        isr=tuple(document.get("isr", replicas)),
+        elr=tuple(document.get("elr", ())),
+        last_known_elr=tuple(document.get("last_known_elr", ())),
+    )

@@ -1,0 +1,54 @@
+"""Decides which sessions of a shared SQLite store have ended, from what this process saw itself (R10).
+
+Pure: leases and a monotonic time in, ended sessions out. Read next: sqlite.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_SHORTEST_INTERVAL_S = 0.02
+_LONGEST_INTERVAL_S = 0.25
+_LOOKS_PER_TTL = 8
+
+
+@dataclass(slots=True)
+class _Observed:
+    renewals: int
+    unchanged_s: float = 0.0
+
+
+class LeaseWatch:
+    """A lease has ended when it was seen unchanged for its whole time-to-live.
+
+    Clocks of other processes play no part. Nor does a pause of this one: a long gap between two looks
+    counts as a short one, since renewals may have been due in it that a paused machine could not make.
+    """
+
+    def __init__(self) -> None:
+        self.interval_s = _LONGEST_INTERVAL_S
+        self.somebody_left = False
+        self._observed: dict[int, _Observed] = {}
+        self._looked_at: float | None = None
+
+    def observe(self, leases: Iterable[tuple[int, int, int]], now: float) -> list[tuple[int, int | None]]:
+        """(session, renewals seen) of those that ended; `somebody_left` tells of others that went."""
+        gap_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * self.interval_s)
+        self._looked_at = now
+        before, self._observed = self._observed, {}
+        ended: list[tuple[int, int | None]] = []
+        interval_s = _LONGEST_INTERVAL_S
+        for session, ttl_ms, renewals in leases:
+            seen = before.pop(session, None)
+            if seen is None or seen.renewals != renewals:
+                seen = _Observed(renewals)
+            else:
+                seen.unchanged_s += gap_s
+            self._observed[session] = seen
+            interval_s = min(interval_s, ttl_ms / 1000 / _LOOKS_PER_TTL)
+            if seen.unchanged_s * 1000 >= ttl_ms:
+                ended.append((session, renewals))
+        self.somebody_left = bool(before)
+        self.interval_s = max(interval_s, _SHORTEST_INTERVAL_S)
+        return ended

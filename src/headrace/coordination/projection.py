@@ -1,0 +1,103 @@
+"""Folds what the store holds into a ClusterView, change by change.
+
+Pure: no store, no clock. Untouched parts of the view are shared with the one before. Read next: cluster.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headrace.coordination import documents
+from headrace.coordination.store import Changes, Entry, View
+from headrace.errors import CoordinationError
+from headrace.types import NO_NODE, ClusterView
+
+
+class Projection:
+    """The newest view, and what writers need beside it: entry versions, owners, the next producer id."""
+
+    def __init__(self, view: View) -> None:
+        self.view = ClusterView(version=0, cluster_id="")
+        self.versions: dict[str, int] = {}
+        self.owners: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.apply(Changes(version=view.version, changed=view.entries, complete=True))
+
+    def apply(self, changes: Changes) -> ClusterView:
+        changed: Mapping[str, Entry | None] = changes.changed
+        if changes.complete:
+            gone = self.versions.keys() - changed.keys()
+            changed = {**dict.fromkeys(sorted(gone)), **changed}
+        draft = _Draft(self.view)
+        for key, entry in changed.items():
+            try:
+                draft.put(key, entry)
+            except (KeyError, TypeError, ValueError) as error:
+                raise CoordinationError(f"the coordination entry {key} cannot be read: {error!r}") from error
+        for key, entry in changed.items():
+            self._note(key, entry)
+        self.view = draft.finish(changes.version)
+        return self.view
+
+    def _note(self, key: str, entry: Entry | None) -> None:
+        if entry is None:
+            self.versions.pop(key, None)
+            self.owners.pop(key, None)
+            return
+        self.versions[key] = entry.version
+        if entry.owner is not None:
+            self.owners[key] = entry.owner
+        if key == documents.PRODUCER_IDS:
+            self.next_producer_id = documents.decode(key, entry.value)["next"]
+
+
+class _Draft:
+    """A view in the making. A mapping is copied when it is first written to."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._fields: dict[str, Any] = {}
+
+    def put(self, key: str, entry: Entry | None) -> None:
+        if (name := documents.topic_of_key(key)) is not None:
+            self._put_topic(key, name, entry)
+        elif (node_id := documents.node_of_key(key)) is not None:
+            node = documents.decode_node(key, entry.value, node_id, entry.created) if entry else None
+            _put(self._writable("nodes"), node_id, node)
+        elif (configured := documents.configured_node_of_key(key)) is not None:
+            configs = documents.decode(key, entry.value)["configs"] if entry else None
+            _put(self._writable("node_configs"), configured, configs)
+        elif key == documents.CONTROLLER:
+            self._fields["controller_id"] = documents.decode(key, entry.value)["node"] if entry else NO_NODE
+        elif key == documents.CONTROLLER_EPOCH and entry:
+            self._fields["controller_epoch"] = documents.decode(key, entry.value)["epoch"]
+        elif key == documents.CLUSTER and entry:
+            self._fields["cluster_id"] = documents.decode(key, entry.value)["id"]
+
+    def finish(self, version: int) -> ClusterView:
+        return replace(self._view, version=version, **self._fields)
+
+    def _put_topic(self, key: str, name: str, entry: Entry | None) -> None:
+        topics = self._writable("topics")
+        names = self._writable("topic_names")
+        if (before := topics.get(name)) is not None:
+            names.pop(before.topic_id, None)
+        topic = documents.decode_topic(key, entry.value, name) if entry else None
+        _put(topics, name, topic)
+        if topic is not None:
+            names[topic.topic_id] = name
+
+    def _writable(self, field: str) -> dict[Any, Any]:
+        if field not in self._fields:
+            self._fields[field] = dict(getattr(self._view, field))
+        mapping: dict[Any, Any] = self._fields[field]
+        return mapping
+
+
+def _put(mapping: dict[Any, Any], key: object, value: object | None) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

@@ -1,0 +1,301 @@
+"""The two SQLite files behind the store, as blocking calls for the store's threads (R5, R10).
+
+`Truth` is durable (WAL, synchronous=FULL): entries and their versions. `Leases` holds who is alive: it is
+never fsynced, and each boot of the machine begins a new one. Knows no asyncio. Read next: sqlite.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headrace.coordination.store import (
+    Applied,
+    Changes,
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Entry,
+    Operation,
+    SessionLost,
+    Set,
+    View,
+)
+from headrace.errors import CoordinationError, OutcomeUnknown
+
+FORMAT = 1
+_APPLICATION_ID = 0x48_52_43_4F  # "HRCO", so that no other program's database is taken for ours
+_BUSY_TIMEOUT_S = 1.0  # below a third of the shortest sensible lease (R10)
+_FOREIGN = "{} is a database of another program; give another data directory"
+_READ_ALL = "SELECT key, value, version, created, owner FROM entries"
+_READ_CHANGED = _READ_ALL + " INDEXED BY entries_by_version WHERE version > ?"
+
+_TRUTH_SCHEMA = (
+    "CREATE TABLE state (version INTEGER NOT NULL, horizon INTEGER NOT NULL)",
+    "INSERT INTO state VALUES (0, 0)",
+    """CREATE TABLE entries (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL,
+       version INTEGER NOT NULL, created INTEGER NOT NULL, owner INTEGER)""",
+    "CREATE INDEX entries_by_version ON entries (version)",
+    "CREATE INDEX entries_by_owner ON entries (owner) WHERE owner IS NOT NULL",
+    "CREATE TABLE removed (key TEXT PRIMARY KEY NOT NULL, version INTEGER NOT NULL)",
+    "CREATE INDEX removed_by_version ON removed (version)",
+)
+_LEASES_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS leases (session INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL,
+       renewals INTEGER NOT NULL, renewed_at REAL NOT NULL)"""
+)
+
+Row = tuple[str, bytes, int, int, int | None]
+
+
+class Truth:
+    """Everything that must survive a power cut. One thread, one connection."""
+
+    def __init__(self, path: Path, leases: Leases, *, remembered_removals: int) -> None:
+        self._leases = leases
+        self._remembered_removals = remembered_removals
+        self._connection = _connect(path)
+        try:
+            self._set_up(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self, path: Path) -> None:
+        with _explained(f"cannot open the coordination database {path}"):
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            if self._pragma("user_version") == 0:
+                self._create(path)
+        if self._pragma("application_id") != _APPLICATION_ID:
+            raise CoordinationError(_FOREIGN.format(path))
+        found = self._pragma("user_version")
+        if found > FORMAT:
+            raise CoordinationError(f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade")
+
+    def _create(self, path: Path) -> None:
+        with self._transaction():
+            if self._pragma("user_version") != 0:
+                return  # another process was first
+            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise CoordinationError(_FOREIGN.format(path))
+            for statement in _TRUTH_SCHEMA:
+                self._connection.execute(statement)
+            self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            self._connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def view(self) -> View:
+        with _explained("cannot read the coordination database"), self._snapshot():
+            return View(version=self._state()[0], entries=self._entries(_READ_ALL))
+
+    def changes_since(self, version: int) -> Changes:
+        with _explained("cannot read the coordination database"), self._snapshot():
+            current, horizon = self._state()
+            if version >= current:
+                return Changes(version=current, changed={})
+            if version < horizon:
+                return Changes(version=current, changed=self._entries(_READ_ALL), complete=True)
+            gone = self._connection.execute("SELECT key FROM removed WHERE version > ?", (version,))
+            changed: dict[str, Entry | None] = {key: None for (key,) in gone}
+            return Changes(version=current, changed=changed | self._entries(_READ_CHANGED, version))
+
+    def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
+        with self._transaction() as transaction:
+            self._check_owners(operations)
+            current = self._state()[0]
+            for operation in operations:
+                if not self._apply(operation, current + 1):
+                    transaction.give_up()
+                    return Conflict(operation.key)
+            if all(isinstance(operation, Check) for operation in operations):
+                return Applied(current)
+            self._finish(current + 1)
+        return Applied(current + 1)
+
+    def end_sessions(self, expired: Sequence[tuple[int, int | None]]) -> int:
+        """Ends sessions still at that renewal count (None: at any), and removes what ended ones owned.
+
+        The lease goes first: its holder then finds out at its next renewal, and a crash in between
+        leaves entries without a lease, which the next call removes. Returns the store's version.
+        """
+        with self._transaction() as transaction:
+            for session, renewals in expired:
+                self._leases.remove(session, renewals)
+            version = self._state()[0] + 1
+            orphans = self._owners() - self._leases.sessions()
+            if not orphans:
+                transaction.give_up()
+                return version - 1
+            for owner in sorted(orphans):
+                self._remove_owned(owner, version)
+            self._finish(version)
+        return version
+
+    def has_orphans(self) -> bool:
+        with _explained("cannot read the coordination database"):
+            return bool(self._owners() - self._leases.sessions())
+
+    def close(self) -> None:
+        self._connection.close()
+        self._leases.close()
+
+    def _apply(self, operation: Operation, version: int) -> bool:
+        execute = self._connection.execute
+        match operation:
+            case Check(key, expected):
+                found = execute("SELECT 1 FROM entries WHERE key = ? AND version = ?", (key, expected))
+                return found.fetchone() is not None
+            case Create(key, value, owner):
+                created = execute(
+                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (key, value, version, version, owner),
+                )
+                execute("DELETE FROM removed WHERE key = ?", (key,))
+                return created.rowcount == 1
+            case Set(key, value, expected):
+                changed = execute(
+                    "UPDATE entries SET value = ?, version = ? WHERE key = ? AND version = ?",
+                    (value, version, key, expected),
+                )
+                return changed.rowcount == 1
+            case Delete(key, expected):
+                gone = execute("DELETE FROM entries WHERE key = ? AND version = ?", (key, expected))
+                execute("INSERT OR REPLACE INTO removed VALUES (?, ?)", (key, version))
+                return gone.rowcount == 1
+
+    def _remove_owned(self, owner: int, version: int) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO removed SELECT key, ? FROM entries WHERE owner = ?", (version, owner)
+        )
+        self._connection.execute("DELETE FROM entries WHERE owner = ?", (owner,))
+
+    def _finish(self, version: int) -> None:
+        self._connection.execute("UPDATE state SET version = ?", (version,))
+        surplus = self._connection.execute(
+            "SELECT version FROM removed ORDER BY version DESC LIMIT 1 OFFSET ?", (self._remembered_removals,)
+        ).fetchone()
+        if surplus is not None:
+            self._connection.execute("UPDATE state SET horizon = ?", surplus)
+            self._connection.execute("DELETE FROM removed WHERE version <= ?", surplus)
+
+    def _check_owners(self, operations: Sequence[Operation]) -> None:
+        owners = {op.owner for op in operations if isinstance(op, Create) and op.owner is not None}
+        for owner in owners - self._leases.sessions() if owners else ():
+            raise SessionLost(f"coordination session {owner} has ended")
+
+    def _entries(self, query: str, *arguments: int) -> dict[str, Entry]:
+        return {row[0]: _entry(row) for row in sorted(self._connection.execute(query, arguments))}
+
+    def _owners(self) -> set[int]:
+        rows = self._connection.execute("SELECT DISTINCT owner FROM entries WHERE owner IS NOT NULL")
+        return {owner for (owner,) in rows}
+
+    def _state(self) -> tuple[int, int]:
+        version, horizon = self._connection.execute("SELECT version, horizon FROM state").fetchone()
+        return version, horizon
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[_Transaction]:
+        """A failure before COMMIT leaves nothing behind; one of COMMIT itself says nothing either way."""
+        with _explained("cannot write the coordination database"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            transaction = _Transaction()
+            try:
+                yield transaction
+                if transaction.given_up:
+                    self._connection.execute("ROLLBACK")
+                    return
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                    self._connection.execute("ROLLBACK")
+                raise
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise OutcomeUnknown(f"the coordination database failed while committing: {error}") from error
+
+
+class _Transaction:
+    given_up = False
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+
+class Leases:
+    """Who is alive. Opened once per thread that uses it; each call is one transaction without an fsync."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = _connect(path)
+        try:
+            with _explained(f"cannot open the liveness database {path}"):
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = OFF")
+                self._connection.execute(_LEASES_SCHEMA)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def add(self, session: int, ttl_ms: int, now: float) -> None:
+        with _explained("cannot open a coordination session"):
+            self._connection.execute("INSERT INTO leases VALUES (?, ?, 0, ?)", (session, ttl_ms, now))
+
+    def renew(self, session: int, now: float) -> bool:
+        with _explained("cannot renew a coordination session"):
+            renewed = self._connection.execute(
+                "UPDATE leases SET renewals = renewals + 1, renewed_at = ? WHERE session = ?", (now, session)
+            )
+            return renewed.rowcount == 1
+
+    def remove(self, session: int, renewals: int | None) -> None:
+        with _explained("cannot end a coordination session"):
+            self._connection.execute(
+                "DELETE FROM leases WHERE session = ? AND renewals = coalesce(?, renewals)",
+                (session, renewals),
+            )
+
+    def sessions(self) -> set[int]:
+        return {session for (session, _, _) in self.all()}
+
+    def all(self) -> list[tuple[int, int, int]]:
+        """(session, time-to-live in ms, renewals) of each."""
+        with _explained("cannot read the liveness database"):
+            return self._connection.execute("SELECT session, ttl_ms, renewals FROM leases").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Transactions are begun by hand. The one thread that uses it need not be the one that opened it."""
+    with _explained(f"cannot open {path}"):
+        return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise CoordinationError(f"{what}: {error}") from error
+
+
+def _entry(row: Row) -> Entry:
+    _, value, version, created, owner = row
+    return Entry(value=value, version=version, created=created, owner=owner)
