@@ -114,7 +114,10 @@ class Tasks(Protocol):
     def thread(self, name: str) -> Thread: ...
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        """Runs a picklable function on record bodies in the low-priority worker process."""
+        """Runs `function(files, *args)`, picklable work on record bodies, in the low-priority worker process.
+
+        `files` is the worker's own view of the same disk.
+        """
 
     async def close(self) -> None:
         """Ends threads and the worker process."""
@@ -177,7 +180,7 @@ def write_all(file: File, data: Bytes, position: int) -> None:
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """All or nothing, also across a power cut: temporary file, fsync, rename, fsync of the directory (R25)."""
+    """All or nothing, also across a power cut: temporary file, fsync, rename, fsync of the folder (R25)."""
     temporary = path.with_name(path.name + ".tmp")
     file = files.open(temporary, "create")
     try:

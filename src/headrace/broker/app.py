@@ -1,0 +1,73 @@
+"""The process around a node: event loop, signals, limits of the operating system.
+
+The only module of the broker that looks at the process itself (R35). Read next: node.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headrace.broker.logging_setup import set_up_logging
+from headrace.broker.node import DEFAULT_DESCRIPTORS, Broker, start_node
+from headrace.config import NodeConfig
+from headrace.realworld import RealWorld
+
+logger = logging.getLogger(__name__)
+
+_KEPT_FOR_CONNECTIONS = 0.5
+"""Share of the descriptors that segment files leave to sockets and the rest."""
+
+
+def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None) -> int:
+    """Serves until told to stop. Returns the exit code; raises HeadraceError when the node cannot start."""
+    set_up_logging(config["headrace.log.format"])
+    for note in config.notes:
+        logger.warning("%s", note)
+    return _run_on_fastest_loop(_serve(config, on_ready))
+
+
+async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
+    broker = await start_node(
+        RealWorld(),
+        config,
+        hostname=socket.gethostname(),
+        descriptors=int(_raise_descriptor_limit() * (1 - _KEPT_FOR_CONNECTIONS)),
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, broker.stop_wanted.set)
+    on_ready(broker)
+    await broker.stop_wanted.wait()
+    await broker.stop()
+    if broker.failure is not None:
+        raise broker.failure
+    return 0
+
+
+def _raise_descriptor_limit() -> int:
+    """The soft limit is a default for small programs; up to the hard one nobody need be asked."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return DEFAULT_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS caps it below an unlimited hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return min(soft, 1 << 20) if soft > 0 else DEFAULT_DESCRIPTORS
+
+
+def _run_on_fastest_loop(main: Coroutine[Any, Any, int]) -> int:
+    if sys.platform == "win32":
+        return asyncio.run(main)
+    import uvloop
+
+    return uvloop.run(main)

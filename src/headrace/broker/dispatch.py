@@ -1,0 +1,124 @@
+"""From a frame to its handler, and from the handler's answer to a reply; here alone errors become replies.
+
+Produce and Fetch are handled at once, in the read that brought them; everything else in a task of its own.
+Read next: handlers/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.connection import KafkaConnection, PendingReply
+from headrace.broker.context import EncodedReply, Handler, RequestContext
+from headrace.broker.handlers import cluster, configs, metadata, offsets, producers, topics
+from headrace.broker.handlers.fetch import FetchHandler
+from headrace.broker.handlers.produce import ProduceHandler
+from headrace.errors import ApiError, DecodeError
+from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
+from headrace.wire.messages import decode_request, encode_reply
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+PRODUCE_KEY, FETCH_KEY = 0, 1
+
+HANDLERS: dict[int, Handler] = {
+    **cluster.HANDLERS,
+    **configs.HANDLERS,
+    **metadata.HANDLERS,
+    **offsets.HANDLERS,
+    **producers.HANDLERS,
+    **topics.HANDLERS,
+}
+
+
+class Dispatcher:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._clock = broker.world.clock
+        self._spawn = broker.world.tasks.spawn
+        self._metrics = broker.metrics
+        self._produce = ProduceHandler(broker)
+        self._fetch = FetchHandler(broker)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, connection: KafkaConnection, view: memoryview, start: int, end: int) -> None:
+        """Raises DecodeError when the connection cannot go on."""
+        started = self._clock.monotonic()
+        header = read_request_header(view, start, end)
+        api_key, version = header.api_key, header.api_version
+        api = APIS.get(api_key)
+        if api is None:
+            raise DecodeError(f"API key {api_key} is not served")
+        if not api.accepts(version):
+            self._refuse_version(connection, header)
+        elif api_key == PRODUCE_KEY:
+            self._produce(connection, header, view, end, started)
+        elif api_key == FETCH_KEY:
+            self._fetch(connection, header, view, end, started)
+        else:
+            request = decode_request(api_key, version, view, header.body_position, end)
+            self._start_task(connection, header, request, started)
+
+    def _refuse_version(self, connection: KafkaConnection, header: RequestHeader) -> None:
+        """ApiVersions is how a client learns which versions there are, so it is always answered."""
+        if header.api_key != API_VERSIONS_KEY:
+            raise DecodeError(f"{APIS[header.api_key].name} version {header.api_version} is not served")
+        connection.reply([metadata.unsupported_api_versions(header.correlation_id)])
+
+    def _start_task(
+        self, connection: KafkaConnection, header: RequestHeader, request: object, started: float
+    ) -> None:
+        context = RequestContext(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            listener=connection.listener,
+            peer=connection.peer,
+        )
+        pending = connection.expect_reply(header.api_key, started)
+        connection.block()
+        task = self._spawn(
+            self._answer(connection, pending, context, request), name=f"{APIS[header.api_key].name}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(
+        self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object
+    ) -> None:
+        try:
+            frame = await self._frame(context, request)
+        except Exception:
+            logger.exception("%s from %s failed", APIS[context.api_key].name, context.peer)
+            connection.refuse("the request could not be answered; see the line before")
+            return
+        pending.complete([frame])
+        connection.unblock()
+
+    async def _frame(self, context: RequestContext, request: object) -> bytes:
+        try:
+            reply = await HANDLERS[context.api_key](self._broker, context, request)
+        except ApiError as error:
+            self._metrics.request_error(context.api_key, error.code)
+            reply = {"error_code": error.code, "error_message": error.message}
+        if isinstance(reply, EncodedReply):
+            return reply.for_request(context.correlation_id)
+        return encode_reply(context.api_key, context.api_version, context.correlation_id, reply)
+
+    async def stop(self) -> None:
+        """Lets the requests under way end."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+
+def missing_handlers() -> set[int]:
+    """Keys that ApiVersions would promise although nothing answers them (must be empty)."""
+    return set(APIS) - set(HANDLERS) - {PRODUCE_KEY, FETCH_KEY}
+
+

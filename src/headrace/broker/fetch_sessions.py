@@ -1,0 +1,137 @@
+"""Incremental fetch (KIP-227): the broker remembers what a reader follows, so that requests and replies carry
+only what changed.
+
+Pure book-keeping: knows no partitions and no sockets. Read next: handlers/fetch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from uuid import UUID
+
+from headrace.errors import ApiError
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.produce_fetch import FetchPartition, FetchRequest
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_LAST_EPOCH = 2**31 - 1
+_KEEP_IDLE_S = 120.0
+"""A session that was used within this time does not make room for another."""
+
+TopicKey = str | UUID
+
+
+class FetchEntry:
+    """A partition that a reader follows, and what it was last told of it."""
+
+    __slots__ = ("log_start_offset", "name", "partition", "told_high_watermark", "topic_id")
+
+    def __init__(self, name: str | None, topic_id: UUID | None, partition: FetchPartition) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition = partition
+        self.told_high_watermark = -1
+        self.log_start_offset = -1
+
+    @property
+    def topic_key(self) -> TopicKey | None:
+        return self.name if self.topic_id is None else self.topic_id
+
+
+class FetchSession:
+    def __init__(self, session_id: int, entries: Iterable[FetchEntry], by_id: bool, now: float) -> None:
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH + 1
+        self.by_id = by_id
+        self.used_at = now
+        self._entries = {(entry.topic_key, entry.partition.index): entry for entry in entries}
+
+    @property
+    def entries(self) -> list[FetchEntry]:
+        return list(self._entries.values())
+
+    def update(self, request: FetchRequest) -> None:
+        for name, topic_id, indexes in request.forgotten:
+            for index in indexes:
+                self._entries.pop((name if topic_id is None else topic_id, index), None)
+        for entry in entries_of(request):
+            known = self._entries.setdefault((entry.topic_key, entry.partition.index), entry)
+            known.partition = entry.partition
+
+    def served(self, entry: FetchEntry) -> None:
+        """Who got data goes to the end, so that a small max_bytes starves nobody."""
+        key = (entry.topic_key, entry.partition.index)
+        if key in self._entries:
+            self._entries[key] = self._entries.pop(key)
+
+
+class FetchPlan:
+    """What one request reads, and how its reply is told. Without a session, everything is told."""
+
+    def __init__(self, entries: list[FetchEntry], session: FetchSession | None, *, incremental: bool) -> None:
+        self.entries = entries
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.session_id
+
+
+def entries_of(request: FetchRequest) -> list[FetchEntry]:
+    return [
+        FetchEntry(topic.name, topic.topic_id, partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+class FetchSessions:
+    def __init__(self, random: Random, slots: int) -> None:
+        self._random = random
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def plan(self, request: FetchRequest, *, by_id: bool, now: float) -> FetchPlan:
+        """Raises ApiError when the request continues a session that is unknown or stands elsewhere."""
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            entries = entries_of(request)
+            session = None
+            if request.session_epoch == INITIAL_EPOCH and entries:
+                session = self._create(entries, by_id, now)
+            return FetchPlan(entries, session, incremental=False)
+        return self._continue(request, by_id, now)
+
+    def _continue(self, request: FetchRequest, by_id: bool, now: float) -> FetchPlan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.fetch_session_id_not_found)
+        if session.by_id != by_id:
+            raise ApiError(ErrorCode.fetch_session_topic_id_error)
+        if session.epoch != request.session_epoch:
+            raise ApiError(ErrorCode.invalid_fetch_session_epoch)
+        session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
+        session.used_at = now
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        session.update(request)
+        return FetchPlan(session.entries, session, incremental=True)
+
+    def _create(self, entries: list[FetchEntry], by_id: bool, now: float) -> FetchSession | None:
+        if len(self._sessions) >= self._slots and not self._evict(now):
+            return None
+        session_id = self._random.randint(1, 2**31 - 1)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, 2**31 - 1)
+        session = self._sessions[session_id] = FetchSession(session_id, entries, by_id, now)
+        return session
+
+    def _evict(self, now: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.used_at < _KEEP_IDLE_S:
+            return False
+        del self._sessions[oldest.session_id]
+        return True

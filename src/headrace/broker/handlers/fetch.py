@@ -1,0 +1,219 @@
+"""Fetch (key 1), versions 4 to 18.
+
+Long poll: answers when min_bytes are readable, when max_wait is over, or at once when anything is wrong.
+The first batch is returned even when it is larger than max_bytes. Sessions (KIP-227) from version 7, topic
+ids from 13. Readers see what is below the high watermark, with read_committed below the last stable offset
+(R18).
+Not served yet: fetches of followers (replica_id ≥ 0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from headrace.broker.connection import KafkaConnection, PendingReply
+from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
+from headrace.broker.partition import Partition, PartitionRead
+from headrace.broker.waiters import FetchWaiter
+from headrace.errors import ApiError
+from headrace.wire.api_table import RequestHeader
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.produce_fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Broker
+    from headrace.broker.outbox import Part
+    from headrace.log.partition_log import LogSlice
+
+FETCH_KEY = 1
+TOPIC_IDS_FROM = 13
+READ_COMMITTED = 1
+CONSUMER = -1
+
+TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
+
+
+class FetchHandler:
+    def __init__(self, broker: Broker) -> None:
+        self.partitions = broker.partitions
+        self.metrics = broker.metrics
+        self.clock = broker.world.clock
+        self.tasks = broker.world.tasks
+        self.max_bytes: int = broker.config["fetch.max.bytes"]
+        self._sessions = FetchSessions(
+            broker.world.random, broker.config["max.incremental.fetch.session.cache.slots"]
+        )
+
+    def __call__(
+        self, connection: KafkaConnection, header: RequestHeader, view: memoryview, end: int, started: float
+    ) -> None:
+        request = read_fetch(view, header.body_position, end, header.api_version)
+        try:
+            plan = self._plan(request, header, started)
+        except ApiError as error:
+            self.metrics.request_error(FETCH_KEY, error.code)
+            frame = write_fetch_reply(
+                header.api_version, header.correlation_id, error.code, NO_SESSION, []
+            )
+            connection.reply([*frame])
+            return
+        _Fetch(self, connection, header, request, plan).start(started)
+
+    def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:
+        if request.replica_id > CONSUMER:
+            raise ApiError(ErrorCode.cluster_authorization_failed, "there are no followers on one node")
+        return self._sessions.plan(request, by_id=header.api_version >= TOPIC_IDS_FROM, now=now)
+
+
+class _Outcome(NamedTuple):
+    """One look at all partitions of a request."""
+
+    results: list[tuple[FetchEntry, FetchResult]]
+    slices: list[LogSlice]
+    readable: list[Partition]
+    failed: bool
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.slices)
+
+    def release(self) -> None:
+        for part in self.slices:
+            part.release()
+
+
+class _Fetch:
+    """One fetch request from its first look at the log to its reply."""
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        request: FetchRequest,
+        plan: FetchPlan,
+    ) -> None:
+        self._handler = handler
+        self._connection = connection
+        self._header = header
+        self._request = request
+        self._plan = plan
+        self._pending: PendingReply | None = None
+
+    def start(self, started: float) -> None:
+        outcome = self._look()
+        request = self._request
+        enough = outcome.size >= request.min_bytes
+        if enough or outcome.failed or request.max_wait_ms <= 0:
+            self._connection.reply(self._reply(outcome))
+            handler = self._handler
+            handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - started)
+            return
+        outcome.release()
+        self._pending = self._connection.expect_reply(FETCH_KEY, started)
+        self._wait(outcome)
+
+    def _wait(self, outcome: _Outcome) -> None:
+        connection, handler = self._connection, self._handler
+        connection.block()
+        waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, self._finish)
+        waiter.start_timer(handler.tasks.call_later(self._request.max_wait_ms / 1000, waiter.finish))
+        connection.on_close = waiter.cancel
+        handler.metrics.fetches_waiting += 1
+
+    def _finish(self) -> None:
+        self._handler.metrics.fetches_waiting -= 1
+        self._connection.on_close = None
+        assert self._pending is not None
+        self._pending.complete(self._reply(self._look()))
+        self._connection.unblock()
+
+    def _look(self) -> _Outcome:
+        outcome = _Outcome([], [], [], False)
+        left = min(self._request.max_bytes, self._handler.max_bytes)
+        failed = False
+        for entry in self._plan.entries:
+            try:
+                partition = self._handler.partitions.find(
+                    entry.name, entry.topic_id, entry.partition.index
+                )
+                read = self._read(partition, entry, left, first=not outcome.slices)
+            except ApiError as error:
+                failed = True
+                self._handler.metrics.request_error(FETCH_KEY, error.code)
+                outcome.results.append((entry, self._error(entry, error.code)))
+                continue
+            outcome.readable.append(partition)
+            if read.records is not None:
+                outcome.slices.append(read.records)
+                left -= read.records.size
+            outcome.results.append((entry, self._result(entry, read)))
+        return outcome._replace(failed=failed)
+
+    def _read(self, partition: Partition, entry: FetchEntry, left: int, *, first: bool) -> PartitionRead:
+        wanted = entry.partition
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        return partition.read(
+            wanted.fetch_offset,
+            min(left, wanted.max_bytes),
+            committed_only=self._request.isolation_level == READ_COMMITTED,
+            at_least_one=first,
+        )
+
+    def _result(self, entry: FetchEntry, read: PartitionRead) -> FetchResult:
+        return FetchResult(
+            entry.partition.index,
+            0,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            () if self._request.isolation_level == READ_COMMITTED else None,
+            size=0 if read.records is None else read.records.size,
+        )
+
+    def _error(self, entry: FetchEntry, code: ErrorCode) -> FetchResult:
+        aborted = () if self._request.isolation_level == READ_COMMITTED else None
+        return FetchResult(entry.partition.index, code, aborted=aborted)
+
+    def _reply(self, outcome: _Outcome) -> list[Part]:
+        chunks = write_fetch_reply(
+            self._header.api_version,
+            self._header.correlation_id,
+            ErrorCode.none,
+            self._plan.session_id,
+            self._told(outcome.results),
+        )
+        if not outcome.slices:
+            return [*chunks]
+        parts: list[Part] = []
+        for chunk, records in zip(chunks, outcome.slices, strict=False):
+            parts += (chunk, records)
+        parts.append(chunks[-1])
+        return parts
+
+    def _told(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
+        """Results by topic; in an incremental fetch only those that say something new."""
+        topics: dict[object, TopicResults] = {}
+        session = self._plan.session
+        for entry, result in results:
+            if session is not None:
+                news = _is_news(entry, result)
+                entry.told_high_watermark = result.high_watermark
+                entry.log_start_offset = result.log_start_offset
+                if result.size:
+                    session.served(entry)
+                if self._plan.incremental and not news:
+                    continue
+            topic = topics.setdefault(entry.topic_key, (entry.name, entry.topic_id, []))
+            topic[2].append(result)
+        return list(topics.values())
+
+
+def _is_news(entry: FetchEntry, result: FetchResult) -> bool:
+    return (
+        result.size > 0
+        or result.error_code != 0
+        or result.high_watermark != entry.told_high_watermark
+        or result.log_start_offset != entry.log_start_offset
+    )

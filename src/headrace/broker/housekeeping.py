@@ -1,0 +1,131 @@
+"""What a node does on its own: retention, compaction, checkpoints, flush by interval, time-outs, disk room.
+
+Each chore is a loop of its own; a chore that fails is logged and tried again at its next turn.
+Read next: log/retention.py, log/compaction.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from headrace.broker.disk_guard import DiskGuard
+from headrace.broker.partition import Partition
+from headrace.errors import HeadraceError
+from headrace.log.compaction import compact
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+TIDY_S = 5.0
+CHECKPOINT_S = 60.0
+PRODUCER_EXPIRY_S = 600.0
+_PARTITIONS_PER_TURN = 50
+"""After this many, the loop gets a turn: chores must not be felt."""
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker, disk: DiskGuard) -> None:
+        self._broker = broker
+        self._world = broker.world
+        self._partitions = broker.partitions
+        self._disk = disk
+        self._thread = broker.world.tasks.thread("housekeeping")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._broker.config
+        chores: tuple[tuple[str, float, Callable[[], Awaitable[None]]], ...] = (
+            ("tick", TICK_S, self._tick),
+            ("tidy", TIDY_S, self._tidy),
+            ("flush by interval", config["headrace.flush.interval.ms"] / 1000, self._flush),
+            ("retention", config["log.retention.check.interval.ms"] / 1000, self._retain),
+            ("compaction", config["log.cleaner.backoff.ms"] / 1000, self._compact),
+            ("checkpoints", CHECKPOINT_S, self._broker.persist_offsets),
+            ("producer expiry", PRODUCER_EXPIRY_S, self._expire_producers),
+        )
+        spawn = self._world.tasks.spawn
+        self._tasks = [spawn(self._repeat(*chore), name=chore[0]) for chore in chores]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _repeat(self, name: str, every_s: float, chore: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._world.tasks.sleep(every_s)
+            try:
+                await chore()
+            except (OSError, HeadraceError) as error:
+                logger.error("%s failed, will be tried again: %s", name, error)
+            except Exception:
+                logger.exception("%s failed, will be tried again", name)
+
+    async def _each(self, action: Callable[[Partition], object]) -> None:
+        for count, partition in enumerate(list(self._partitions.all()), 1):
+            if partition.online:
+                try:
+                    action(partition)
+                except (OSError, HeadraceError) as error:
+                    logger.error("%s: %s", partition.topic_partition, error)
+                    partition.take_offline()
+            if count % _PARTITIONS_PER_TURN == 0:
+                await self._world.tasks.sleep(0)
+
+    async def _tick(self) -> None:
+        clock, broker = self._world.clock, self._broker
+        before = clock.monotonic()
+        await self._world.tasks.sleep(0)
+        broker.metrics.loop_delay(clock.monotonic() - before)
+        broker.hub.next_tick()
+        now = clock.monotonic()
+        for partition in self._partitions.all():
+            partition.expire_ack_waiters(now)
+        self._partitions.writable = self._disk.look()
+        if self._disk.roomy:
+            await self._each(_recover_if_fenced)
+
+    async def _tidy(self) -> None:
+        await self._thread.run(self._disk.keep_ballast)
+        now = self._world.clock.monotonic()
+        await self._each(lambda partition: partition.log.collect_deleted(now))
+
+    async def _flush(self) -> None:
+        for partition in self._partitions.all():
+            if partition.flushes_by_interval:
+                partition.request_flush()
+
+    async def _retain(self) -> None:
+        now_ms = self._world.clock.wall_ms()
+        await self._each(lambda partition: partition.log.apply_retention(now_ms, partition.high_watermark))
+
+    async def _compact(self) -> None:
+        for partition in list(self._partitions.all()):
+            if partition.online and "compact" in partition.settings.log.cleanup_policy:
+                await self._compact_one(partition)
+
+    async def _compact_one(self, partition: Partition) -> None:
+        """R29: never at or above the first offset that may still change."""
+        limit = min(partition.high_watermark, partition.last_stable_offset)
+        plan = partition.log.plan_compaction(self._world.clock.wall_ms(), limit)
+        if plan is None:
+            return
+        result = await self._world.tasks.bulk(compact, plan)
+        if partition.online:
+            partition.log.finish_compaction(plan, result)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._world.clock.wall_ms()
+        await self._each(lambda partition: partition.log.producers.expire(now_ms))
+
+
+def _recover_if_fenced(partition: Partition) -> None:
+    if partition.log.fenced:
+        partition.log.recover_in_place()
+        logger.warning("%s accepts records again", partition.topic_partition)

@@ -1,0 +1,243 @@
+"""A node: puts the parts together, starts and stops them in order.
+
+Read next: app.py (the process around a node), partitions.py, dispatch.py, housekeeping.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.broker.connection_hub import ConnectionHub
+from headrace.broker.controller import Controller
+from headrace.broker.disk_guard import DiskGuard
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.flusher import Flusher
+from headrace.broker.housekeeping import Housekeeping
+from headrace.broker.http_endpoint import HttpEndpoint
+from headrace.broker.metadata_replies import MetadataReplies
+from headrace.broker.metrics import Metrics
+from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.partitions import Partitions
+from headrace.config import ListenerConfig, NodeConfig, resolve_topic
+from headrace.coordination.cluster import Cluster
+from headrace.coordination.hosts import boot_id
+from headrace.coordination.sqlite import SqliteStore
+from headrace.coordination.store import Store
+from headrace.errors import ConfigError, HeadraceError, StorageError
+from headrace.log.checkpoints import check_meta_properties
+from headrace.log.descriptors import DescriptorPool
+from headrace.types import ClusterView, Endpoint, Topic
+from headrace.world import FileLock, Listener, World
+
+logger = logging.getLogger(__name__)
+
+SESSION_TTL_MS = 6_000
+DEFAULT_DESCRIPTORS = 1024
+
+
+class Broker:
+    """One node. Handlers find here what they need."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: NodeConfig,
+        cluster: Cluster,
+        checkpoints: NodeCheckpoints,
+        lock: FileLock,
+        descriptors: int,
+    ) -> None:
+        self.world = world
+        self.config = config
+        self.node_id: int = config["node.id"]
+        self.cluster = cluster
+        self.checkpoints = checkpoints
+        self.metrics = Metrics(world.clock)
+        self.controller = Controller(cluster, world, config)
+        self.metadata_replies = MetadataReplies()
+        self.not_ready: str | None = "starting"
+        """Why the node does not serve; None when it does."""
+        self.failure: HeadraceError | None = None
+        self.stop_wanted = asyncio.Event()
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._node_epoch = -1
+        self._lock = lock
+        self._listeners: list[Listener] = []
+        self._checkpoint_thread = world.tasks.thread("checkpoints")
+        self._flusher = Flusher(world, self.metrics, self._disk_failed)
+        self.partitions = Partitions(
+            world=world,
+            node_id=self.node_id,
+            directory=config.data_directory,
+            metrics=self.metrics,
+            flusher=self._flusher,
+            descriptors=DescriptorPool(world.files, descriptors),
+            resolve=self.topic_values,
+            checkpoints=checkpoints,
+            persist_offsets=self.persist_offsets,
+        )
+        self.metrics.partitions = self.partitions.all
+        self.hub = _connection_hub(world, self.metrics, config)
+        self._dispatcher = self.hub.dispatch = Dispatcher(self)
+        disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
+        self._housekeeping = Housekeeping(self, disk)
+        self.http = HttpEndpoint(self)
+
+    def topic_values(self, view: ClusterView, topic: Topic) -> Mapping[str, Any]:
+        """Typed values of every setting of a topic, with what was altered while nodes ran."""
+        altered = {
+            **view.node_configs.get("", {}),
+            **view.node_configs.get(str(self.node_id), {}),
+        }
+        return resolve_topic(self.config, altered, topic.configs)
+
+    async def start(self, hostname: str) -> None:
+        """Logs first: a node that is registered can serve what it holds."""
+        empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
+        self.partitions.remove_leftovers()
+        self.partitions.follow(empty, self.cluster.view)
+        self.cluster.subscribe(self.partitions.follow)
+        self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
+        self._node_epoch = await self.cluster.register_node(
+            node_id=self.node_id,
+            host_id=boot_id(self.world.files) or hostname,
+            hostname=hostname,
+            endpoints=self.endpoints,
+            rack=self.config["broker.rack"],
+            session_ttl_ms=SESSION_TTL_MS,
+            replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
+        )
+        await self.cluster.become_controller(self.node_id)
+        await self.http.start()
+        self._housekeeping.start()
+        self.not_ready = None
+        self.hub.open()
+
+    async def _listen(self, listener: ListenerConfig) -> Endpoint:
+        try:
+            bound = await self.world.network.listen(
+                self.hub.factory(listener.name), listener.host, listener.port
+            )
+        except OSError as error:
+            raise ConfigError(_cannot_listen(listener, error)) from error
+        self._listeners.append(bound)
+        return listener.endpoint(bound.port)
+
+    async def stop(self) -> None:
+        """R22: no new work, everything on disk, the mark of a clean stop, then the session."""
+        self.not_ready = "stopping"
+        for listener in self._listeners:
+            listener.close()
+        await self._housekeeping.stop()
+        await self._dispatcher.stop()
+        if self.failure is None:
+            await self._flusher.flush_all(self.partitions.all())
+        self.hub.close_all()
+        offsets = self._log_offsets()
+        self.partitions.close()
+        if self.failure is None:
+            self.checkpoints.save(offsets)
+            self.checkpoints.mark_clean(self._node_epoch)
+        await self.http.stop()
+        await self.cluster.close()
+        await self.world.tasks.close()
+        self._lock.release()
+
+    async def persist_offsets(self) -> None:
+        await self._checkpoint_thread.run(self.checkpoints.save, self._log_offsets())
+
+    def _log_offsets(self) -> LogOffsets:
+        partitions = list(self.partitions.all())
+        return LogOffsets(
+            recovery_points={p.topic_partition: p.flushed_offset for p in partitions},
+            log_starts={p.topic_partition: p.log_start_offset for p in partitions},
+        )
+
+    def _disk_failed(self, error: OSError) -> None:
+        """R24: what a failed fsync left in memory cannot be trusted, and there is no other disk to go to."""
+        directory = self.config.data_directory
+        self.failure = StorageError(f"the disk of {directory} failed ({error}); check it, then start again")
+        logger.critical("%s", self.failure)
+        for partition in self.partitions.all():
+            partition.take_offline()
+        self.stop_wanted.set()
+
+
+async def start_node(
+    world: World,
+    config: NodeConfig,
+    store: Store | None = None,
+    *,
+    hostname: str = "localhost",
+    descriptors: int = DEFAULT_DESCRIPTORS,
+) -> Broker:
+    """A running node, or a HeadraceError that says in one line why not."""
+    directory = config.data_directory
+    lock = _lock_directory(world, directory)
+    with contextlib.ExitStack() as undo:
+        undo.callback(lock.release)
+        checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
+        checkpoints.load()
+        if store is None:
+            store = await SqliteStore.open(config.coordination_directory, world)
+        cluster = await Cluster.open(store, world)
+        check_meta_properties(
+            world.files, directory, cluster_id=cluster.view.cluster_id, node_id=config["node.id"]
+        )
+        broker = Broker(
+            world=world,
+            config=config,
+            cluster=cluster,
+            checkpoints=checkpoints,
+            lock=lock,
+            descriptors=descriptors,
+        )
+        await broker.start(hostname)
+        undo.pop_all()
+    return broker
+
+
+def _lock_directory(world: World, directory: Path) -> FileLock:
+    try:
+        world.files.make_directory(directory)
+        return world.files.lock(directory / ".lock")
+    except BlockingIOError:
+        raise ConfigError(
+            f"the data directory {directory} is in use by another node: stop that node, "
+            "or name another directory with --data"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to the data directory {directory} ({error.strerror}): "
+            "make it writable, or name another directory with --data"
+        ) from error
+
+
+def _cannot_listen(listener: ListenerConfig, error: OSError) -> str:
+    address = f"{listener.host}:{listener.port}"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {listener.port} of listener {listener.name} is in use: stop the program that has it, "
+            f"or choose another with --listener {listener.name.lower()}={listener.host}:PORT"
+        )
+    return f"listener {listener.name} cannot listen on {address}: {error.strerror or error}"
+
+
+def _connection_hub(world: World, metrics: Metrics, config: NodeConfig) -> ConnectionHub:
+    return ConnectionHub(
+        world,
+        metrics,
+        max_frame_bytes=config["socket.request.max.bytes"],
+        max_frames_bytes=config["headrace.request.memory.bytes"],
+        max_pending_replies=config["headrace.connection.max.in.flight.requests"],
+        max_connections=config["max.connections"],
+        max_connections_per_ip=config["max.connections.per.ip"],
+        max_idle_ms=config["connections.max.idle.ms"],
+    )
