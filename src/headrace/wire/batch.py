@@ -26,7 +26,7 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 HIGHEST_CODEC = 4
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -98,7 +98,7 @@ class BatchHeader(NamedTuple):
 
 
 _new_header = tuple.__new__
-_unpack_header = _HEADER.unpack_from
+_unpack_header = HEADER_STRUCT.unpack_from
 
 
 def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> BatchHeader:

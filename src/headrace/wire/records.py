@@ -1,0 +1,334 @@
+"""The records inside a batch: read, build, check, recompress.
+
+For clients, compaction, time lookup, `record.validation=full` and tools; never on the default produce and
+fetch path. Knows no log. Read next: batch.py (the header), compression.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.errors import ApiError, DecodeError
+from headrace.wire.batch import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+    write_crc,
+)
+from headrace.wire.compression import PRODUCER_CAPS, STORED_CAPS, Caps, compress, decompress
+from headrace.wire.error_codes import ErrorCode
+
+NO_TIMESTAMP = -1
+_SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value, headers: a byte each
+_LOG_OVERHEAD = 12
+_INT64_MAX = (1 << 63) - 1
+
+
+class Record(NamedTuple):
+    """One record. Bytes of a header's name that are not UTF-8 are kept by surrogateescape."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class _Layout(NamedTuple):
+    """Where the parts of one record lie. A negative size is null."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key_start: int
+    key_size: int
+    value_start: int
+    value_size: int
+    header_count: int
+    headers_start: int
+    end: int
+
+
+def read_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -> list[Record]:
+    """All records of the batch that starts at the view's first byte. DecodeError when it is malformed."""
+    return list(iter_records(batch, max_bytes=max_bytes))
+
+
+def iter_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -> Iterator[Record]:
+    """The same, one by one: a batch of many tiny records is held only as bytes."""
+    header = _checked_header(batch)
+    view = _expanded(batch, header, Caps(max_bytes=max_bytes))
+    append_time = header.max_timestamp if header.timestamp_type else None
+    for layout in _layouts(view, header.record_count):
+        timestamp = header.base_timestamp + layout.timestamp_delta if append_time is None else append_time
+        if not -_INT64_MAX <= timestamp <= _INT64_MAX:
+            raise DecodeError(f"timestamp {timestamp} does not fit 64 bits")
+        yield Record(
+            header.base_offset + layout.offset_delta,
+            timestamp,
+            _slice(view, layout.key_start, layout.key_size),
+            _slice(view, layout.value_start, layout.value_size),
+            _read_headers(view, layout) if layout.header_count else (),
+        )
+
+
+def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODUCER_CAPS) -> None:
+    """Checks every record of a producer's batch whose header and CRC are checked already (batch.py).
+
+    INVALID_RECORD, never CORRUPT_MESSAGE: the CRC says that the producer meant these bytes, so sending
+    them again cannot help, and CORRUPT_MESSAGE would have it try.
+    """
+    try:
+        header = _checked_header(batch)
+        view = _expanded(batch, header, caps)
+        for number, layout in enumerate(_layouts(view, header.record_count)):
+            if layout.offset_delta != number:
+                raise DecodeError(f"record {number} has offset delta {layout.offset_delta}")
+            if require_key and layout.key_size < 0:
+                raise DecodeError(f"record {number} has no key, which a compacted topic needs")
+            if layout.header_count:
+                _read_headers(view, layout)
+    except DecodeError as error:
+        raise ApiError(ErrorCode.invalid_record, str(error)) from error
+
+
+def recompress(batch: memoryview, codec: int, *, caps: Caps = PRODUCER_CAPS) -> bytearray:
+    """The same batch under another codec, for topics whose `compression.type` names one."""
+    header = _checked_header(batch)
+    try:
+        payload = compress(codec, _expanded(batch, header, caps))
+    except DecodeError as error:
+        raise ApiError(ErrorCode.invalid_record, str(error)) from error
+    attributes = header.attributes & ~0x07 | codec
+    return _assemble(header._replace(attributes=attributes), payload)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    codec: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    timestamp_type: int = 0,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """A whole batch. A record's offset delta is its offset less `base_offset`; gaps are kept.
+
+    `last_offset_delta` and `max_timestamp` default to those of the records; compaction gives the original
+    ones, so that a batch keeps its range when its last record is gone. `delete_horizon_ms` takes the place
+    of the base timestamp and marks the batch so.
+    """
+    records = list(records)
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    if last_offset_delta is None:
+        last_offset_delta = records[-1].offset - base_offset if records else 0
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec
+        | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)
+        | (TRANSACTIONAL_BIT if is_transactional else 0)
+        | (CONTROL_BIT if is_control else 0)
+        | (DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    payload = encode_records(records, base_offset=base_offset, base_timestamp=base_timestamp)
+    return _assemble(header, compress(codec, payload) if payload else b"")
+
+
+def encode_records(records: Sequence[Record], *, base_offset: int, base_timestamp: int) -> bytes:
+    """The records one after the other, as they stand in an uncompressed batch."""
+    out = bytearray()
+    for record in records:
+        body = bytearray(1)  # attributes, unused
+        body += varint(record.timestamp - base_timestamp)
+        body += varint(record.offset - base_offset)
+        body += _sized(record.key)
+        body += _sized(record.value)
+        body += varint(len(record.headers))
+        for name, value in record.headers:
+            body += _sized(name.encode(errors="surrogateescape"))
+            body += _sized(value)
+        out += varint(len(body))
+        out += body
+    return bytes(out)
+
+
+def _assemble(header: BatchHeader, payload: bytes) -> bytearray:
+    size = HEADER_SIZE + len(payload)
+    out = bytearray(HEADER_STRUCT.pack(*header._replace(batch_length=size - _LOG_OVERHEAD, crc=0)))
+    out += payload
+    with memoryview(out) as view:
+        write_crc(view, 0, size)
+    return out
+
+
+def _checked_header(batch: memoryview) -> BatchHeader:
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise DecodeError(f"magic byte {header.magic}, not {MAGIC}")
+    if not HEADER_SIZE <= header.size <= len(batch):
+        raise DecodeError(f"batch of {header.size} bytes in {len(batch)}")
+    return header
+
+
+def _expanded(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
+    """The bytes of the records, decompressed."""
+    payload = batch[HEADER_SIZE : header.size]
+    if not header.codec or not payload:
+        return payload
+    return memoryview(decompress(header.codec, payload, caps))
+
+
+def _slice(view: memoryview, start: int, size: int) -> bytes | None:
+    return None if size < 0 else bytes(view[start : start + size])
+
+
+def _layouts(view: memoryview, count: int) -> Iterator[_Layout]:
+    """The layout of each of `count` records, which must fill the view exactly."""
+    end = len(view)
+    if not 0 <= count * _SMALLEST_RECORD <= end:
+        raise DecodeError(f"{count} records in {end} bytes")
+    position = 0
+    try:
+        for _ in range(count):
+            layout = _read_layout(view, position, end)
+            yield layout
+            position = layout.end
+    except IndexError:
+        raise DecodeError("records end in the middle of one") from None
+    if position != end:
+        raise DecodeError(f"{end - position} bytes left after {count} records")
+
+
+def _read_layout(view: memoryview, position: int, end: int) -> _Layout:
+    length, position = read_varint(view, position)
+    stop = position + length
+    if length < _SMALLEST_RECORD - 1 or stop > end:
+        raise DecodeError(f"record of {length} bytes, {end - position} left")
+    timestamp_delta, position = read_varlong(view, position + 1)
+    offset_delta, position = read_varint(view, position)
+    key_size, key_start = read_varint(view, position)
+    position = key_start + key_size if key_size > 0 else key_start
+    if position > stop:
+        raise DecodeError(f"key of {key_size} bytes runs past its record")
+    value_size, value_start = read_varint(view, position)
+    position = value_start + value_size if value_size > 0 else value_start
+    if position > stop:
+        raise DecodeError(f"value of {value_size} bytes runs past its record")
+    header_count, headers_start = read_varint(view, position)
+    if header_count < 0 or header_count * 2 > stop - headers_start:
+        raise DecodeError(f"{header_count} headers in {stop - headers_start} bytes")
+    if header_count == 0 and headers_start != stop:
+        raise DecodeError(f"{stop - headers_start} bytes left in a record")
+    return _Layout(
+        timestamp_delta,
+        offset_delta,
+        key_start,
+        key_size,
+        value_start,
+        value_size,
+        header_count,
+        headers_start,
+        stop,
+    )
+
+
+def _read_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        return _read_all_headers(view, layout)
+    except IndexError:
+        raise DecodeError("headers end in the middle of one") from None
+
+
+def _read_all_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, bytes | None], ...]:
+    position, end = layout.headers_start, layout.end
+    view = view[:end]
+    headers = []
+    for _ in range(layout.header_count):
+        size, start = read_varint(view, position)
+        position = start + size
+        if size < 0 or position > end:
+            raise DecodeError(f"header name of {size} bytes, {end - start} left")
+        name = str(view[start:position], "utf-8", "surrogateescape")
+        size, start = read_varint(view, position)
+        position = start + size if size > 0 else start
+        if position > end:
+            raise DecodeError(f"header value of {size} bytes, {end - start} left")
+        headers.append((name, _slice(view, start, size)))
+    if position != end:
+        raise DecodeError(f"{end - position} bytes left in a record")
+    return tuple(headers)
+
+
+def read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    """(value, position after it) of a signed 32-bit varint."""
+    byte = view[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    return _read_long_varint(view, position, 32)
+
+
+def read_varlong(view: memoryview, position: int) -> tuple[int, int]:
+    """The same of 64 bits."""
+    byte = view[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    return _read_long_varint(view, position, 64)
+
+
+def _read_long_varint(view: memoryview, position: int, bits: int) -> tuple[int, int]:
+    raw = shift = 0
+    while shift < bits:
+        byte = view[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> bits:
+                break
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
+    raise DecodeError(f"varint does not fit {bits} bits")
+
+
+def varint(value: int) -> bytes:
+    """The bytes of a signed varint, of any width up to 64 bits."""
+    raw = (value << 1) ^ (value >> 63)
+    if raw < 0x80:
+        return bytes((raw,))
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _sized(data: bytes | None) -> bytes:
+    return b"\1" if data is None else varint(len(data)) + data
