@@ -1,0 +1,194 @@
+"""Calls that confluent-kafka lacks and that must reach particular brokers, for tools: blocking, one by one.
+
+Built on connection.py; knows no console. What confluent-kafka can do is in admin.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headrace.client.bootstrap import Address, parse_bootstrap
+from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection, ConnectionLost
+from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
+
+METADATA = 3
+DESCRIBE_LOG_DIRS = 35
+DESCRIBE_PRODUCERS = 61
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSize:
+    """What one replica takes on one disk."""
+
+    node_id: int
+    directory: str
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveProducer:
+    """An idempotent producer that a partition's leader remembers."""
+
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start_offset: int | None
+
+
+class Brokers:
+    """A short-lived set of connections, one per node that was asked. Use it as an async context manager."""
+
+    def __init__(self, bootstrap: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._timeout_ms = timeout_ms
+        self._nodes: dict[int, Address] = {}
+        self._connections: dict[Address, Connection] = {}
+
+    async def __aenter__(self) -> Brokers:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for connection in self._connections.values():
+            await connection.close()
+
+    async def call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
+        """Asks the first bootstrap address that answers."""
+        failure: ClientError | None = None
+        for address in self._bootstrap:
+            try:
+                return await self._call(address, api_key, fields)
+            except ConnectionLost as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    async def call_node(self, node_id: int, api_key: int, fields: Mapping[str, Any]) -> Any:
+        if not self._nodes:
+            await self.metadata(None)
+        if node_id not in self._nodes:
+            raise ClientError(f"node {node_id} is not in the cluster now", code="BROKER_NOT_AVAILABLE")
+        return await self._call(self._nodes[node_id], api_key, fields)
+
+    async def metadata(self, topics: list[str] | None) -> Any:
+        """Nodes, and the named topics (None: all), without creating any."""
+        fields = {
+            "topics": None if topics is None else [{"name": name} for name in topics],
+            "allow_auto_topic_creation": False,
+        }
+        reply = await self.call_any(METADATA, fields)
+        self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
+        return reply
+
+    async def node_ids(self) -> list[int]:
+        await self.metadata([])
+        return sorted(self._nodes)
+
+    async def _call(self, address: Address, api_key: int, fields: Mapping[str, Any]) -> Any:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = await Connection.open(address.host, address.port, timeout_ms=self._timeout_ms)
+            self._connections[address] = connection
+        return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
+
+
+def describe_log_dirs(bootstrap: str, topic: str | None = None) -> list[ReplicaSize]:
+    """The size of every replica, or of one topic's, on every node."""
+
+    async def ask() -> list[ReplicaSize]:
+        async with Brokers(bootstrap) as brokers:
+            found = []
+            for node_id in await brokers.node_ids():
+                reply = await brokers.call_node(node_id, DESCRIBE_LOG_DIRS, {"topics": None})
+                found += _replica_sizes(node_id, reply)
+            return [replica for replica in found if topic is None or replica.topic == topic]
+
+    return run(ask())
+
+
+def describe_producers(bootstrap: str, topic: str) -> list[ActiveProducer]:
+    """The producers that the leaders of a topic's partitions remember."""
+
+    async def ask() -> list[ActiveProducer]:
+        async with Brokers(bootstrap) as brokers:
+            found = []
+            for partition in _partitions_of(topic, await brokers.metadata([topic])):
+                index = int(partition.partition_index)
+                fields = {"topics": [{"name": topic, "partition_indexes": [index]}]}
+                reply = await brokers.call_node(int(partition.leader_id), DESCRIBE_PRODUCERS, fields)
+                found += _active_producers(topic, reply)
+            return found
+
+    return run(ask())
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The blocking facade: a loop of its own for one answer."""
+    return asyncio.run(coroutine)
+
+
+def _replica_sizes(node_id: int, reply: Any) -> list[ReplicaSize]:
+    found = []
+    for directory in reply.results:
+        _check(directory.error_code, f"log directory {directory.log_dir} of node {node_id}")
+        found += [
+            ReplicaSize(
+                node_id=node_id,
+                directory=str(directory.log_dir),
+                topic=str(topic.name),
+                partition=int(partition.partition_index),
+                size_bytes=int(partition.partition_size),
+            )
+            for topic in directory.topics
+            for partition in topic.partitions
+        ]
+    return found
+
+
+def _partitions_of(topic: str, metadata: Any) -> list[Any]:
+    for entry in metadata.topics:
+        if entry.name == topic:
+            _check(entry.error_code, f"topic {topic!r}")
+            return sorted(entry.partitions, key=lambda partition: int(partition.partition_index))
+    raise ClientError(f"topic {topic!r} does not exist", next_step="list them: headrace topics list")
+
+
+def _active_producers(topic: str, reply: Any) -> list[ActiveProducer]:
+    found = []
+    for partition in (partition for entry in reply.topics for partition in entry.partitions):
+        _check(partition.error_code, f"partition {partition.partition_index} of topic {topic!r}")
+        found += [
+            ActiveProducer(
+                partition=int(partition.partition_index),
+                producer_id=int(producer.producer_id),
+                producer_epoch=int(producer.producer_epoch),
+                last_sequence=int(producer.last_sequence),
+                last_timestamp_ms=_milliseconds(producer.last_timestamp),
+                transaction_start_offset=(
+                    None if producer.current_txn_start_offset < 0 else int(producer.current_txn_start_offset)
+                ),
+            )
+            for producer in partition.active_producers
+        ]
+    return found
+
+
+def _milliseconds(moment: Any) -> int:
+    """kio gives timestamps as datetimes (None for -1) or as numbers, by schema."""
+    if moment is None:
+        return -1
+    return int(moment.timestamp() * 1000) if hasattr(moment, "timestamp") else int(moment)
+
+
+def _check(code: Any, where: str) -> None:
+    if int(code) != 0:
+        raise ClientError(f"{where}: {ErrorCode(int(code)).name}", code=ErrorCode(int(code)).name.upper())

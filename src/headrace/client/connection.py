@@ -1,0 +1,237 @@
+"""One asyncio connection to a Kafka broker: versions agreed on, requests pipelined, replies matched in order.
+
+Small on purpose: no retries, no metadata, no pool. Knows no console, no broker code. It serves tools
+(brokers.py) and the replica fetcher; TLS comes in through `connect`, SASL through `authenticate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+from headrace import __version__
+from headrace.client.errors import ClientError
+from headrace.errors import DecodeError
+from headrace.wire.api_table import APIS
+from headrace.wire.framing import FrameSplitter
+from headrace.wire.messages import decode_reply, encode_request
+
+API_VERSIONS = 18
+UNSUPPORTED_VERSION = 35
+DEFAULT_TIMEOUT_MS = 10_000
+DEFAULT_MAX_REPLY_BYTES = 256 << 20
+
+Connect = Callable[
+    [Callable[[], asyncio.BaseProtocol], str, int],
+    Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
+]
+"""Opens the stream: `World.network.connect`, or one that wraps it in TLS."""
+
+
+class ConnectionLost(ClientError):
+    """The broker could not be reached, or the connection to it ended."""
+
+
+class RequestTimedOut(ClientError):
+    """No reply in time; whether the request was carried out is not known."""
+
+
+class _Waiting(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    reply: asyncio.Future[Any]
+
+
+class Connection(asyncio.Protocol):
+    """Open one with `Connection.open`; use it from one event loop only."""
+
+    def __init__(self, address: str, *, client_id: str, max_reply_bytes: int) -> None:
+        self.address = address
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        """What the broker serves: api key to lowest and highest version."""
+        self._client_id = client_id
+        self._splitter = FrameSplitter(max_frame=max_reply_bytes)
+        self._waiting: deque[_Waiting] = deque()
+        self._next_correlation_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._failure: ClientError | None = None
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "headrace",
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        connect: Connect | None = None,
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
+    ) -> Connection:
+        """Connects, authenticates when asked to, and learns which versions the broker serves."""
+        address = f"{host}:{port}"
+        connection = cls(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await (connect or _connect_plain)(lambda: connection, host, port)
+                await connection._learn_versions(timeout_ms)
+                if authenticate is not None:
+                    await authenticate(connection)
+        except TimeoutError as error:
+            connection.abort()
+            raise ConnectionLost(
+                f"no answer from {address} within {timeout_ms} ms",
+                next_step="check that a Kafka listener of the expected kind (plain or TLS) is there",
+            ) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._failure is None
+
+    def version_for(self, api_key: int) -> int:
+        """The highest version of an API that both sides know."""
+        ours = APIS[api_key]
+        lowest, highest = self.versions.get(api_key, (0, -1))
+        version = min(highest, ours.max_version)
+        if version < max(lowest, ours.accept_from):
+            raise ClientError(
+                f"the broker at {self.address} does not serve {ours.name} in a version that Headrace speaks "
+                f"({ours.accept_from} to {ours.max_version})",
+                code="UNSUPPORTED_VERSION",
+            )
+        return version
+
+    async def call(
+        self,
+        api_key: int,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Any:
+        """Sends a request and returns the decoded reply. Calls may overlap: they are pipelined."""
+        reply = self.send(api_key, fields, version=version)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await reply
+        except TimeoutError as error:
+            name = APIS[api_key].name
+            raise RequestTimedOut(
+                f"no reply to {name} from {self.address} within {timeout_ms} ms", code="REQUEST_TIMED_OUT"
+            ) from error
+
+    def send(
+        self, api_key: int, fields: Mapping[str, Any], *, version: int | None = None
+    ) -> asyncio.Future[Any]:
+        """Writes a request now; the future holds its reply. Raises ConnectionLost when closed."""
+        if version is None:
+            version = self.version_for(api_key)
+        if self._transport is None or self._failure is not None:
+            raise self._failure or ConnectionLost(f"the connection to {self.address} is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(api_key, version, correlation_id, self._client_id, fields)
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(api_key, version, correlation_id, reply))
+        self._transport.write(frame)
+        return reply
+
+    async def close(self) -> None:
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.close()
+            await self._closed
+
+    def abort(self) -> None:
+        """Ends the connection at once, without waiting for anything."""
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._splitter.feed(data):
+                self._take_reply(frame)
+        except DecodeError as error:
+            self._fail(
+                ConnectionLost(
+                    f"{self.address} sent something that is not a Kafka reply: {error}",
+                    next_step="check the port and whether the listener wants TLS",
+                )
+            )
+            assert self._transport is not None
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc else ""
+        self._fail(ConnectionLost(f"{self.address} closed the connection{reason}"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # private
+
+    def _take_reply(self, frame: bytes) -> None:
+        if not self._waiting:
+            raise DecodeError("a reply that nobody asked for")
+        expected = self._waiting[0]
+        correlation_id, reply = decode_reply(
+            expected.api_key, _version_of_reply(expected, frame), memoryview(frame)
+        )
+        if correlation_id != expected.correlation_id:
+            raise DecodeError(f"correlation id {correlation_id} where {expected.correlation_id} was due")
+        self._waiting.popleft()
+        if not expected.reply.done():  # a caller that timed out no longer waits
+            expected.reply.set_result(reply)
+
+    def _fail(self, failure: ClientError) -> None:
+        """The first failure is the one that every present and later caller gets."""
+        if self._failure is None:
+            self._failure = failure
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            if not entry.reply.done():
+                entry.reply.set_exception(self._failure)
+
+    async def _learn_versions(self, timeout_ms: int) -> None:
+        fields = {"client_software_name": "headrace", "client_software_version": __version__}
+        version = APIS[API_VERSIONS].max_version
+        reply = await self.call(API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+        if int(reply.error_code) == UNSUPPORTED_VERSION:
+            # An older broker answers in version 0 and lists what it serves.
+            served = {entry.api_key: entry.max_version for entry in reply.api_keys}
+            version = min(version, served.get(API_VERSIONS, 0))
+            reply = await self.call(API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+        if int(reply.error_code) != 0:
+            raise ConnectionLost(f"{self.address} does not say what it serves: {reply.error_code!r}")
+        self.versions = {
+            int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in reply.api_keys
+        }
+
+
+def _version_of_reply(waiting: _Waiting, frame: bytes) -> int:
+    """ApiVersions with error 35 comes in version 0, whatever was asked; the code follows the header."""
+    if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
+        return 0
+    return waiting.version
+
+
+async def _connect_plain(
+    factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+    return await asyncio.get_running_loop().create_connection(factory, host, port)

@@ -1,0 +1,79 @@
+"""Kafka's error codes in words, each with the next command to try. Pure.
+
+Takes the name and text of a confluent-kafka error, so that nothing here needs that library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headrace.client.bootstrap import START_ONE
+from headrace.client.errors import ClientError
+
+
+class _Words(NamedTuple):
+    what: str | None
+    """None: the broker's own text says it best."""
+    next_step: str | None
+
+
+_WORDS: dict[str, _Words] = {
+    "UNKNOWN_TOPIC_OR_PART": _Words("{subject} does not exist", "list the topics: headrace topics list"),
+    "UNKNOWN_TOPIC_ID": _Words("{subject} was deleted meanwhile", "list the topics: headrace topics list"),
+    "TOPIC_ALREADY_EXISTS": _Words("{subject} exists already", "look at it: headrace topics describe {name}"),
+    "TOPIC_EXCEPTION": _Words(
+        "{name!r} cannot be a topic's name",
+        "use up to 249 letters, digits, dots, underscores and hyphens",
+    ),
+    "INVALID_PARTITIONS": _Words(
+        None, "give at least 1; later, partitions can be added (headrace topics alter) but never removed"
+    ),
+    "INVALID_REPLICATION_FACTOR": _Words(
+        None, "give a --replication-factor up to the number of nodes, or leave it out"
+    ),
+    "INVALID_CONFIG": _Words(None, "see the settings there are: headrace configs get --topic TOPIC --all"),
+    "TOPIC_DELETION_DISABLED": _Words("the broker does not allow topics to be deleted", None),
+    "TOPIC_AUTHORIZATION_FAILED": _Words("you may not do this to {subject}", None),
+    "CLUSTER_AUTHORIZATION_FAILED": _Words("you may not do this to the cluster", None),
+    "MSG_SIZE_TOO_LARGE": _Words(
+        "the record is larger than {subject} takes",
+        "raise it: headrace configs set --topic {name} max.message.bytes=BYTES",
+    ),
+    "INVALID_RECORD": _Words(
+        "{subject} refused the record", "see what it asks of records: headrace configs get --topic {name}"
+    ),
+    "OFFSET_OUT_OF_RANGE": _Words(
+        "{subject} does not hold that offset", "see which it holds: headrace topics describe {name}"
+    ),
+    "NOT_ENOUGH_REPLICAS": _Words(
+        "{subject} has too few in-sync replicas for acks=all",
+        "see which nodes are missing: headrace topics describe {name}",
+    ),
+    "LEADER_NOT_AVAILABLE": _Words(
+        "{subject} has no leader just now", "see its replicas: headrace topics describe {name}"
+    ),
+    "UNSUPPORTED_VERSION": _Words("the broker is too old (or too new) for this request", None),
+    "_UNKNOWN_PARTITION": _Words(
+        "{subject} has no such partition", "see which it has: headrace topics describe {name}"
+    ),
+    "_UNKNOWN_TOPIC": _Words("{subject} does not exist", "list the topics: headrace topics list"),
+    "_TRANSPORT": _Words("the connection to the broker was lost", START_ONE),
+    "_ALL_BROKERS_DOWN": _Words("no broker can be reached", START_ONE),
+    "_RESOLVE": _Words("a broker's host name cannot be resolved", "check --bootstrap"),
+    "_TIMED_OUT": _Words("the broker did not answer in time", "check that it runs and try again"),
+    "_MSG_TIMED_OUT": _Words(
+        "no broker took the record in time", "check the node and its disk, then send it again"
+    ),
+}
+
+
+def client_error(error: Any, *, name: str, kind: str = "topic") -> ClientError:
+    """`error` is a KafkaError, or the KafkaException that carries one; `name` is what it is about."""
+    error = error.args[0] if isinstance(error, Exception) and error.args else error
+    code = str(error.name())
+    text = str(error.str() or code).removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
+    words = _WORDS.get(code, _Words(None, None))
+    subject = f"{kind} {name!r}" if kind == "topic" else f"{kind} {name}"
+    what = words.what.format(subject=subject, name=name) if words.what else f"{subject}: {text}"
+    next_step = words.next_step.format(name=name) if words.next_step else None
+    return ClientError(what, next_step=next_step, code=code)

@@ -1,0 +1,241 @@
+"""The client connection against a broker made of bytes: no socket, no sleep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.client.connection import Connection, ConnectionLost, RequestTimedOut
+from headrace.client.errors import ClientError
+from headrace.wire.api_table import read_request_header
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.messages import encode_reply
+
+API_VERSIONS = 18
+METADATA = 3
+SERVED = [
+    {"api_key": 0, "min_version": 14, "max_version": 15},
+    {"api_key": METADATA, "min_version": 0, "max_version": 12},
+    {"api_key": API_VERSIONS, "min_version": 0, "max_version": 4},
+]
+NO_TOPICS = {"topics": [], "allow_auto_topic_creation": False}
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = False
+        self.on_write: Callable[[bytes], None] = lambda frame: None
+        self.protocol: asyncio.Protocol | None = None
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+        self.on_write(bytes(data))
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if not self.closed:
+            self.closed = True
+            assert self.protocol is not None
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class FakeBroker:
+    """Answers ApiVersions by itself; everything else waits for the test."""
+
+    def __init__(self, highest_api_versions: int = 4) -> None:
+        self.highest = highest_api_versions
+        self.transport = FakeTransport()
+        self.requests: list[tuple[int, int, int]] = []
+
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
+        protocol = factory()
+        self.transport.protocol = protocol
+        self.transport.on_write = self.take
+        protocol.connection_made(self.transport)
+        return self.transport, protocol
+
+    def take(self, frame: bytes) -> None:
+        header = read_request_header(memoryview(frame), 4, len(frame))
+        if header.api_key != API_VERSIONS:
+            self.requests.append((header.api_key, header.api_version, header.correlation_id))
+        elif header.api_version > self.highest:
+            keys = [{"api_key": API_VERSIONS, "min_version": 0, "max_version": self.highest}]
+            self.reply(API_VERSIONS, 0, header.correlation_id, {"error_code": 35, "api_keys": keys})
+        else:
+            self.reply(API_VERSIONS, header.api_version, header.correlation_id, {"api_keys": SERVED})
+
+    def reply(self, key: int, version: int, correlation_id: int, fields: dict[str, Any]) -> None:
+        self.send(encode_reply(key, version, correlation_id, fields))
+
+    def send(self, data: bytes) -> None:
+        assert self.transport.protocol is not None
+        asyncio.get_running_loop().call_soon(self.transport.protocol.data_received, data)
+
+
+def run(scenario: Callable[[FakeBroker, Connection], Any], broker: FakeBroker | None = None) -> None:
+    async def main() -> None:
+        fake = broker or FakeBroker()
+        connection = await Connection.open("host", 9092, connect=fake.connect, timeout_ms=2000)
+        try:
+            await scenario(fake, connection)
+        finally:
+            await connection.close()
+
+    asyncio.run(main())
+
+
+def test_the_highest_common_version_is_used() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        assert connection.version_for(METADATA) == 12
+        future = connection.send(METADATA, NO_TOPICS)
+        assert broker.requests == [(METADATA, 12, 1)]
+        broker.reply(METADATA, 12, 1, {"cluster_id": "abc", "brokers": [], "topics": []})
+        assert (await future).cluster_id == "abc"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("highest", [0, 1, 3])
+def test_an_older_broker_is_asked_again_in_its_own_version(highest: int) -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        assert connection.versions[METADATA] == (0, 12)
+
+    run(scenario, FakeBroker(highest))
+
+
+def test_an_api_without_a_common_version_is_refused_in_words() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        with pytest.raises(ClientError, match="does not serve produce in a version that Headrace speaks"):
+            connection.version_for(0)
+        with pytest.raises(ClientError, match="does not serve describe_log_dirs"):
+            await connection.call(35, {"topics": None})
+
+    run(scenario)
+
+
+def test_requests_are_pipelined_and_replies_matched_in_order_byte_by_byte() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        calls = [asyncio.ensure_future(connection.call(METADATA, NO_TOPICS)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert [correlation_id for _, _, correlation_id in broker.requests] == [1, 2, 3]
+        frames = b"".join(
+            encode_reply(METADATA, 12, number, {"cluster_id": f"c{number}", "brokers": [], "topics": []})
+            for number in (1, 2, 3)
+        )
+        for byte in frames:
+            broker.send(bytes([byte]))
+        assert [reply.cluster_id for reply in await asyncio.gather(*calls)] == ["c1", "c2", "c3"]
+
+    run(scenario)
+
+
+def test_a_late_reply_to_a_call_that_timed_out_is_dropped() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        with pytest.raises(RequestTimedOut, match="no reply to metadata from host:9092 within 1 ms"):
+            await connection.call(METADATA, NO_TOPICS, timeout_ms=1)
+        later = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+        await asyncio.sleep(0)
+        for number in (1, 2):
+            broker.reply(METADATA, 12, number, {"cluster_id": f"c{number}", "brokers": [], "topics": []})
+        assert (await later).cluster_id == "c2"
+
+    run(scenario)
+
+
+def test_every_waiting_call_learns_that_the_connection_ended() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        calls = [asyncio.ensure_future(connection.call(METADATA, NO_TOPICS)) for _ in range(2)]
+        await asyncio.sleep(0)
+        broker.transport.abort()
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, ConnectionLost)
+            assert "host:9092 closed the connection" in str(outcome)
+        assert not connection.is_open
+        with pytest.raises(ConnectionLost):
+            connection.send(METADATA, NO_TOPICS)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02\x00\x00",
+        b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00",
+    ],
+    ids=["http", "negative length", "too short", "wrong correlation id"],
+)
+def test_what_is_not_a_reply_ends_the_connection_with_a_clear_error(garbage: bytes) -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        call = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+        await asyncio.sleep(0)
+        broker.send(garbage)
+        with pytest.raises(ConnectionLost, match="not a Kafka reply"):
+            await call
+        assert broker.transport.closed
+
+    run(scenario)
+
+
+def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        broker.reply(METADATA, 12, 9, {"brokers": [], "topics": []})
+        await asyncio.sleep(0.001)
+        assert not connection.is_open
+
+    run(scenario)
+
+
+def test_opening_gives_up_in_time_when_nobody_answers() -> None:
+    class Mute(FakeBroker):
+        def take(self, frame: bytes) -> None: ...
+
+    async def main() -> None:
+        broker = Mute()
+        with pytest.raises(ClientError, match="host:9092 within 5 ms"):
+            await Connection.open("host", 9092, connect=broker.connect, timeout_ms=5)
+        assert broker.transport.closed
+
+    asyncio.run(main())
+
+
+def test_a_refused_connection_says_why() -> None:
+    async def refuse(*_: Any) -> tuple[Any, Any]:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    async def main() -> None:
+        with pytest.raises(ConnectionLost, match="cannot connect to host:9092: Connection refused"):
+            await Connection.open("host", 9092, connect=refuse)
+
+    asyncio.run(main())
+
+
+def test_authentication_runs_before_the_connection_is_handed_out() -> None:
+    seen: list[bool] = []
+
+    async def authenticate(connection: Connection) -> None:
+        seen.append(bool(connection.versions))
+
+    async def refuse(connection: Connection) -> None:
+        raise ClientError("wrong password", code=ErrorCode.sasl_authentication_failed.name)
+
+    async def main() -> None:
+        broker = FakeBroker()
+        connection = await Connection.open("h", 1, connect=broker.connect, authenticate=authenticate)
+        await connection.close()
+        broker = FakeBroker()
+        with pytest.raises(ClientError, match="wrong password"):
+            await Connection.open("h", 1, connect=broker.connect, authenticate=refuse)
+        assert broker.transport.closed
+
+    asyncio.run(main())
+    assert seen == [True]
