@@ -104,6 +104,7 @@ class Metrics:
     __slots__ = (
         "_apis",
         "_clock",
+        "_ticked_at",
         "_window_ends_at",
         "appended_batches",
         "bytes_in",
@@ -113,18 +114,17 @@ class Metrics:
         "connections_opened",
         "connections_refused",
         "errors",
-        "fetches_waiting",
         "frames_bytes",
         "fsync",
         "loop",
         "partitions",
-        "produces_waiting",
         "topics",
     )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._window_ends_at = clock.monotonic() + WINDOW_STEP_S
+        self._ticked_at = clock.monotonic()
         self._apis: dict[int, Histogram] = {}
         self.errors: dict[tuple[int, int], int] = {}
         self.clients: dict[tuple[str, str], int] = {}
@@ -137,8 +137,6 @@ class Metrics:
         self.frames_bytes = 0
         """Memory held by frames that are being received, handled or sent."""
         self.appended_batches = 0
-        self.fetches_waiting = 0
-        self.produces_waiting = 0
         self.fsync = Histogram()
         self.loop = Histogram()
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
@@ -188,7 +186,12 @@ class Metrics:
     def loop_delay(self, seconds: float) -> None:
         """Called some times a second by the probe; also moves the window of the p99 gauges."""
         self.loop.observe(seconds)
+        self._ticked_at = self._clock.monotonic()
         self.move_window()
+
+    def seconds_since_tick(self) -> float:
+        """How long ago the probe last ran, or since the start."""
+        return self._clock.monotonic() - self._ticked_at
 
     def move_window(self) -> None:
         now = self._clock.monotonic()

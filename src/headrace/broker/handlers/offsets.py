@@ -1,0 +1,178 @@
+"""ListOffsets 1-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2: where a partition begins and ends.
+
+Everybody is answered as a consumer (R18): a replica id in the request shows nothing above the high
+watermark. Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
+Gap: a time look-up reads one batch on the event loop, also when the disk is cold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.leading import leading_partition
+from headrace.errors import ApiError, StorageError
+from headrace.types import INTERNAL_TOPICS
+from headrace.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Broker
+    from headrace.broker.partition import Partition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_SERVED_FROM = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_READ_COMMITTED = 1
+_UNKNOWN = -1
+_HIGH_WATERMARK = -1
+
+
+class _Found(NamedTuple):
+    timestamp: int = _UNKNOWN
+    offset: int = _UNKNOWN
+    leader_epoch: int = _UNKNOWN
+
+
+_Answer = Callable[[str, Any], dict[str, Any]]
+
+
+def _answered(
+    broker: Broker, context: RequestContext, answer: _Answer, name: str, asked: Any
+) -> dict[str, Any]:
+    """One partition's part of a reply: its own error does not spoil the others."""
+    try:
+        return answer(name, asked)
+    except ApiError as error:
+        code = error.code
+    except StorageError:
+        code = ErrorCode.kafka_storage_error
+    broker.metrics.request_error(context.api_key, code)
+    return {"error_code": code}
+
+
+# ListOffsets
+
+
+async def list_offsets(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
+    committed_only = getattr(request, "isolation_level", 0) == _READ_COMMITTED
+    times_asked = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
+
+    def found(name: str, asked: Any) -> dict[str, Any]:
+        if times_asked[name, asked.partition_index] > 1:
+            raise ApiError(ErrorCode.invalid_request)
+        return _find_offset(broker, context.api_version, name, asked, committed_only)._asdict()
+
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": asked.partition_index}
+                    | _answered(broker, context, found, topic.name, asked)
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _find_offset(broker: Broker, version: int, name: str, asked: Any, committed_only: bool) -> _Found:
+    timestamp = asked.timestamp
+    if timestamp < 0 and version < _SERVED_FROM.get(timestamp, 1 << 15):
+        raise ApiError(ErrorCode.unsupported_version)
+    partition = leading_partition(broker, name, asked.partition_index)
+    partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _UNKNOWN))
+    limit = partition.last_stable_offset if committed_only else partition.high_watermark
+    if timestamp == LATEST:
+        return _Found(offset=limit, leader_epoch=partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = partition.log_start_offset
+        return _Found(offset=start, leader_epoch=partition.epoch_at(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _Found()
+    return _find_by_time(partition, timestamp, limit)
+
+
+def _find_by_time(partition: Partition, timestamp: int, limit: int) -> _Found:
+    if timestamp == MAX_TIMESTAMP:
+        found = partition.offset_of_max_timestamp()
+    else:
+        found = partition.offset_for_timestamp(timestamp)
+    if found is None or found[1] >= limit:
+        return _Found()
+    return _Found(timestamp=found[0], offset=found[1], leader_epoch=partition.epoch_at(found[1]))
+
+
+# OffsetForLeaderEpoch
+
+
+async def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
+    def end_of_epoch(name: str, asked: Any) -> dict[str, Any]:
+        partition = leading_partition(broker, name, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        leader_epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+        return {"leader_epoch": leader_epoch, "end_offset": end_offset}
+
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    {"partition": asked.partition}
+                    | _answered(broker, context, end_of_epoch, topic.topic, asked)
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+# DeleteRecords
+
+
+async def delete_records(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
+    def deleted(name: str, asked: Any) -> dict[str, Any]:
+        return {"low_watermark": _delete_before(broker, name, asked.partition_index, asked.offset)}
+
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": asked.partition_index, "low_watermark": _UNKNOWN}
+                    | _answered(broker, context, deleted, topic.name, asked)
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _delete_before(broker: Broker, name: str, partition_index: int, offset: int) -> int:
+    """The low watermark afterwards; asking for what is gone already is fine."""
+    if name in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.invalid_topic_exception)
+    partition = leading_partition(broker, name, partition_index)
+    if "delete" not in partition.settings.log.cleanup_policy:
+        raise ApiError(ErrorCode.policy_violation)
+    if offset == _HIGH_WATERMARK:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise ApiError(ErrorCode.offset_out_of_range)
+    return partition.delete_records_before(offset)
+
+
+HANDLERS: dict[int, Handler] = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}

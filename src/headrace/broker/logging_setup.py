@@ -1,0 +1,64 @@
+"""The node's log lines on standard error: text for people, or one JSON object per line for machines.
+
+Names, keys and error texts come from clients, so control characters are never printed as they are (S17).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Also what starts an escape sequence, what some viewers take for a line end, and what reverses the text."""
+
+
+def set_up_logging(log_format: str, stream: TextIO | None = None, level: int = logging.INFO) -> None:
+    """`log_format` is "text" or "json". Called once, before the node starts."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def without_control_characters(text: str) -> str:
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """One line per message; the lines of a traceback follow, indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = without_control_characters(record.getMessage())
+        line = f"{_time(record)} {record.levelname:<8} {record.name}: {message}"
+        if record.exc_info:
+            lines = self.formatException(record.exc_info).splitlines()
+            line = "\n    ".join((line, *map(without_control_characters, lines)))
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_control_characters(record.getMessage()),
+        }
+        if record.exc_info:
+            lines = self.formatException(record.exc_info).splitlines()
+            fields["exception"] = "\n".join(map(without_control_characters, lines))
+        return json.dumps(fields, ensure_ascii=False)
