@@ -23,7 +23,7 @@ _PAST_THE_TRANSPORT = "file ranges go to the transport's own descriptor; without
 ALLOWED: dict[tuple[str, str], str] = {
     ("broker/outbox.py", "import socket"): _PAST_THE_TRANSPORT,
     ("broker/outbox.py", "os.sendfile"): _PAST_THE_TRANSPORT,
-    ("coordination/hosts.py", "os.path.realpath"): "asks where a link leads, to find the mount; reads no data",
+    ("coordination/hosts.py", "os.path.realpath"): "asks where a link leads, to find the mount",
     ("broker/outbox.py", "asyncio.ensure_future"): "only wraps what a World thread returned",
 }
 

@@ -1,0 +1,75 @@
+"""Live nodes for every test folder. HEADRACE_TEST_BOOTSTRAP runs the client tests against another broker."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.node import NodeProcess
+
+StartNode = Callable[..., NodeProcess]
+
+_topic_numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python reads its own message definitions by a call that Python 3.11 deprecates.
+    config.addinivalue_line(
+        "filterwarnings", r"ignore:.* is deprecated. Use files\(\) instead:DeprecationWarning"
+    )
+
+
+@pytest.fixture
+def start_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartNode]:
+    """Starts nodes of the test's own; they are stopped at its end, and their logs shown when it failed."""
+    nodes: list[NodeProcess] = []
+
+    def start(
+        settings: Mapping[str, str] | None = None,
+        *,
+        directory: Path | None = None,
+        listeners: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+        descriptor_limit: int | None = None,
+    ) -> NodeProcess:
+        node = NodeProcess(
+            directory or tmp_path / f"node-{len(nodes)}",
+            settings=settings,
+            listeners=listeners,
+            arguments=arguments,
+            descriptor_limit=descriptor_limit,
+        )
+        nodes.append(node)
+        return node.start()
+
+    yield start
+    for node in nodes:
+        if node.alive:
+            node.stop()
+        request.node.add_report_section("call", f"log of {node.data}", node.log_tail())
+
+
+@pytest.fixture
+def node(start_node: StartNode) -> NodeProcess:
+    return start_node()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node that many tests share: each uses topics of its own."""
+    given = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with NodeProcess(tmp_path_factory.mktemp("shared")) as shared:
+        yield shared.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses; the topic itself is not created."""
+    return f"{request.node.originalname[:100]}-{next(_topic_numbers)}-{os.getpid()}"
