@@ -54,6 +54,12 @@ class _Controllership(NamedTuple):
     epoch_key_version: int
 
 
+class _Step(NamedTuple):
+    old: ClusterView
+    new: ClusterView
+    topics: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Wish:
     """One operation of a bulk request and its place among the answers."""
@@ -71,6 +77,7 @@ class Cluster:
         self._world = world
         self._projection = projection
         self._subscribers: list[Subscriber] = []
+        self._last_step: _Step | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._newest_commit = projection.view.version
         self._membership: Membership | None = None
@@ -107,6 +114,13 @@ class Cluster:
     def subscribe(self, callback: Subscriber) -> None:
         """`callback(old, new)` runs on the loop after each change and must not raise."""
         self._subscribers.append(callback)
+
+    def changed_topics(self, old: ClusterView, new: ClusterView) -> Iterable[str]:
+        """Names of topics that differ between two views; quick for the step a subscriber is told of."""
+        if self._last_step is not None and self._last_step.old is old and self._last_step.new is new:
+            return self._last_step.topics
+        names = dict.fromkeys((*old.topics, *new.topics))
+        return tuple(name for name in names if old.topics.get(name) is not new.topics.get(name))
 
     async def settle(self) -> None:
         """Returns when the view holds this process's own last commit and its subscribers have seen it."""
@@ -317,6 +331,9 @@ class Cluster:
     def _take(self, changes: Changes) -> None:
         before = self.view
         view = self._projection.apply(changes)
+        if not changes.complete:
+            names = (documents.topic_of_key(key) for key in changes.changed)
+            self._last_step = _Step(before, view, tuple(name for name in names if name is not None))
         if self._controllership is not None and self._controllership.epoch != view.controller_epoch:
             self._controllership = None
         for subscriber in self._subscribers:

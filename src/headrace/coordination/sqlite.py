@@ -57,7 +57,7 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, directory: Path, world: World, *, remembered_removals: int = _REMEMBERED_REMOVALS
+        cls, world: World, directory: Path, *, remembered_removals: int = _REMEMBERED_REMOVALS
     ) -> SqliteStore:
         store = cls(world)
         try:

@@ -1,0 +1,129 @@
+"""Settings as DescribeConfigs and CreateTopics show them: value, where it comes from, what stands behind it.
+
+Pure: configuration and view in, fields of a reply out. Read next: handlers/configs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from headrace.config import NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
+from headrace.types import ClusterView
+
+
+class Source(IntEnum):
+    """Kafka's DescribeConfigsResponse.ConfigSource."""
+
+    TOPIC = 1
+    DYNAMIC_NODE = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC_NODE = 4
+    DEFAULT = 5
+
+
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "password": 9}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a request asks for beside names and values."""
+
+    synonyms: bool = False
+    documentation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Synonym:
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayers:
+    """Where a node setting can be set: while running (this node, all nodes), in the file, nowhere."""
+
+    config: NodeConfig
+    of_node: Mapping[str, str]
+    of_all: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: NodeConfig, view: ClusterView, node_id: int) -> NodeLayers:
+        return cls(
+            config=config,
+            of_node=view.node_configs.get(str(node_id), {}),
+            of_all=view.node_configs.get("", {}),
+        )
+
+    def synonyms(self, name: str) -> list[_Synonym]:
+        """The strongest first. The built-in default comes last, unless it is "not set"."""
+        setting = NODE_SETTINGS[name]
+        layers: tuple[tuple[str | None, Source], ...] = (
+            (self.of_node.get(name), Source.DYNAMIC_NODE),
+            (self.of_all.get(name), Source.DYNAMIC_DEFAULT),
+            (self.config.text(name) if name in self.config.explicit else None, Source.STATIC_NODE),
+            (setting.format(setting.default), Source.DEFAULT),
+        )
+        return [_Synonym(name, text, source) for text, source in layers if text is not None]
+
+
+def topic_entries(
+    layers: NodeLayers, overrides: Mapping[str, str], shown: Shown = Shown()  # noqa: B008  frozen
+) -> list[dict[str, Any]]:
+    """Every topic setting, by name."""
+    values = resolve_topic(layers.config, {**layers.of_all, **layers.of_node}, overrides)
+    entries = []
+    for name, setting in TOPIC_SETTINGS.items():
+        text = setting.format(values[name])
+        synonyms = [_Synonym(name, text, Source.TOPIC)] if name in overrides else []
+        behind = [found for synonym in setting.synonyms for found in layers.synonyms(synonym.name)]
+        synonyms += sorted(behind, key=lambda synonym: synonym.source)
+        entries.append(_entry(setting, text, synonyms, shown, read_only=False))
+    return entries
+
+
+def node_entries(layers: NodeLayers, shown: Shown) -> list[dict[str, Any]]:
+    """Every setting of this node."""
+    entries = []
+    for name, setting in NODE_SETTINGS.items():
+        synonyms = layers.synonyms(name)
+        text = synonyms[0].value if synonyms else None
+        entries.append(_entry(setting, text, synonyms, shown, read_only=not setting.dynamic))
+    return entries
+
+
+def default_entries(layers: NodeLayers, shown: Shown) -> list[dict[str, Any]]:
+    """What was altered for all nodes; Kafka shows nothing else under the empty name."""
+    return [
+        _entry(
+            NODE_SETTINGS[name],
+            text,
+            [_Synonym(name, text, Source.DYNAMIC_DEFAULT)],
+            shown,
+            read_only=not NODE_SETTINGS[name].dynamic,
+        )
+        for name, text in sorted(layers.of_all.items())
+        if name in NODE_SETTINGS
+    ]
+
+
+def _entry(
+    setting: Setting, text: str | None, synonyms: list[_Synonym], shown: Shown, *, read_only: bool
+) -> dict[str, Any]:
+    sensitive = setting.kind == "password"
+    return {
+        "name": setting.name,
+        "value": None if sensitive else text,
+        "read_only": read_only,
+        "config_source": synonyms[0].source if synonyms else Source.DEFAULT,
+        "is_sensitive": sensitive,
+        "synonyms": [
+            {"name": each.name, "value": None if sensitive else each.value, "source": each.source}
+            for each in (synonyms if shown.synonyms else ())
+        ],
+        "config_type": _TYPES[setting.kind],
+        "documentation": setting.doc if shown.documentation else None,
+    }

@@ -1,0 +1,213 @@
+"""The controller: carries out what changes topics and settings, as Kafka would answer it.
+
+Decisions are pure and live in topic_rules.py, placement.py and config_changes.py; truth is written through
+coordination/cluster.py, fenced by the controller epoch (R2, R4). One node is its own controller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from headrace.broker import config_changes
+from headrace.broker.config_changes import Changes
+from headrace.broker.topic_index import TopicIndex
+from headrace.broker.topic_rules import (
+    Defaults,
+    MorePartitions,
+    NewTopic,
+    check_name,
+    check_total,
+    first_states,
+    given_configs,
+    replicas_of_new_topic,
+    replicas_to_add,
+)
+from headrace.config import NodeConfig
+from headrace.coordination.cluster import Changed, Cluster
+from headrace.errors import ApiError
+from headrace.types import INTERNAL_TOPICS, ClusterView, Topic
+from headrace.wire.error_codes import ErrorCode
+from headrace.world import World, new_uuid
+
+_ATTEMPTS = 10
+
+Outcome = ApiError | None
+
+
+class Controller:
+    def __init__(self, cluster: Cluster, world: World, config: NodeConfig) -> None:
+        self._cluster = cluster
+        self._world = world
+        self._config = config
+        self._node_id: int = config["node.id"]
+        self._index = TopicIndex(cluster.view)
+        cluster.subscribe(self._follow)
+
+    def _follow(self, old: ClusterView, new: ClusterView) -> None:
+        self._index.follow(old, new, self._cluster.changed_topics(old, new))
+
+    def altered_node_settings(self) -> dict[str, str]:
+        """Settings of this node that were altered while it runs: for all nodes, then for this one."""
+        altered = self._cluster.view.node_configs
+        return {**altered.get("", {}), **altered.get(str(self._node_id), {})}
+
+    # Topics
+
+    async def create_topics(
+        self, requests: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[Topic | ApiError]:
+        """An answer per request, in order; names that appear twice are refused."""
+        defaults = self._defaults()
+        try:
+            check_total(requests, defaults)
+        except ApiError as too_many:
+            return [too_many] * len(requests)
+        times = Counter(request.name for request in requests)
+        answers = [self._plan_topic(request, defaults, times[request.name]) for request in requests]
+        if validate_only:
+            return answers
+        planned = [index for index, answer in enumerate(answers) if isinstance(answer, Topic)]
+        topics = [answer for answer in answers if isinstance(answer, Topic)]
+        for index, refusal in zip(planned, await self._cluster.create_topics(topics), strict=True):
+            if refusal is not None:
+                answers[index] = refusal
+        return answers
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic of this name, made with the defaults when there is none (auto-creation)."""
+        if name in INTERNAL_TOPICS:
+            # They need their own partition counts and settings, and come with the API that uses them.
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' is not made on demand.")
+        (answer,) = await self.create_topics([NewTopic(name=name)])
+        if isinstance(answer, Topic):
+            return answer
+        existing = self._cluster.view.topics.get(name)
+        if answer.code is ErrorCode.topic_already_exists and existing is not None:
+            return existing
+        raise answer
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Outcome]:
+        if not self.deletion_enabled:
+            return [ApiError(ErrorCode.topic_deletion_disabled, "Topic deletion is disabled.")] * len(names)
+        return await self._cluster.delete_topics(names)
+
+    @property
+    def deletion_enabled(self) -> bool:
+        return bool(self._config["delete.topic.enable"])
+
+    async def create_partitions(
+        self, requests: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[Outcome]:
+        times = Counter(request.name for request in requests)
+        outcomes: list[Outcome] = []
+        for request in requests:
+            try:
+                if times[request.name] > 1:
+                    raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
+                await self._add_partitions(request, validate_only)
+                outcomes.append(None)
+            except ApiError as refusal:
+                outcomes.append(refusal)
+        return outcomes
+
+    async def _add_partitions(self, request: MorePartitions, validate_only: bool) -> None:
+        async def attempt() -> None:
+            view = self._cluster.view
+            topic = view.topics.get(request.name)
+            added = replicas_to_add(request, topic, view.nodes.values(), self._index.load)
+            if topic is not None and not validate_only:
+                partitions = topic.partitions + first_states(added, view)
+                await self._cluster.set_partitions(request.name, partitions)
+
+        await _until_unchanged(attempt)
+
+    def _plan_topic(self, request: NewTopic, defaults: Defaults, times: int) -> Topic | ApiError:
+        view = self._cluster.view
+        try:
+            if times > 1:
+                raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
+            check_name(request.name)
+            if request.name in view.topics:
+                raise ApiError(ErrorCode.topic_already_exists, f"Topic '{request.name}' already exists.")
+            if other := self._index.collides_with(request.name):
+                raise ApiError(
+                    ErrorCode.invalid_topic_exception,
+                    f"Topic '{request.name}' collides with existing topic: {other}",
+                )
+            configs = given_configs(request)
+            self._check_topic_configs(configs)
+            replicas = replicas_of_new_topic(request, view.nodes.values(), defaults, self._index.load)
+        except ApiError as refusal:
+            return refusal
+        return Topic(
+            name=request.name,
+            topic_id=new_uuid(self._world.random),
+            partitions=first_states(replicas, view),
+            configs=configs,
+        )
+
+    def _defaults(self) -> Defaults:
+        return Defaults(
+            partition_count=self._config["num.partitions"],
+            replication_factor=self._config["default.replication.factor"],
+        )
+
+    # Settings
+
+    async def alter_topic_configs(
+        self, name: str, changes: Changes, *, validate_only: bool = False
+    ) -> None:
+        """Changes one after the other, or the whole new mapping. Raises ApiError; then nothing is altered."""
+        if not name:
+            raise ApiError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+        check_name(name)
+
+        async def attempt() -> None:
+            topic = self._cluster.view.topics.get(name)
+            present = {} if topic is None else topic.configs
+            altered = config_changes.altered_topic_configs(
+                present, changes, self._config, self.altered_node_settings()
+            )
+            self._check_topic_configs(altered)
+            if topic is None:
+                raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+            if not validate_only and altered != present:
+                await self._cluster.alter_topic_configs(name, altered)
+
+        await _until_unchanged(attempt)
+
+    async def alter_node_configs(
+        self, node: str, changes: Changes, *, validate_only: bool = False
+    ) -> None:
+        """`node`: this node's id as text, or "" for the default of all nodes. As above otherwise."""
+        self._check_node_name(node)
+
+        async def attempt() -> None:
+            present = self._cluster.view.node_configs.get(node, {})
+            altered = config_changes.altered_node_configs(present, changes, self._config)
+            if not validate_only and altered != present:
+                await self._cluster.alter_node_configs(node, altered)
+
+        await _until_unchanged(attempt)
+
+    def _check_node_name(self, node: str) -> None:
+        if node and node != str(self._node_id):
+            raise ApiError(
+                ErrorCode.invalid_request,
+                f"Unexpected broker id, expected {self._node_id} or empty string, but received {node}",
+            )
+
+    def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
+        config_changes.check_topic_configs(configs, self._config, self.altered_node_settings())
+
+
+async def _until_unchanged(attempt: Callable[[], Awaitable[None]]) -> None:
+    """An attempt decides on the newest view and writes; when that changed in between, it decides again."""
+    for _ in range(_ATTEMPTS):
+        try:
+            await attempt()
+        except Changed:
+            continue
+        return
+    raise ApiError(ErrorCode.request_timed_out, "Other requests kept changing the same thing; try again.")
