@@ -122,15 +122,9 @@ NETWORK = (
         "headrace.request.memory.bytes",
         "long",
         256 * MIB,
-        "Bytes of requests and replies held for all connections together; reading pauses beyond it.",
+        "Memory for large requests that are being received, for all connections together; a connection that "
+        "finds no room waits.",
         at_least(MIB),
-    ),
-    node_setting(
-        "headrace.connection.memory.bytes",
-        "long",
-        16 * MIB,
-        "The same for one connection. A single larger request still passes, alone.",
-        at_least(64 * 1024),
     ),
     node_setting(
         "headrace.connection.max.in.flight.requests",
