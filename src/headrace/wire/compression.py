@@ -74,9 +74,16 @@ def decompress(
     return _expand(expand, data, caps.limit(len(data)))
 
 
+def _compress_lz4(data: Any) -> Any:
+    # Java's reader refuses frames whose blocks depend on each other, which are the library's default.
+    compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+    compressor.compress(data)
+    return compressor.finish()
+
+
 _COMPRESSORS: dict[int, Callable[[Any], Any]] = {
     Codec.GZIP: cramjam.gzip.compress,
-    Codec.LZ4: cramjam.lz4.compress,
+    Codec.LZ4: _compress_lz4,
     Codec.ZSTD: lambda data: cramjam.zstd.compress(data, level=3),
 }
 _DECOMPRESSORS: dict[int, Callable[[Any, bytearray], int]] = {
