@@ -14,7 +14,7 @@ from headrace.config.not_served import reason_not_served
 from headrace.errors import ConfigError
 
 _PREFIXES = ("KAFKA_", "HEADRACE_")
-_CLIENT_VARIABLES = frozenset({"HEADRACE_BOOTSTRAP"})
+_TOOL_VARIABLES = frozenset({"HEADRACE_BOOTSTRAP", "HEADRACE_TRACEBACK"})
 _OTHER_IMAGE_VARIABLES = frozenset({"CLUSTER_ID"})
 _NAMES = {
     alias: setting.name for setting in NODE_SETTINGS.values() for alias in (setting.name, *setting.aliases)
@@ -33,7 +33,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[list[Variable], tu
     ignored: dict[str, list[str]] = {}
     unknown: list[str] = []
     for name in sorted(environment, key=lambda name: (not name.startswith("KAFKA_"), name)):
-        if name in _CLIENT_VARIABLES or not (name.startswith(_PREFIXES) or name in _OTHER_IMAGE_VARIABLES):
+        if name in _TOOL_VARIABLES or not (name.startswith(_PREFIXES) or name in _OTHER_IMAGE_VARIABLES):
             continue
         setting = _NAMES.get(_setting_name(name)) or _NAMES.get("headrace." + _setting_name(name))
         if setting is not None:
