@@ -9,18 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
 
+from headrace.broker.metrics import Metrics
 from headrace.broker.metrics_export import CONTENT_TYPE, MetricsExport
-from headrace.errors import ConfigError
-from headrace.world import Listener, Timer
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+from headrace.world import Listener, Timer, World
 
 logger = logging.getLogger(__name__)
 
-SWITCHED_OFF = -1
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 32
 DEADLINE_S = 10.0
@@ -48,44 +43,32 @@ class _Answer(Exception):
 
 
 class HttpEndpoint:
-    """One per node; listens where headrace.metrics.host and headrace.metrics.port say."""
+    """`why_not_ready` gives the reason why the node does not serve, or None when it does."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._tasks_of_world = broker.world.tasks
-        self._export = MetricsExport(broker.metrics, broker.world)
+    def __init__(self, world: World, metrics: Metrics, why_not_ready: Callable[[], str | None]) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._why_not_ready = why_not_ready
+        self._export = MetricsExport(metrics, world)
         self._listener: Listener | None = None
         self._connections: set[_HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        host, port = self._host, self._broker.config["headrace.metrics.port"]
-        if port == SWITCHED_OFF:
-            return
-        network = self._broker.world.network
-        try:
-            self._listener = await network.listen(lambda: _HttpConnection(self), host, port)
-        except OSError as error:
-            raise ConfigError(
-                f"the metrics endpoint cannot listen on {host}:{port} ({error.strerror or error}): "
-                "choose another headrace.metrics.port (0: a free one; -1: none)"
-            ) from error
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError when it cannot listen there."""
+        self._listener = await self._world.network.listen(lambda: _HttpConnection(self), host, port)
 
     @property
-    def _host(self) -> str:
-        return str(self._broker.config["headrace.metrics.host"])
+    def port(self) -> int:
+        if self._listener is None:
+            raise RuntimeError("the endpoint was not started")
+        return self._listener.port
 
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Where it listens; None when it is switched off."""
-        return None if self._listener is None else (self._host, self._listener.port)
-
-    async def stop(self) -> None:
+    def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.abort()
 
@@ -99,10 +82,10 @@ class HttpEndpoint:
         self._connections.discard(connection)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        return self._tasks_of_world.call_later(delay_s, callback)
+        return self._world.tasks.call_later(delay_s, callback)
 
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        task = self._tasks_of_world.spawn(coroutine, name="http")
+        task = self._world.tasks.spawn(coroutine, name="http")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -125,20 +108,16 @@ class HttpEndpoint:
 
     def _check(self, path: str) -> bytes:
         if path == "/healthz":
-            stalled_s = self._broker.metrics.seconds_since_tick()
+            stalled_s = self._metrics.seconds_since_tick()
             if stalled_s > STALLED_LOOP_S:
                 raise _Answer(503, f"housekeeping has not run for {stalled_s:.0f} s")
             return b"alive\n"
         if path == "/readyz":
-            self._check_ready()
+            reason = self._why_not_ready()
+            if reason is not None:
+                raise _Answer(503, f"not ready: {reason}")
             return b"ready\n"
         raise _Answer(404, "there are /metrics, /healthz and /readyz")
-
-    def _check_ready(self) -> None:
-        if self._broker.not_ready is not None:
-            raise _Answer(503, f"not ready: {self._broker.not_ready}")
-        if not self._broker.partitions.writable:
-            raise _Answer(503, "not ready: the disk is nearly full; reads go on, producing waits for space")
 
 
 def _read_request_line(head: bytes) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.context import EncodedReply, Handler, Reply, RequestContext
 from headrace.broker.metadata_replies import TOPIC_OPERATIONS, Reach, reach
+from headrace.broker.topic_rules import check_name
 from headrace.errors import ApiError
 from headrace.types import INTERNAL_TOPICS, NO_TOPIC_ID, ClusterView, Topic
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _IDS_ACCEPTED_FROM = 12
 _MOST_PARTITIONS_DESCRIBED = 2000
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _LONGEST_SOFTWARE_NAME = 100
 
@@ -127,27 +127,18 @@ def _refused_by_id(asked: Any) -> MetadataTopic:
 async def _asked_topic(
     broker: Broker, name: str | None, create: bool, operations: int
 ) -> Topic | MetadataTopic:
-    topic = broker.cluster.view.topics.get(name or "")
-    if topic is None and create and is_legal_topic_name(name):
-        try:
-            await broker.controller.ensure_topic(name)
-        except ApiError as error:
-            return _missing_topic(name, error.code, operations)
-        topic = broker.cluster.view.topics.get(name or "")
-    return topic or _missing_topic(name, missing_topic_error(name), operations)
-
-
-def _missing_topic(name: str | None, code: ErrorCode, operations: int) -> MetadataTopic:
+    name = name or ""
+    topic = broker.cluster.view.topics.get(name)
+    if topic is not None:
+        return topic
+    try:
+        check_name(name)
+        if create:
+            return await broker.controller.ensure_topic(name)
+        code = ErrorCode.unknown_topic_or_partition
+    except ApiError as error:
+        code = error.code
     return MetadataTopic(code, name, NO_TOPIC_ID, name in INTERNAL_TOPICS, (), operations)
-
-
-def missing_topic_error(name: str | None) -> ErrorCode:
-    legal = is_legal_topic_name(name)
-    return ErrorCode.unknown_topic_or_partition if legal else ErrorCode.invalid_topic_exception
-
-
-def is_legal_topic_name(name: str | None) -> bool:
-    return name is not None and _TOPIC_NAME.match(name) is not None
 
 
 def _once(values: Iterable[Any]) -> list[Any]:
@@ -186,7 +177,7 @@ def _describe_partitions_of(
 ) -> dict[str, Any]:
     topic = view.topics.get(name)
     return {
-        "error_code": missing_topic_error(name) if topic is None else ErrorCode.none,
+        "error_code": _error_when_missing(name) if topic is None else ErrorCode.none,
         "name": name,
         "topic_id": NO_TOPIC_ID if topic is None else topic.topic_id,
         "is_internal": name in INTERNAL_TOPICS,
@@ -208,6 +199,14 @@ def _describe_partitions_of(
             for index, state in enumerate(topic.partitions[first : first + count])
         ],
     }
+
+
+def _error_when_missing(name: str) -> ErrorCode:
+    try:
+        check_name(name)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.unknown_topic_or_partition
 
 
 HANDLERS: dict[int, Handler] = {

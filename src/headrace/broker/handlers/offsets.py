@@ -50,12 +50,14 @@ def _answered(
     """One partition's part of a reply: its own error does not spoil the others."""
     try:
         return answer(name, asked)
-    except ApiError as error:
-        code = error.code
-    except StorageError:
-        code = ErrorCode.kafka_storage_error
+    except (ApiError, StorageError, OSError) as error:
+        code = _code_of(error)
     broker.metrics.request_error(context.api_key, code)
     return {"error_code": code}
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    return error.code if isinstance(error, ApiError) else ErrorCode.kafka_storage_error
 
 
 # ListOffsets
@@ -143,16 +145,13 @@ async def offset_for_leader_epoch(broker: Broker, context: RequestContext, reque
 
 
 async def delete_records(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    def deleted(name: str, asked: Any) -> dict[str, Any]:
-        return {"low_watermark": _delete_before(broker, name, asked.partition_index, asked.offset)}
-
+    """A partition is answered when its new start would survive a crash."""
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": asked.partition_index, "low_watermark": _UNKNOWN}
-                    | _answered(broker, context, deleted, topic.name, asked)
+                    await _delete_in_partition(broker, context, topic.name, asked)
                     for asked in topic.partitions
                 ],
             }
@@ -161,8 +160,25 @@ async def delete_records(broker: Broker, context: RequestContext, request: Any) 
     }
 
 
-def _delete_before(broker: Broker, name: str, partition_index: int, offset: int) -> int:
-    """The low watermark afterwards; asking for what is gone already is fine."""
+async def _delete_in_partition(
+    broker: Broker, context: RequestContext, name: str, asked: Any
+) -> dict[str, Any]:
+    low_watermark, code = _UNKNOWN, ErrorCode.none
+    try:
+        partition, offset = _deletion(broker, name, asked.partition_index, asked.offset)
+        low_watermark = await partition.delete_records_before(offset)
+    except (ApiError, StorageError, OSError) as error:
+        code = _code_of(error)
+        broker.metrics.request_error(context.api_key, code)
+    return {
+        "partition_index": asked.partition_index,
+        "low_watermark": low_watermark,
+        "error_code": code,
+    }
+
+
+def _deletion(broker: Broker, name: str, partition_index: int, offset: int) -> tuple[Partition, int]:
+    """Where to delete and below which offset; asking for what is gone already is fine."""
     if name in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.invalid_topic_exception)
     partition = leading_partition(broker, name, partition_index)
@@ -172,7 +188,7 @@ def _delete_before(broker: Broker, name: str, partition_index: int, offset: int)
         offset = partition.high_watermark
     if not 0 <= offset <= partition.high_watermark:
         raise ApiError(ErrorCode.offset_out_of_range)
-    return partition.delete_records_before(offset)
+    return partition, offset
 
 
 HANDLERS: dict[int, Handler] = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}
