@@ -17,7 +17,7 @@ from headrace.config.listeners import ListenerConfig
 from headrace.config.node_settings import NODE_SETTINGS
 from headrace.errors import ConfigError
 
-OriginKind = Literal["default", "file", "environment", "flag", "dynamic"]
+OriginKind = Literal["default", "file", "environment", "flag"]
 
 
 class Origin(NamedTuple):
@@ -81,16 +81,6 @@ class NodeConfig(Mapping[str, Any]):
     def text(self, name: str) -> str | None:
         """The value as Kafka's tools print it."""
         return NODE_SETTINGS[name].format(self[name])
-
-    def with_dynamic(self, altered: Mapping[str, str]) -> NodeConfig:
-        """This configuration with the settings that were altered while the node ran (names must be known)."""
-        dynamic = {
-            name: Explicit(
-                text=text, value=NODE_SETTINGS[name].parse(text), origin=Origin("dynamic", "altered")
-            )
-            for name, text in altered.items()
-        }
-        return NodeConfig({**self.explicit, **dynamic}, self.listeners, self.notes)
 
     @property
     def data_directory(self) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import NODE_SETTINGS, NodeConfig, default_data_directory, load_config
+from headrace.config import NODE_SETTINGS, default_data_directory, load_config
 from headrace.config.node_config import DEFAULT
 from headrace.errors import ConfigError
 
@@ -129,14 +129,6 @@ def test_directories_follow_from_the_settings(tmp_path, monkeypatch):
     assert config.coordination_directory == tmp_path / "data" / "coordination"
     config = load_config(None, {"headrace.coordination": "sqlite:/var/lib/c"}, None)
     assert config.coordination_directory == Path("/var/lib/c")
-
-
-def test_settings_altered_while_running_replace_what_was_loaded():
-    config = load_config(None, {"log.retention.ms": "5"}, None)
-    altered = config.with_dynamic({"log.retention.ms": "6"})
-    assert isinstance(altered, NodeConfig)
-    assert (config["log.retention.ms"], altered["log.retention.ms"]) == (5, 6)
-    assert altered.origin("log.retention.ms").kind == "dynamic"
 
 
 def test_values_are_printed_as_kafkas_tools_print_them():
