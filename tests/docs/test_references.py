@@ -1,0 +1,24 @@
+"""Papers that the code and other papers point to are there."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_REFERENCE = re.compile(r"\bdocs/[\w./-]+\.(?:md|svg)")
+
+
+def test_every_paper_that_the_code_names_exists():
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "Dockerfile"]
+    named = {found for file in files for found in _REFERENCE.findall(file.read_text())}
+    assert "docs/configuration.md" in named
+    assert not sorted(name for name in named if not (ROOT / name).exists())
+
+
+def test_every_decision_has_a_number_of_its_own_and_carries_it():
+    papers = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert Counter(paper.name[:4] for paper in papers).most_common(1)[0][1] == 1
+    for paper in papers:
+        assert paper.read_text().startswith(f"# {paper.name[:4]}: "), paper.name
