@@ -156,7 +156,7 @@ def _replica_sizes(node_id: int, reply: Any) -> list[ReplicaSize]:
 
 def _partitions_of(topic: str, metadata: Any) -> list[Any]:
     for entry in metadata.topics:
-        if entry.name == topic:
+        if entry.name == topic and int(entry.error_code) != ErrorCode.unknown_topic_or_partition:
             _check(entry.error_code, f"topic {topic!r}")
             return sorted(entry.partitions, key=lambda partition: int(partition.partition_index))
     raise ClientError(f"topic {topic!r} does not exist", next_step="list them: headrace topics list")

@@ -7,6 +7,7 @@ Small on purpose: no retries, no metadata, no pool. Knows no console, no broker 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -88,7 +89,7 @@ class Connection(asyncio.Protocol):
                 next_step="check that a Kafka listener of the expected kind (plain or TLS) is there",
             ) from error
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
         except BaseException:
             connection.abort()

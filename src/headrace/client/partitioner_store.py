@@ -124,7 +124,9 @@ class PartitionerStore:
 
     def _write(self, topic: str, value: bytes | None) -> None:
         reports: list[Delivery] = []
-        producer = RecordProducer(self._bootstrap, STORE_TOPIC, linger_ms=0, on_delivery=reports.append)
+        producer = RecordProducer(
+            self._bootstrap, STORE_TOPIC, partitions=1, linger_ms=0, on_delivery=reports.append
+        )
         producer.send(OutgoingRecord(key=topic.encode(), value=value, partition=0))
         producer.close()
         if reports[0].error is not None:

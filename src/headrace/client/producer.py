@@ -6,6 +6,7 @@ Knows no console. Which partition a record goes to: partitioners.py, or librdkaf
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from headrace.client.bootstrap import check_reachable
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
-from headrace.client.partitioners import Partitioner
+from headrace.client.partitioners import ExplicitPartitioner, Partitioner
 from headrace.client.settings import client_settings
 
 Acks = Literal["0", "1", "all"]
@@ -55,10 +56,10 @@ class RecordProducer:
         bootstrap: str,
         topic: str,
         *,
+        partitions: int,
         acks: Acks = "all",
         compression: Compression = "none",
         partitioner: Partitioner | None = None,
-        partitions: int = 1,
         linger_ms: int = 5,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         on_delivery: Callable[[Delivery], None] | None = None,
@@ -110,12 +111,15 @@ class RecordProducer:
         """Waits for the open reports; the number of records that are still without one."""
         self._stopping.set()
         self._poller.join()
-        left = self._client.flush() if timeout_ms is None else self._client.flush(timeout_ms / 1000)
-        return int(left)
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while (left := int(self._client.flush(_POLL_S))) > 0:  # in slices: Ctrl-C must get through
+            if deadline is not None and time.monotonic() > deadline:
+                break
+        return left
 
     def _place(self, record: OutgoingRecord) -> int:
         if record.partition is not None:
-            return record.partition
+            return ExplicitPartitioner(record.partition).partition(record.key, 0, self._partitions)
         if self._partitioner is None:
             return _LET_LIBRDKAFKA_CHOOSE
         return self._partitioner.partition(record.key, record.size, self._partitions)

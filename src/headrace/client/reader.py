@@ -34,7 +34,8 @@ class ReadRecord:
 class RecordReader:
     """Iterates over a topic's records from `starts`; ends when every partition has reached its `stop`.
 
-    Without `stops` it follows the log for ever. A stop is the offset after the last one wanted.
+    Without `stops` it follows the log for ever. A stop is the offset after the last one wanted. `on_pause` is
+    called whenever all that has arrived was handed out.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class RecordReader:
         stops: Mapping[int, int] | None = None,
         *,
         on_trouble: Callable[[str], None] | None = None,
-        on_idle: Callable[[], None] | None = None,
+        on_pause: Callable[[], None] | None = None,
     ) -> None:
         check_reachable(bootstrap)
         import confluent_kafka
@@ -53,7 +54,7 @@ class RecordReader:
         self._kafka: Any = confluent_kafka
         self._topic = topic
         self._stops = stops
-        self._on_idle = on_idle or (lambda: None)
+        self._on_pause = on_pause or (lambda: None)
         self._open = {
             partition for partition, start in starts.items() if stops is None or start < stops[partition]
         }
@@ -75,13 +76,11 @@ class RecordReader:
 
     def __iter__(self) -> Iterator[ReadRecord]:
         while self._open:
-            messages = self._client.consume(_BATCH, _WAIT_S)
-            if not messages:
-                self._on_idle()
-            for message in messages:
+            for message in self._client.consume(_BATCH, _WAIT_S):
                 record = self._take(message)
                 if record is not None:
                     yield record
+            self._on_pause()
 
     def close(self) -> None:
         self._client.close()

@@ -1,0 +1,117 @@
+"""`headrace configs`: read and change the settings of topics and nodes, on any Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.help import HELP_STYLE
+from headrace.cli.options import BOOTSTRAP, Bootstrap, Json, parse_pairs
+from headrace.cli.output import Output
+
+if TYPE_CHECKING:
+    from headrace.client.admin import ConfigValue, ResourceKind
+
+app = typer.Typer(
+    help="Read and change settings of topics and nodes.", no_args_is_help=True, rich_markup_mode=HELP_STYLE
+)
+
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic.")]
+NodeOption = Annotated[int | None, typer.Option("--node", "-n", help="Of the node with this id.")]
+
+
+@app.command("get")
+def get(
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]…", help="Only these settings.")] = None,
+    topic: TopicOption = None,
+    node: NodeOption = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Those with default values too.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Show settings: their value and where it comes from.
+
+    \b
+    Examples:
+      headrace configs get --topic orders
+      headrace configs get --topic orders retention.ms cleanup.policy
+      headrace configs get --node 1 --all --json
+    """
+    from headrace.client.admin import Admin
+    from headrace.client.errors import ClientError
+
+    kind, name = _target(topic, node)
+    output = Output(as_json=as_json)
+    values = Admin(bootstrap).configs(kind, name)
+    missing = sorted(set(keys or ()) - {value.name for value in values})
+    if missing:
+        raise ClientError(
+            f"{kind} {name} has no setting {missing[0]!r}",
+            next_step=f"see all: headrace configs get --{kind} {name} --all",
+        )
+    chosen = [
+        value for value in values if (value.name in keys if keys else everything or not value.is_default)
+    ]
+    if as_json:
+        output.document({kind: name, "configs": [_document(value) for value in chosen]})
+        return
+    output.table(("SETTING", "VALUE", "FROM"), [(v.name, _shown(v), v.source) for v in chosen])
+    if output.terminal and not keys and not everything:
+        output.note(f"{len(values) - len(chosen)} more have their default value; --all shows them")
+
+
+@app.command("set")
+def set_(
+    values: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="What to set.")] = None,
+    topic: TopicOption = None,
+    node: NodeOption = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Return a setting to its default; may be repeated."),
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Change settings while the cluster runs; those that are not named stay as they are.
+
+    \b
+    Examples:
+      headrace configs set --topic orders retention.ms=3600000
+      headrace configs set --topic orders cleanup.policy=compact --unset retention.ms
+      headrace configs set --node 1 log.cleaner.threads=2
+    """
+    from headrace.client.admin import Admin
+
+    kind, name = _target(topic, node)
+    pairs = parse_pairs(values, "KEY=VALUE")
+    if not pairs and not unset:
+        raise typer.BadParameter("say what to change: KEY=VALUE or --unset KEY")
+    output = Output(as_json=as_json)
+    Admin(bootstrap).alter_configs(kind, name, values=pairs, unset=unset or ())
+    if as_json:
+        output.document({kind: name, "set": pairs, "unset": unset or []})
+        return
+    changes = [f"{key}={value}" for key, value in pairs.items()]
+    changes += [f"{key} to its default" for key in unset or ()]
+    output.line(f"Set {', '.join(changes)} for {kind} {name}.")
+
+
+def _target(topic: str | None, node: int | None) -> tuple[ResourceKind, str]:
+    if (topic is None) == (node is None):
+        raise typer.BadParameter("say whose settings: --topic NAME or --node ID")
+    return ("topic", topic) if topic is not None else ("node", str(node))
+
+
+def _document(value: ConfigValue) -> dict[str, Any]:
+    return {
+        "name": value.name,
+        "value": None if value.sensitive else value.value,
+        "source": value.source,
+        "read_only": value.read_only,
+        "sensitive": value.sensitive,
+    }
+
+
+def _shown(value: ConfigValue) -> str | None:
+    return "(secret)" if value.sensitive else value.value

@@ -1,0 +1,291 @@
+"""`headrace topics`: create, list, describe, alter, delete, on any Kafka.
+
+Arguments in, words out; the work is client/admin.py's, key ranges are kept by client/partitioner_store.py.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.help import HELP_STYLE
+from headrace.cli.key_ranges import OutsideOption, RangeChoice, Ranges, RangesFrom
+from headrace.cli.options import BOOTSTRAP, Bootstrap, Configs, Json, Yes, confirm, parse_pairs
+from headrace.cli.output import Cell, Output, clean, human_bytes
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin, TopicDescription
+
+app = typer.Typer(
+    help="Create, list, describe, alter and delete topics.", no_args_is_help=True, rich_markup_mode=HELP_STYLE
+)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Partitions = Annotated[
+    int | None,
+    typer.Option("--partitions", "-p", min=1, help="How many partitions. Left out: the broker's default."),
+]
+ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Only check whether it could be done.")]
+
+
+@app.command()
+def create(
+    topic: Name,
+    partitions: Partitions = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="Copies of each partition, on as many nodes."),
+    ] = None,
+    config: Configs = None,
+    ranges: Ranges = None,
+    ranges_from: RangesFrom = None,
+    outside: OutsideOption = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Succeed when it is there already.")
+    ] = False,
+    validate_only: ValidateOnly = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Create a topic.
+
+    One partition keeps every record of the topic in one order, but a single node writes it, on one core,
+    and only one consumer of a group can read it.
+
+    Several partitions are written and read side by side, by as many consumers as there are partitions.
+    Order then holds only inside each partition (records with the same key stay together), and each costs
+    memory, open files and a little time at start and failover. Adding partitions later moves keys to other
+    partitions, and there is no way back, so choose the number you expect to need; a common rule is
+    partitions ≥ consumers = throughput of all producers / throughput of one consumer.
+
+    \b
+    Examples:
+      headrace topics create orders
+      headrace topics create orders --partitions 3 --replication-factor 3
+      headrace topics create people --partitions 2 --ranges AAAA..MZZZ,NAAA..ZZZZ
+      headrace topics create latest --config cleanup.policy=compact
+    """
+    from headrace.client.admin import Admin
+    from headrace.client.errors import ClientError
+    from headrace.client.partitioner_store import PartitionerStore
+
+    configs = parse_pairs(config, "--config")
+    choice = RangeChoice(ranges, ranges_from, outside)
+    output = Output(as_json=as_json)
+    wanted = choice.ranges(partitions)
+    admin = Admin(bootstrap)
+    created = True
+    try:
+        admin.create_topic(
+            topic,
+            partitions=partitions or (len(wanted) if wanted else None),
+            replication_factor=replication_factor,
+            configs=configs,
+            validate_only=validate_only,
+        )
+    except ClientError as error:
+        if not (if_not_exists and error.code == "TOPIC_ALREADY_EXISTS"):
+            raise
+        created = False
+    if validate_only:
+        _say(output, {"topic": topic, "valid": True}, f"Topic '{topic}' could be created.")
+        return
+    description = _await_topic(admin, topic)
+    if created and wanted:
+        store = PartitionerStore(bootstrap, admin)
+        store.save(topic, description.topic_id, wanted, choice.outside or "error")
+    _say(
+        output,
+        {"topic": topic, "created": created, **_counts(description)},
+        f"{'Created' if created else 'There is already a'} topic '{topic}' with {_counted(description)}.",
+    )
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[
+        bool, typer.Option("--all", "-a", help="Internal topics too (names beginning with __).")
+    ] = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """List the topics.
+
+    \b
+    Examples:
+      headrace topics list
+      headrace topics list --all --json
+    """
+    from headrace.client.admin import Admin
+
+    output = Output(as_json=as_json)
+    topics = Admin(bootstrap).list_topics(internal=internal)
+    if as_json:
+        output.document(
+            [
+                {
+                    "name": topic.name,
+                    "partitions": topic.partitions,
+                    "replication_factor": topic.replication_factor,
+                    "internal": topic.internal,
+                }
+                for topic in topics
+            ]
+        )
+        return
+    if output.terminal and not topics:
+        output.note("There are no topics yet; create one: headrace topics create NAME")
+        return
+    rows = [(topic.name, topic.partitions, topic.replication_factor) for topic in topics]
+    output.table(("TOPIC", "PARTITIONS", "REPLICAS"), rows)
+
+
+@app.command()
+def describe(
+    topic: Name,
+    producers: Annotated[
+        bool, typer.Option("--producers", help="Also the idempotent producers that its leaders remember.")
+    ] = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Show a topic: partitions, leaders, replicas, offsets, sizes, settings, key ranges.
+
+    \b
+    Examples:
+      headrace topics describe orders
+      headrace topics describe orders --producers --json
+    """
+    from headrace.cli.topic_report import TopicReport
+
+    report = TopicReport.read(bootstrap, topic, producers=producers)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(report.document())
+        return
+    output.fields(report.fields())
+    columns, rows = report.partition_table()
+    output.line("")
+    output.table(columns, [_sized(row, output.terminal) for row in rows])
+    if producers:
+        output.line("")
+        output.table(*report.producer_table())
+
+
+@app.command()
+def alter(
+    topic: Name,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many there shall be; never fewer.")
+    ] = None,
+    config: Configs = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Return a setting to its default; may be repeated."),
+    ] = None,
+    ranges: Ranges = None,
+    ranges_from: RangesFrom = None,
+    outside: OutsideOption = None,
+    validate_only: ValidateOnly = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Add partitions to a topic, change its settings or its key ranges.
+
+    With more partitions a key's hash leads to another partition than before: records written earlier stay
+    where they are. A topic whose keys are placed by range needs new ranges together with new partitions.
+
+    \b
+    Examples:
+      headrace topics alter orders --partitions 6
+      headrace topics alter orders --config retention.ms=3600000 --unset segment.bytes
+      headrace topics alter people --partitions 3 --ranges A..H,I..P,Q..Z
+      headrace topics alter people --outside nearest
+    """
+    from headrace.client.admin import Admin
+    from headrace.client.partitioner_store import PartitionerStore
+
+    values = parse_pairs(config, "--config")
+    choice = RangeChoice(ranges, ranges_from, outside)
+    if not (partitions or values or unset or choice.given):
+        raise typer.BadParameter("say what to change: --partitions, --config, --unset, --ranges or --outside")
+    output = Output(as_json=as_json)
+    admin = Admin(bootstrap)
+    store = PartitionerStore(bootstrap, admin)
+    before = admin.describe_topic(topic)
+    total = partitions or len(before.partitions)
+    new_ranges = choice.for_altered(before, total, store.load(topic, before.topic_id))
+    if total != len(before.partitions):
+        admin.add_partitions(topic, total, validate_only=validate_only)
+    if validate_only:
+        _say(output, {"topic": topic, "valid": True}, f"Topic '{topic}' could be altered.")
+        return
+    if values or unset:
+        admin.alter_configs("topic", topic, values=values, unset=unset or ())
+    if new_ranges is not None:
+        store.save(topic, before.topic_id, new_ranges.ranges, new_ranges.outside)
+    after = admin.describe_topic(topic)
+    _say(output, {"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
+
+
+@app.command()
+def delete(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The topics' names.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Delete topics with all their records, for ever.
+
+    \b
+    Examples:
+      headrace topics delete orders
+      headrace topics delete orders payments --yes
+    """
+    from headrace.client.admin import Admin
+    from headrace.client.partitioner_store import PartitionerStore
+
+    output = Output(as_json=as_json)
+    admin = Admin(bootstrap)
+    found = [admin.describe_topic(topic) for topic in topics]
+    named = ", ".join(f"'{clean(topic.name)}' ({_counted(topic)})" for topic in found)
+    confirm(f"delete {named} at {bootstrap} with every record, for ever", yes=yes)
+    store = PartitionerStore(bootstrap, admin)
+    for topic in topics:
+        admin.delete_topic(topic)
+        store.remove(topic)
+    _say(output, {"deleted": topics}, f"Deleted {named}.")
+
+
+def _await_topic(admin: Admin, topic: str) -> TopicDescription:
+    """A cluster may answer before every node has heard of the topic."""
+    for _ in range(50):
+        found = admin.find_topic(topic)
+        if found is not None:
+            return found
+        time.sleep(0.1)
+    return admin.describe_topic(topic)
+
+
+def _counts(topic: TopicDescription) -> dict[str, Any]:
+    return {"partitions": len(topic.partitions), "replication_factor": topic.replication_factor}
+
+
+def _counted(topic: TopicDescription) -> str:
+    count, copies = len(topic.partitions), topic.replication_factor
+    return f"{count} partition{'s'[: count > 1]}, replication factor {copies}"
+
+
+def _sized(row: tuple[Cell, ...], terminal: bool) -> tuple[Cell, ...]:
+    """The last column is a size: for people in units, for programs in bytes."""
+    size = row[-1]
+    return (*row[:-1], human_bytes(size)) if terminal and isinstance(size, int) else row
+
+
+def _say(output: Output, document: dict[str, Any], sentence: str) -> None:
+    if output.as_json:
+        output.document(document)
+    else:
+        output.line(sentence)
