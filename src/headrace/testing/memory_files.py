@@ -139,7 +139,7 @@ class MemoryFiles:
         self.on_operation: Callable[[str, Path], None] | None = None
         """Called before each mutating call takes effect; may raise to stop the process there."""
         self.errors: dict[str, OSError] = {}
-        """"fsync" or, for one kind of file, "fsync:.log" -> the error of every such call until it is removed."""
+        """"fsync", or "fsync:.log" for one kind of file -> the error of every such call until removed."""
         self.cold_names: set[str] = set()
         """File names that `cached` calls cold."""
         self.locked: set[Path] = set()
@@ -331,7 +331,7 @@ def _surviving_names(directory: _Directory, random: Random) -> dict[str, _Inode 
 
 
 def _lose_bytes(inode: _Inode, random: Random) -> None:
-    """Each unsynced change survives, is lost, or is torn: cut short, or its length kept and its bytes zero."""
+    """Each unsynced change survives, is lost, or is torn: cut short, or its length kept with zero bytes."""
     data = inode.durable
     keep_all, lose_all = random.random() < 0.2, random.random() < 0.2
     for change in inode.pending:

@@ -1,0 +1,138 @@
+"""Files of a data directory beside its partitions: offset checkpoints, meta.properties, clean-stop marker.
+
+All are written whole or not at all. Who decides when: broker/node_checkpoints.py, R21 and R22 in the design.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.errors import StorageError
+from headrace.types import TopicPartition
+from headrace.world import Files, read_file, replace_file
+
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_FILE = "log-start-offset-checkpoint"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
+META_PROPERTIES_FILE = "meta.properties"
+CLEAN_MARKER_FILE = ".kafka_cleanshutdown"
+FORMAT_VERSION = 1
+
+_CHECKPOINT_VERSION = 0
+_MARKER_VERSION = 0
+_KAFKA_META_VERSION = 1
+
+
+def write_offset_checkpoint(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
+    lines += (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    replace_file(files, path, ("\n".join(lines) + "\n").encode())
+
+
+def read_offset_checkpoint(files: Files, path: Path) -> dict[TopicPartition, int]:
+    """Empty when the file is missing. StorageError when it cannot be read as a whole: half would mislead."""
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return {}
+    try:
+        return _parse_checkpoint(data.decode("ascii"))
+    except ValueError as error:
+        raise StorageError(f"{path}: {error}; remove the file and every log is checked at start") from error
+
+
+def _parse_checkpoint(text: str) -> dict[TopicPartition, int]:
+    lines = text.split("\n")
+    if lines[0] != str(_CHECKPOINT_VERSION):
+        raise ValueError(f"line 1: version {lines[0]!r} instead of {_CHECKPOINT_VERSION}")
+    count = int(lines[1])
+    if len(lines) != count + 3 or lines[-1]:
+        raise ValueError(f"{count} entries announced, {len(lines) - 3} lines found")
+    offsets = {}
+    for number, line in enumerate(lines[2:-1], 3):
+        parts = line.split(" ")
+        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            raise ValueError(f"line {number}: {line!r} is not 'topic partition offset'")
+        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
+    if len(offsets) != count:
+        raise ValueError("a partition is listed twice")
+    return offsets
+
+
+def check_meta_properties(files: Files, directory: Path, *, cluster_id: str, node_id: int) -> None:
+    """Writes meta.properties at the first start; afterwards refuses a directory that is not this node's."""
+    path = directory / META_PROPERTIES_FILE
+    ours = {
+        "version": str(_KAFKA_META_VERSION),
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "headrace.format": str(FORMAT_VERSION),
+    }
+    try:
+        text = read_file(files, path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        replace_file(files, path, "".join(f"{key}={value}\n" for key, value in ours.items()).encode())
+        return
+    found = _parse_properties(text)
+    _check_format(path, found.get("headrace.format", ""))
+    for key in ("cluster.id", "node.id"):
+        if found.get(key) != ours[key]:
+            raise StorageError(
+                f"{path}: {key} is {found.get(key)!r}, but this node has {ours[key]!r}; "
+                "choose another data directory or move this one away"
+            )
+
+
+def read_meta_properties(files: Files, directory: Path) -> dict[str, str]:
+    """What the directory says of itself; empty before the first start."""
+    path = directory / META_PROPERTIES_FILE
+    try:
+        found = _parse_properties(read_file(files, path).decode("utf-8", "replace"))
+    except FileNotFoundError:
+        return {}
+    _check_format(path, found.get("headrace.format", ""))
+    return found
+
+
+def _check_format(path: Path, text: str) -> None:
+    if not text.isdecimal():
+        raise StorageError(f"{path}: headrace.format is {text!r}; this is not a directory of Headrace")
+    if int(text) > FORMAT_VERSION:
+        raise StorageError(
+            f"{path}: written by a newer Headrace (headrace.format={text}, this one knows {FORMAT_VERSION}); "
+            "use that version"
+        )
+
+
+def _parse_properties(text: str) -> dict[str, str]:
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_clean_marker(files: Files, directory: Path, *, node_epoch: int, boot_id: str) -> None:
+    """R22: the last act of a controlled stop, when everything else is on disk."""
+    marker = {"version": _MARKER_VERSION, "brokerEpoch": node_epoch, "bootId": boot_id}
+    replace_file(files, directory / CLEAN_MARKER_FILE, json.dumps(marker).encode())
+
+
+def read_clean_marker(files: Files, directory: Path) -> dict[str, int | str] | None:
+    """None when there is none or it cannot be read."""
+    try:
+        marker = json.loads(read_file(files, directory / CLEAN_MARKER_FILE))
+    except (FileNotFoundError, ValueError):
+        return None
+    return marker if isinstance(marker, dict) and marker.get("version") == _MARKER_VERSION else None
+
+
+def take_clean_marker(files: Files, directory: Path) -> bool:
+    """Whether the last stop was clean. The marker is gone, durably, before anything else is done (R22)."""
+    path = directory / CLEAN_MARKER_FILE
+    found = read_clean_marker(files, directory) is not None
+    if files.exists(path):
+        files.unlink(path)
+        files.sync_directory(directory)
+    return found

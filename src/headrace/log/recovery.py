@@ -1,0 +1,291 @@
+"""Opening a log: trust what a clean stop or an fsync vouches for, scan the rest, rebuild what depends on it.
+
+R26: from the recovery point every batch is checked; the first unsound one and all behind it are cut.
+R27: unsound below the recovery point is bit rot: CorruptLogError, nothing is cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from headrace.log.batch_walk import corrupt
+from headrace.log.descriptors import DescriptorPool
+from headrace.log.epochs import EpochHistory
+from headrace.log.leftovers import offsets_of, tidy, unlink_segment
+from headrace.log.log_config import LogConfig
+from headrace.log.markers import read_marker
+from headrace.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
+from headrace.log.producer_state import ProducerState
+from headrace.log.segment import LOG_SUFFIX, Segment, file_stem
+from headrace.log.segment_list import SegmentList
+from headrace.log.segment_scan import NO_EPOCH, ScanEnd, scan
+from headrace.wire.batch import CONTROL_BIT, BatchHeader
+from headrace.world import Files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening the log had to do."""
+
+    clean: bool
+    batches_scanned: int = 0
+    bytes_cut: int = 0
+    segments_dropped: int = 0
+    fault: str | None = None
+    """Why the log was cut where it was."""
+    missing_offsets: int = 0
+    """How far the log ends below the recovery point: the checkpoint is another topic's, or a file was cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    segments: SegmentList
+    log_start_offset: int
+    producers: ProducerState
+    snapshots: SnapshotFiles
+    epochs: EpochHistory
+    report: RecoveryReport
+
+
+def load_log(
+    files: Files,
+    pool: DescriptorPool,
+    directory: Path,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> LoadedLog:
+    """Reads and repairs the directory of one partition. Raises CorruptLogError, OSError."""
+    names = tidy(files, directory)
+    loader = _Loader(files, pool, directory, config, now_ms, names)
+    loader.find_segments(log_start_offset)
+    if clean:
+        loader.load_clean(recovery_point)
+    else:
+        loader.recover(recovery_point)
+    return loader.finish(log_start_offset)
+
+
+class _Loader:
+    def __init__(
+        self,
+        files: Files,
+        pool: DescriptorPool,
+        directory: Path,
+        config: LogConfig,
+        now_ms: int,
+        names: list[str],
+    ) -> None:
+        self._files = files
+        self._pool = pool
+        self._directory = directory
+        self._config = config
+        self._names = names
+        self._segments: list[Segment] = []
+        self._producers = ProducerState(expiration_ms=config.producer_id_expiration_ms, now_ms=now_ms)
+        self._snapshots = SnapshotFiles(files, directory, offsets_of(names, SNAPSHOT_SUFFIX))
+        self._epochs = EpochHistory(files, directory)
+        self._fold_producers_from = 0
+        self._report = RecoveryReport(clean=True)
+
+    # Segments
+
+    def find_segments(self, log_start_offset: int) -> None:
+        """Those that hold something at or above the log start; the others were being deleted."""
+        bases = offsets_of(self._names, LOG_SUFFIX)
+        while len(bases) > 1 and bases[1] <= log_start_offset:
+            unlink_segment(self._files, self._directory, bases.pop(0))
+        if not bases:
+            bases = [log_start_offset]
+            self._create_segment(log_start_offset)
+        self._segments = [self._segment(base) for base in bases]
+        for segment in self._segments:
+            segment.load(segment.pooled.get().size(), segment.base_offset)
+
+    def _segment(self, base_offset: int) -> Segment:
+        interval = self._config.index_interval_bytes
+        return Segment(self._files, self._pool, self._directory, base_offset, interval)
+
+    def _create_segment(self, base_offset: int) -> None:
+        path = self._directory / (file_stem(base_offset) + LOG_SUFFIX)
+        self._files.open(path, "create").close()
+
+    # A clean stop
+
+    def load_clean(self, recovery_point: int) -> None:
+        for segment, following in pairwise(self._segments):
+            segment.next_offset = following.base_offset
+        active = self._segments[-1]
+        end = active.find_end()
+        if end < recovery_point:
+            raise corrupt(active.pooled.path, active.size, end, "the file ends too early")
+        self._restore_state(self._segments, end)
+
+    # After an unclean stop
+
+    def recover(self, recovery_point: int) -> None:
+        self._report = replace(self._report, clean=False)
+        bases = [segment.base_offset for segment in self._segments]
+        first = max(bisect_right(bases, recovery_point) - 1, 0)
+        doubtful = self._segments[first:]
+        trusted = self._trust(self._segments[:first], doubtful)
+        self._restore_state(trusted, doubtful[0].base_offset)
+        scanned = self._scan_all(doubtful, recovery_point)
+        self._segments = [*trusted, *scanned]
+        end_offset = scanned[-1].next_offset
+        if end_offset < recovery_point:
+            self._report = replace(self._report, missing_offsets=recovery_point - end_offset)
+        self._make_durable(scanned)
+
+    def _trust(self, segments: list[Segment], doubtful: list[Segment]) -> list[Segment]:
+        """Segments below the recovery point; only their ends are looked at."""
+        trusted: list[Segment] = []
+        for segment in segments:
+            if trusted and segment.base_offset < trusted[-1].next_offset:
+                self._drop(segment)
+                continue
+            segment.find_end()
+            trusted.append(segment)
+        if trusted:
+            self._drop_replaced(trusted[-1].next_offset, doubtful)
+        return trusted
+
+    def _drop_replaced(self, end_offset: int, following: list[Segment]) -> None:
+        """A compaction put one segment in the place of several; the others may still have their names."""
+        while len(following) > 1 and following[0].base_offset < end_offset:
+            self._drop(following.pop(0))
+
+    def _scan_all(self, doubtful: list[Segment], recovery_point: int) -> list[Segment]:
+        scanned: list[Segment] = []
+        epoch = NO_EPOCH
+        while doubtful:
+            segment = doubtful.pop(0)
+            scanned.append(segment)
+            end = self._scan_segment(segment, recovery_point, epoch)
+            self._drop_replaced(end.next_offset, doubtful)
+            fault, epoch = end.fault, end.leader_epoch
+            if fault is None and doubtful and doubtful[0].base_offset != end.next_offset:
+                fault = f"offset {end.next_offset} is missing"
+            if fault is not None:
+                self._cut(segment, fault, doubtful)
+                break
+            if doubtful:
+                self._snapshots.write(end.next_offset, self._producers.active())
+        return scanned
+
+    def _scan_segment(self, segment: Segment, recovery_point: int, leader_epoch: int) -> ScanEnd:
+        size = segment.size
+        segment.reset()
+        end = scan(
+            segment.pooled.get(),
+            size=size,
+            expected_offset=segment.base_offset,
+            leader_epoch=leader_epoch,
+            note=segment.note,
+            visit=self._fold,
+        )
+        if end.fault is not None:
+            if end.next_offset < recovery_point:
+                raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
+            self._report = replace(self._report, bytes_cut=size - end.position)
+        self._report = replace(self._report, batches_scanned=self._report.batches_scanned + end.batches)
+        return end
+
+    def _cut(self, segment: Segment, fault: str, following: list[Segment]) -> None:
+        segment.cut_file()
+        lost = self._report.bytes_cut + sum(later.size for later in following)
+        self._report = replace(
+            self._report, fault=fault, bytes_cut=lost, segments_dropped=len(following)
+        )
+        for later in following:
+            self._drop(later)
+
+    def _drop(self, segment: Segment) -> None:
+        segment.pooled.retire()
+        unlink_segment(self._files, self._directory, segment.base_offset)
+
+    def _make_durable(self, scanned: list[Segment]) -> None:
+        """What recovery kept is now promised, and what it cut must not come back."""
+        for segment in scanned:
+            segment.pooled.get().fsync()
+        for segment in scanned[:-1]:
+            segment.seal()
+        self._epochs.save()
+        self._files.sync_directory(self._directory)
+
+    # Producers and epochs
+
+    def _restore_state(self, segments: list[Segment], end_offset: int) -> None:
+        """The state at `end_offset`, from files as far as they are sound, then from the segments."""
+        epochs = EpochHistory.load(self._files, self._directory)
+        snapshot = self._snapshots.newest(at_most=end_offset)
+        replay_from = 0
+        if snapshot is not None:
+            replay_from, entries = snapshot
+            self._producers.restore(entries)
+        self._fold_producers_from = replay_from
+        if epochs is not None:
+            self._epochs = epochs
+        else:
+            replay_from = 0
+        for segment in segments:
+            if segment.next_offset > replay_from:
+                self._replay(segment, replay_from)
+        self._epochs.truncate_from_end(end_offset)
+
+    def _replay(self, segment: Segment, from_offset: int) -> None:
+        place = segment.find(from_offset)
+        if place is None:
+            return
+        end = scan(
+            segment.pooled.get(),
+            size=segment.size,
+            position=place.position,
+            expected_offset=place.base_offset,
+            visit=self._fold,
+        )
+        if end.fault is not None:
+            raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
+
+    def _fold(self, fields: tuple[int, ...], batch: memoryview) -> None:
+        header = tuple.__new__(BatchHeader, fields)
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0 and header.base_offset >= self._fold_producers_from:
+            marker = read_marker(batch) if header.attributes & CONTROL_BIT else None
+            self._producers.update(header, header.base_offset, marker)
+
+    # The result
+
+    def finish(self, log_start_offset: int) -> LoadedLog:
+        if self._segments[-1].next_offset < log_start_offset:
+            self._start_over(log_start_offset)
+        segments = SegmentList(self._segments)
+        segments.active.load_as_active()
+        end_offset = segments.active.next_offset
+        start = max(log_start_offset, segments.first.base_offset)
+        self._snapshots.remove_above(end_offset)
+        self._snapshots.keep_only(segments.base_offsets)
+        self._epochs.truncate_from_start(start)
+        return LoadedLog(
+            segments=segments,
+            log_start_offset=start,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            epochs=self._epochs,
+            report=self._report,
+        )
+
+    def _start_over(self, log_start_offset: int) -> None:
+        """All that is left was deleted by its owner; the offsets up to the log start are used up."""
+        self._create_segment(log_start_offset)
+        for segment in self._segments:
+            self._drop(segment)
+        self._segments = [self._segment(log_start_offset)]
+        self._epochs.clear()

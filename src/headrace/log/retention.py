@@ -1,0 +1,91 @@
+"""Which segments are too old or too much, and the slow end of their files (R29b).
+
+Age is the largest record timestamp, never a file time. A deleted file is renamed first and unlinked after a
+delay; a reader that holds it reads on. Read next: leftovers.py (what a crash in between means).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from headrace.log.leftovers import DELETED_SUFFIX, unlink_if_there
+from headrace.log.log_config import LogConfig
+from headrace.log.segment import SEGMENT_SUFFIXES, Segment
+from headrace.log.segment_list import SegmentList
+from headrace.world import Files
+
+
+def expired_segments(
+    segments: SegmentList, config: LogConfig, *, now_ms: int, high_watermark: int
+) -> int:
+    """How many of the oldest segments have to go; all of them only if the active one has expired too."""
+    if not config.deletes:
+        return 0
+    by_time = _expired_by_time(segments, config, now_ms, high_watermark)
+    return max(by_time, _expired_by_size(segments, config, high_watermark))
+
+
+def _expired_by_time(segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int) -> int:
+    if config.retention_ms < 0:
+        return 0
+    for slot, segment in enumerate(segments):
+        if segments.end_of(slot) > high_watermark or not segment.size:
+            return slot
+        segment.ensure_timestamps()
+        if segment.max_timestamp < 0 or now_ms - segment.max_timestamp <= config.retention_ms:
+            return slot
+    return len(segments)
+
+
+def _expired_by_size(segments: SegmentList, config: LogConfig, high_watermark: int) -> int:
+    if config.retention_bytes < 0:
+        return 0
+    surplus = segments.size_bytes - config.retention_bytes
+    for slot, segment in enumerate(segments.sealed):
+        if segments.end_of(slot) > high_watermark or surplus < segment.size:
+            return slot
+        surplus -= segment.size
+    return len(segments) - 1
+
+
+class DeletedSegments:
+    """Segments on their way out."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._due: list[tuple[float, list[Path]]] = []
+
+    def add(self, segments: Iterable[Segment], due: float) -> None:
+        """Renames their files, the log file first: it alone tells a restart that the segment is gone."""
+        for segment in segments:
+            renamed = []
+            for suffix in SEGMENT_SUFFIXES:
+                path = segment.path(suffix)
+                target = path.with_name(path.name + DELETED_SUFFIX)
+                try:
+                    self._files.rename(path, target)
+                except FileNotFoundError:
+                    continue
+                renamed.append(target)
+            segment.pooled.retire()
+            segment.drop_indexes()
+            self._due.append((due, renamed))
+
+    def replaced(self, paths: list[Path], due: float) -> None:
+        """Files whose content lives on elsewhere: they only wait for the directory to be synced."""
+        self._due.append((due, paths))
+
+    def collect(self, now: float) -> Callable[[], None] | None:
+        ready = [path for due, paths in self._due if due <= now for path in paths]
+        if not ready:
+            return None
+        self._due = [(due, paths) for due, paths in self._due if due > now]
+        return lambda: self._unlink(ready)
+
+    def _unlink(self, paths: list[Path]) -> None:
+        """First every rename must be durable: a power cut must not bring back only some of the segments."""
+        self._files.sync_directory(self._directory)
+        for path in paths:
+            unlink_if_there(self._files, path)

@@ -1,0 +1,323 @@
+"""One segment: a `.log` file with its two sparse indexes. Writes and finds batches; knows no other segment.
+
+The active segment has its indexes in memory and gets their files when it is sealed; a sealed one loads them
+when it is read. An index that does not fit its log is built anew from it. Read next: partition_log.py.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.log.batch_walk import BatchPlace, corrupt, place_at, walk
+from headrace.log.descriptors import DescriptorPool
+from headrace.log.index import (
+    LARGEST_RELATIVE_OFFSET,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexEntry,
+    OffsetIndex,
+    TimeIndex,
+)
+from headrace.log.segment_scan import scan
+from headrace.wire.batch import HEADER_SIZE, read_header
+from headrace.world import Bytes, Files, read_file, write_all
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+NO_TIMESTAMP = -1
+NEVER_MS = 2**63 - 1
+
+
+def file_stem(base_offset: int) -> str:
+    """Kafka's file name: the offset in twenty digits, so that names sort like offsets."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_index",
+        "_files",
+        "_index",
+        "_index_interval",
+        "_pool",
+        "_times",
+        "_timestamps_known",
+        "base_offset",
+        "directory",
+        "first_timestamp",
+        "index_entries",
+        "largest_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "pooled",
+        "roll_after_ms",
+        "size",
+    )
+
+    def __init__(
+        self, files: Files, pool: DescriptorPool, directory: Path, base_offset: int, index_interval_bytes: int
+    ) -> None:
+        """Empty; what its file already holds comes in through `load` or `note`."""
+        self._files = files
+        self._pool = pool
+        self.directory = directory
+        self.base_offset = base_offset
+        self.largest_offset = base_offset + LARGEST_RELATIVE_OFFSET
+        self.next_offset = base_offset
+        self.size = 0
+        self.pooled = pool.file(self.path(LOG_SUFFIX))
+        self.roll_after_ms = NEVER_MS
+        """Set by the owner once the first timestamp is known: a later batch goes to a new segment."""
+        self._index_interval = index_interval_bytes
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
+
+    def path(self, suffix: str) -> Path:
+        return self.directory / (file_stem(self.base_offset) + suffix)
+
+    def _forget(self) -> None:
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        self._timestamps_known = True
+        self._index: OffsetIndex | None = OffsetIndex()
+        self._times: TimeIndex | None = TimeIndex()
+        self._bytes_since_index = 0
+        self.index_entries = 0
+
+    def load(self, size: int, next_offset: int) -> None:
+        """A segment whose file is sound: sizes now, indexes and timestamps when they are needed."""
+        self.size = size
+        self.next_offset = next_offset
+        self._index = None
+        self._times = None
+        self._timestamps_known = False
+
+    def reset(self) -> None:
+        """Nothing is known of the file but that it exists; `note` will tell."""
+        self._forget()
+        self.size, self.next_offset = 0, self.base_offset
+
+    def load_as_active(self) -> None:
+        """Makes a loaded segment ready for `note`: indexes and timestamps in memory."""
+        self.ensure_timestamps()
+        if self.size:
+            header = read_header(self.pooled.get().pread(HEADER_SIZE, 0))
+            self.first_timestamp = header.max_timestamp
+        positions = self.index.positions
+        self._bytes_since_index = self.size - (positions[-1] if positions else 0)
+        self.index_entries = len(positions)
+        self._pool.indexes.keep(self)
+
+    # Writing
+
+    def write(self, buffer: Bytes, size: int) -> None:
+        """Puts bytes behind the last batch. Whoever catches the OSError truncates the file back (R24)."""
+        pooled = self.pooled
+        pooled.used = True
+        written = (pooled.file or pooled.get()).pwritev((buffer,), self.size)
+        if written != size:
+            raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
+
+    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """The `size` bytes behind the last batch are a batch now."""
+        position = self.size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > self._index_interval:
+            base = self.base_offset
+            self.index.append(last_offset - base, position)
+            self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset - base)
+            self._bytes_since_index = 0
+            self.index_entries += 1
+        self._bytes_since_index += size
+        self.size = position + size
+        self.next_offset = last_offset + 1
+        if not position:
+            self.first_timestamp = max_timestamp
+
+    def cut_file(self) -> None:
+        """Removes bytes behind the last batch: what a failed or torn write left."""
+        self.pooled.get().truncate(self.size)
+
+    def truncate(self, place: BatchPlace) -> None:
+        """Forgets the batch at `place` and all behind it, in the file too."""
+        self.pooled.get().truncate(place.position)
+        self.index.truncate(place.position)
+        times = self.times
+        times.truncate(place.base_offset - self.base_offset)
+        self.size = place.position
+        self.next_offset = place.base_offset
+        positions = self.index.positions
+        self._bytes_since_index = self.size - (positions[-1] if positions else 0)
+        self.index_entries = len(positions)
+        self._find_max_timestamp()
+
+    def _find_max_timestamp(self) -> None:
+        """The last time entry, and the batches behind the last index entry that may exceed it."""
+        times, base = self.times, self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base
+        if times.timestamps:
+            self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
+        file = self.pooled.get()
+        for place in self._walk_from_entry(self.index.last_at_or_before(self.size)):
+            timestamp = read_header(file.pread(HEADER_SIZE, place.position)).max_timestamp
+            if timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = timestamp, place.last_offset
+        self._timestamps_known = True
+
+    # Indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        return self._index if self._index is not None else self._load_indexes()[0]
+
+    @property
+    def times(self) -> TimeIndex:
+        return self._times if self._times is not None else self._load_indexes()[1]
+
+    def ensure_timestamps(self) -> None:
+        """Makes max_timestamp right. A time index whose last entry the log denies is built anew."""
+        if self._timestamps_known:
+            return
+        times, base = self.times, self.base_offset
+        if times.timestamps:
+            self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
+            self._timestamps_known = self._confirms(self.max_timestamp, self.max_timestamp_offset)
+        if not self._timestamps_known:
+            self.rebuild_indexes()
+
+    def _confirms(self, timestamp: int, offset: int) -> bool:
+        place = self.find(offset)
+        if place is None or place.last_offset != offset:
+            return False
+        header = read_header(self.pooled.get().pread(HEADER_SIZE, place.position))
+        return header.max_timestamp == timestamp
+
+    def seal(self) -> None:
+        """No more batches: the indexes get their files and need not stay in memory."""
+        if self.save_indexes():
+            self._index_may_go()
+
+    def save_indexes(self) -> bool:
+        """Writes what is in memory; the last time entry holds the largest timestamp. False on a full disk."""
+        self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        try:
+            write_cache_file(self._files, self.path(INDEX_SUFFIX), self.index.encode())
+            write_cache_file(self._files, self.path(TIME_INDEX_SUFFIX), self.times.encode())
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
+        return True
+
+    def _index_may_go(self) -> None:
+        entries = len(self.index.offsets)
+        self._pool.indexes.loaded(self, entries * (OFFSET_ENTRY_BYTES + TIME_ENTRY_BYTES))
+
+    def release_indexes(self) -> None:
+        """From now on they are on disk only and loaded again when needed."""
+        self._index = None
+        self._times = None
+
+    def drop_indexes(self) -> None:
+        """The segment is no more."""
+        self._pool.indexes.keep(self)
+        self.release_indexes()
+
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        data = _read_or_none(self._files, self.path(INDEX_SUFFIX))
+        index = None if data is None else OffsetIndex.decode(data, self.size)
+        data = _read_or_none(self._files, self.path(TIME_INDEX_SUFFIX))
+        times = None if data is None else TimeIndex.decode(data)
+        if index is None or times is None:
+            return self.rebuild_indexes()
+        self._index, self._times = index, times
+        self._index_may_go()
+        return index, times
+
+    def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """From the log itself; the files are written anew. Unsound batches are bit rot (R27)."""
+        size = self.size
+        self.reset()
+        end = scan(self.pooled.get(), size=size, expected_offset=self.base_offset, note=self.note)
+        self.size = size
+        if end.fault is not None:
+            raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
+        self.seal()
+        return self.index, self.times
+
+    # Finding
+
+    def find_end(self) -> int:
+        """Checks the batches behind the last index entry; the offset after the last of them."""
+        entry = self.index.last_at_or_before(self.size)
+        first = next(self._walk_from_entry(entry), None)
+        if first is not None:
+            file, path = self.pooled.get(), self.pooled.path
+            end = scan(file, size=self.size, position=first.position, expected_offset=first.base_offset)
+            if end.fault is not None:
+                raise corrupt(path, end.position, end.next_offset, end.fault)
+            self.next_offset = end.next_offset
+        return self.next_offset
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The batch with `offset`, or the next one where compaction removed it; None behind the last."""
+        for place in self._walk_from_entry(self.index.last_at_or_below(offset - self.base_offset)):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def cut(self, start: int, limit: int) -> tuple[int, int] | None:
+        """(end, next offset) of the whole batches in [start, limit); None when not even the first fits.
+
+        `start` is the position of a batch, `limit` any position inside the file.
+        """
+        entry = self.index.last_at_or_before(limit)
+        walk_entry = entry if entry is not None and entry.position > start else None
+        places = self._walk_from_entry(walk_entry) if walk_entry is not None else self.walk(start)
+        for place in places:
+            if place.position + place.size > limit:
+                return (place.position, place.base_offset) if place.position > start else None
+        return self.size, self.next_offset
+
+    def walk(self, position: int) -> Iterator[BatchPlace]:
+        """The batches from `position`, where one must begin, to the end."""
+        return walk(self.pooled.get(), self.pooled.path, position, self.size)
+
+    def _walk_from_entry(self, entry: IndexEntry | None) -> Iterator[BatchPlace]:
+        """From an index entry if the batch there confirms it; else the indexes are wrong and built anew."""
+        if entry is None:
+            return self.walk(0)
+        place = place_at(self.pooled.get(), entry.position, self.size)
+        if place is None or place.last_offset != self.base_offset + entry.relative_offset:
+            self.rebuild_indexes()
+            return self.walk(0)
+        return self.walk(entry.position)
+
+
+def _read_or_none(files: Files, path: Path) -> bytes | None:
+    try:
+        return read_file(files, path)
+    except FileNotFoundError:
+        return None
+
+
+def write_cache_file(files: Files, path: Path, data: bytes) -> None:
+    """Without fsync, since it can be made again; the next flush makes it durable."""
+    file = files.open(path, "create")
+    try:
+        file.truncate(0)
+        write_all(file, data, 0)
+    finally:
+        file.close()
