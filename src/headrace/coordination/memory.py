@@ -102,6 +102,11 @@ class MemoryState:
             if woken in self._waiters:
                 self._waiters.remove(woken)
 
+    def wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _wake(waiter)
+
     def open_session(self, ttl_ms: int) -> int:
         self._last_session += 1
         self._leases[self._last_session] = _Lease(ttl_ms, self._timer(self._last_session, ttl_ms))
@@ -157,9 +162,7 @@ class MemoryState:
             elif self._entries.pop(key, None) is not None:
                 self._removed[key] = version
         self._forget_old_removals()
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _wake(waiter)
+        self.wake()
 
     def _forget_old_removals(self) -> None:
         while len(self._removed) > self._remembered_removals:
@@ -224,14 +227,20 @@ class MemoryStore:
 
     async def changes(self, since_version: int, timeout_ms: int) -> Changes:
         self._check_open()
-        if self._state.version <= since_version:
-            await self._state.wait_for_change(timeout_ms / 1000)
+        deadline = self._world.clock.monotonic() + timeout_ms / 1000
+        while self._state.version <= since_version:
+            remaining_s = deadline - self._world.clock.monotonic()
+            if remaining_s <= 0:
+                break
+            await self._state.wait_for_change(remaining_s)
+            self._check_open()
         return self._state.changes_since(since_version)
 
     async def close(self) -> None:
         self._closed = True
         for session in self._sessions:
             await session.close()
+        self._state.wake()
 
     def _check_open(self) -> None:
         if self._closed:
