@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.broker.outbox import Outbox, Part
 from headrace.errors import DecodeError
@@ -63,6 +63,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._buffer: bytearray | None = None
         self._frame_size = 0  # of the frame being gathered; 0 when there is none
         self._filled = 0
+        self._length_head = b""  # fewer than the four bytes of a frame's length
         self._backlog: bytes | None = None  # what arrived while the connection was blocked
         self._blocked = False
         self._starved = False  # of memory for a large frame
@@ -75,14 +76,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # asyncio's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._outbox = Outbox(transport, self._hub.cold_reads, self._continue)
+        self._outbox = Outbox(self._transport, self._hub.cold_reads, self._continue)
         if not self._hub.admit(self, address[0] if address else ""):
             self._closed = True
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closed = True
@@ -106,7 +106,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._frame_size:
             assert self._buffer is not None
             return memoryview(self._buffer)[self._filled : self._frame_size]
-        return self._hub.shared_view
+        shared, head = self._hub.shared_view, self._length_head
+        if not head:
+            return shared
+        shared[: len(head)] = head  # nobody else reads before `buffer_updated`
+        return shared[len(head) :]
 
     def buffer_updated(self, count: int) -> None:
         if self._closed:
@@ -119,7 +123,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if self._frame_size:
                 self._gathered(count)
             else:
-                self._take(hub.shared_view, count)
+                head, self._length_head = self._length_head, b""
+                self._take(hub.shared_view, len(head) + count)
         except DecodeError as error:
             self.refuse(str(error))
             return
@@ -148,8 +153,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 break
             self._hub.dispatch(self, view, position + _LENGTH_BYTES, frame_end)
             position = frame_end
-        if position < end:
+        if self._must_wait() and position < end:
             self._backlog = bytes(view[position:end])
+        else:
+            self._length_head = bytes(view[position:end])
 
     def _must_wait(self) -> bool:
         return (

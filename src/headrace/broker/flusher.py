@@ -14,7 +14,7 @@ from headrace.world import World
 
 if TYPE_CHECKING:
     from headrace.broker.partition import Partition
-    from headrace.log.partition_log import Flush
+    from headrace.log.log_slice import Flush
 
 
 class Flusher:
@@ -52,14 +52,16 @@ class Flusher:
 
     async def _flush_round(self) -> None:
         partitions, self._dirty = list(self._dirty), {}
-        begun = [(p, flush) for p in partitions if (flush := p.begin_flush()) is not None]
+        begun = [(p, begun_flush) for p in partitions if (begun_flush := p.begin_flush()) is not None]
         if not begun:
             return
         started = self._world.clock.monotonic()
-        await self._thread.run(_sync_all, [flush for _, (flush, _) in begun])
+        try:
+            await self._thread.run(_sync_all, [begun_flush.flush for _, begun_flush in begun])
+        finally:
+            for partition, begun_flush in begun:
+                partition.end_flush(begun_flush)
         self._metrics.fsync_done(self._world.clock.monotonic() - started)
-        for partition, (flush, appended_bytes) in begun:
-            partition.end_flush(flush, appended_bytes)
 
 
 def _sync_all(flushes: list[Flush]) -> None:

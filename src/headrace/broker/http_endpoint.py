@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from typing import cast
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.metrics_export import CONTENT_TYPE, MetricsExport
@@ -152,10 +153,9 @@ class _HttpConnection(asyncio.Protocol):
         self._answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
         if not self._endpoint.admit(self):
-            transport.abort()
+            self._transport.abort()
             return
         self._deadline = self._endpoint.call_later(DEADLINE_S, self.abort)
 

@@ -106,7 +106,6 @@ class Metrics:
         "_clock",
         "_ticked_at",
         "_window_ends_at",
-        "appended_batches",
         "bytes_in",
         "bytes_out",
         "clients",
@@ -136,7 +135,6 @@ class Metrics:
         self.bytes_out = 0
         self.frames_bytes = 0
         """Memory held by frames that are being received, handled or sent."""
-        self.appended_batches = 0
         self.fsync = Histogram()
         self.loop = Histogram()
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
@@ -161,17 +159,6 @@ class Metrics:
 
     def forget_topic(self, name: str) -> None:
         self.topics.pop(name, None)
-
-    def produced(self, topic: str, size: int, records: int) -> None:
-        counters = self.topic(topic)
-        counters.produces += 1
-        counters.bytes_in += size
-        counters.records_in += records
-
-    def fetched(self, topic: str, size: int) -> None:
-        counters = self.topic(topic)
-        counters.fetches += 1
-        counters.bytes_out += size
 
     def client_seen(self, name: str, version: str) -> None:
         """Clients tell who they are in ApiVersions; names beyond the first hundreds are lumped together."""

@@ -62,11 +62,11 @@ class Broker:
         self.metrics = Metrics(world.clock)
         self.controller = Controller(cluster, world, config)
         self.metadata_replies = MetadataReplies()
-        self.not_ready: str | None = "starting"
-        """Why the node does not serve; None when it does."""
+        self._phase: str | None = "starting"
         self.failure: HeadraceError | None = None
         self.stop_wanted = asyncio.Event()
         self.endpoints: tuple[Endpoint, ...] = ()
+        self.metrics_address: tuple[str, int] | None = None
         self._node_epoch = -1
         self._lock = lock
         self._listeners: list[Listener] = []
@@ -88,7 +88,12 @@ class Broker:
         self._dispatcher = self.hub.dispatch = Dispatcher(self)
         disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
         self._housekeeping = Housekeeping(self, disk)
-        self.http = HttpEndpoint(self)
+        self._http = HttpEndpoint(world, self.metrics, self.why_not_ready)
+
+    def why_not_ready(self) -> str | None:
+        if self._phase is None and not self.partitions.writable:
+            return "the disk is nearly full"
+        return self._phase
 
     def topic_values(self, view: ClusterView, topic: Topic) -> Mapping[str, Any]:
         """Typed values of every setting of a topic, with what was altered while nodes ran."""
@@ -115,10 +120,23 @@ class Broker:
             replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
         )
         await self.cluster.become_controller(self.node_id)
-        await self.http.start()
+        await self._start_http()
         self._housekeeping.start()
-        self.not_ready = None
+        self._phase = None
         self.hub.open()
+
+    async def _start_http(self) -> None:
+        host, port = self.config["headrace.metrics.host"], self.config["headrace.metrics.port"]
+        if port < 0:
+            return
+        try:
+            await self._http.start(host, port)
+        except OSError as error:
+            raise ConfigError(
+                f"headrace.metrics.port={port} cannot be listened on ({error.strerror or error}): "
+                "choose another, 0 for a free one, or -1 for none"
+            ) from error
+        self.metrics_address = (host, self._http.port)
 
     async def _listen(self, listener: ListenerConfig) -> Endpoint:
         try:
@@ -132,7 +150,7 @@ class Broker:
 
     async def stop(self) -> None:
         """R22: no new work, everything on disk, the mark of a clean stop, then the session."""
-        self.not_ready = "stopping"
+        self._phase = "stopping"
         for listener in self._listeners:
             listener.close()
         await self._housekeeping.stop()
@@ -145,7 +163,7 @@ class Broker:
         if self.failure is None:
             self.checkpoints.save(offsets)
             self.checkpoints.mark_clean(self._node_epoch)
-        await self.http.stop()
+        self._http.close()
         await self.cluster.close()
         await self.world.tasks.close()
         self._lock.release()
@@ -186,7 +204,7 @@ async def start_node(
         checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
         checkpoints.load()
         if store is None:
-            store = await SqliteStore.open(config.coordination_directory, world)
+            store = await SqliteStore.open(world, config.coordination_directory)
         cluster = await Cluster.open(store, world)
         check_meta_properties(
             world.files, directory, cluster_id=cluster.view.cluster_id, node_id=config["node.id"]

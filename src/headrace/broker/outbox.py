@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from headrace.log.partition_log import LogSlice
+from headrace.log.log_slice import LogSlice
 from headrace.world import Thread
 
 SENDFILE_FROM_BYTES = 32 * 1024
@@ -139,7 +139,7 @@ class Outbox:
         except OSError:
             self._transport.abort()
             return
-        part.advance(position)
+        part.position, part.size = position, left
         if not left:
             self._parts.popleft()
             part.release()
@@ -150,7 +150,8 @@ class Outbox:
             part.release()
             return
         piece = part.file.pread(_HIGH_WATER_BYTES, part.position)
-        part.advance(part.position + len(piece))
+        part.position += len(piece)
+        part.size -= len(piece)
         self._parts.appendleft(piece)
 
     def _read_cold(self, part: LogSlice) -> None:

@@ -15,7 +15,8 @@ from headrace.broker.metrics import TopicCounters
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.broker.waiters import AckWaiter, FetchWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
-from headrace.log.partition_log import Flush, LogSlice, PartitionLog
+from headrace.log.log_slice import Flush, LogSlice
+from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerEntry
 from headrace.types import TopicId, TopicPartition
 from headrace.wire.batch import BatchHeader, split_batches
@@ -39,6 +40,12 @@ class PartitionRead(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records: LogSlice | None
+
+
+class BegunFlush(NamedTuple):
+    flush: Flush
+    appended_bytes: int
+    """In all, when the flush began: what becomes readable when it is done."""
 
 
 class Partition:
@@ -116,7 +123,7 @@ class Partition:
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch in which the record at `offset` was written."""
-        return self._log.epochs.epoch_at(offset)
+        return self._log.epochs.epoch_for(offset)
 
     def active_producers(self) -> list[ProducerEntry]:
         return list(self._log.producers.active())
@@ -206,13 +213,13 @@ class Partition:
 
     # Flush and high watermark
 
-    def begin_flush(self) -> tuple[Flush, int] | None:
+    def begin_flush(self) -> BegunFlush | None:
         flush = self._log.begin_flush() if self.online else None
-        return None if flush is None else (flush, self._appended_bytes)
+        return None if flush is None else BegunFlush(flush, self._appended_bytes)
 
-    def end_flush(self, flush: Flush, appended_bytes: int) -> None:
-        self._log.end_flush(flush)
-        self._advance_high_watermark(self._log.flushed_offset, appended_bytes)
+    def end_flush(self, begun: BegunFlush) -> None:
+        self._log.end_flush(begun.flush)
+        self._advance_high_watermark(self._log.flushed_offset, begun.appended_bytes)
 
     @property
     def flushes_by_interval(self) -> bool:
@@ -227,6 +234,7 @@ class Partition:
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
+        self._log.producers.high_watermark_moved(offset)
         waiters = self._ack_waiters
         while waiters and waiters[0].last_offset < offset:
             waiters.popleft().done(ErrorCode.none)

@@ -24,7 +24,7 @@ from headrace.wire.produce_fetch import FetchRequest, FetchResult, read_fetch, w
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
     from headrace.broker.outbox import Part
-    from headrace.log.partition_log import LogSlice
+    from headrace.log.log_slice import LogSlice
 
 FETCH_KEY = 1
 TOPIC_IDS_FROM = 13
@@ -120,10 +120,8 @@ class _Fetch:
         waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, self._finish)
         waiter.start_timer(handler.tasks.call_later(self._request.max_wait_ms / 1000, waiter.finish))
         connection.on_close = waiter.cancel
-        handler.metrics.fetches_waiting += 1
 
     def _finish(self) -> None:
-        self._handler.metrics.fetches_waiting -= 1
         self._connection.on_close = None
         assert self._pending is not None
         self._pending.complete(self._reply(self._look()))
