@@ -74,10 +74,10 @@ def decompress(
     return _expand(expand, data, caps.limit(len(data)))
 
 
-def _compress_lz4(data: Any) -> Any:
+def _compress_lz4(data: bytes | bytearray | memoryview) -> Any:
     # Java's reader refuses frames whose blocks depend on each other, which are the library's default.
     compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return compressor.finish()
 
 

@@ -29,6 +29,7 @@ NO_TIMESTAMP = -1
 _SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value, headers: a byte each
 _LOG_OVERHEAD = 12
 _INT64_MAX = (1 << 63) - 1
+_new = tuple.__new__
 
 
 class Record(NamedTuple):
@@ -65,17 +66,16 @@ def iter_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -
     header = _checked_header(batch)
     view = _expanded(batch, header, Caps(max_bytes=max_bytes))
     append_time = header.max_timestamp if header.timestamp_type else None
+    base_timestamp, base_offset = header.base_timestamp, header.base_offset
     for layout in _layouts(view, header.record_count):
-        timestamp = header.base_timestamp + layout.timestamp_delta if append_time is None else append_time
+        timestamp_delta, offset_delta, key_start, key_size, value_start, value_size, header_count = layout[:7]
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not -_INT64_MAX <= timestamp <= _INT64_MAX:
             raise DecodeError(f"timestamp {timestamp} does not fit 64 bits")
-        yield Record(
-            header.base_offset + layout.offset_delta,
-            timestamp,
-            _slice(view, layout.key_start, layout.key_size),
-            _slice(view, layout.value_start, layout.value_size),
-            _read_headers(view, layout) if layout.header_count else (),
-        )
+        key = bytes(view[key_start : key_start + key_size]) if key_size >= 0 else None
+        value = bytes(view[value_start : value_start + value_size]) if value_size >= 0 else None
+        headers = _read_headers(view, layout) if header_count else ()
+        yield _new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
 
 
 def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODUCER_CAPS) -> None:
@@ -206,10 +206,6 @@ def _expanded(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
     return memoryview(decompress(header.codec, payload, caps))
 
 
-def _slice(view: memoryview, start: int, size: int) -> bytes | None:
-    return None if size < 0 else bytes(view[start : start + size])
-
-
 def _layouts(view: memoryview, count: int) -> Iterator[_Layout]:
     """The layout of each of `count` records, which must fill the view exactly."""
     end = len(view)
@@ -247,17 +243,8 @@ def _read_layout(view: memoryview, position: int, end: int) -> _Layout:
         raise DecodeError(f"{header_count} headers in {stop - headers_start} bytes")
     if header_count == 0 and headers_start != stop:
         raise DecodeError(f"{stop - headers_start} bytes left in a record")
-    return _Layout(
-        timestamp_delta,
-        offset_delta,
-        key_start,
-        key_size,
-        value_start,
-        value_size,
-        header_count,
-        headers_start,
-        stop,
-    )
+    keys = (key_start, key_size, value_start, value_size)
+    return _new(_Layout, (timestamp_delta, offset_delta, *keys, header_count, headers_start, stop))
 
 
 def _read_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, bytes | None], ...]:
@@ -281,7 +268,7 @@ def _read_all_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, byt
         position = start + size if size > 0 else start
         if position > end:
             raise DecodeError(f"header value of {size} bytes, {end - start} left")
-        headers.append((name, _slice(view, start, size)))
+        headers.append((name, bytes(view[start:position]) if size >= 0 else None))
     if position != end:
         raise DecodeError(f"{end - position} bytes left in a record")
     return tuple(headers)
@@ -292,6 +279,10 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     byte = view[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
+    second = view[position + 1]
+    if second < 0x80:
+        raw = byte & 0x7F | second << 7
+        return (raw >> 1) ^ -(raw & 1), position + 2
     return _read_long_varint(view, position, 32)
 
 

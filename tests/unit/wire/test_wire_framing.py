@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from headrace.errors import DecodeError
+from headrace.wire.framing import FrameSplitter
+
+FRAMES = [b"", b"a", b"hello", bytes(1000), b"\xff" * 70_000]
+
+
+def stream() -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in FRAMES)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 5, 7, 1024, 100_000])
+def test_frames_come_out_whole_whatever_the_chunks(chunk: int) -> None:
+    splitter = FrameSplitter()
+    data = stream()
+    found = []
+    for start in range(0, len(data), chunk):
+        found += splitter.feed(data[start : start + chunk])
+    assert found == FRAMES
+    assert splitter.buffered == 0
+
+
+def test_an_incomplete_frame_waits() -> None:
+    splitter = FrameSplitter()
+    assert splitter.feed(stream()[:-1]) == FRAMES[:-1]
+    assert splitter.buffered == 70_003
+    assert splitter.feed(stream()[-1:]) == FRAMES[-1:]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
+def test_negative_and_oversize_frames_are_refused_at_their_length(size: int) -> None:
+    splitter = FrameSplitter(max_frame=100)
+    with pytest.raises(DecodeError, match=str(size)):
+        splitter.feed(struct.pack(">i", size))
+
+
+def test_the_largest_frame_allowed_passes() -> None:
+    assert FrameSplitter(max_frame=100).feed(struct.pack(">i", 100) + bytes(100)) == [bytes(100)]
