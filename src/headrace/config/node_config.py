@@ -85,12 +85,16 @@ class NodeConfig(Mapping[str, Any]):
     @property
     def data_directory(self) -> Path:
         directories = self["log.dirs"]
-        return Path(directories[0]).expanduser() if directories else default_data_directory()
+        return _absolute(directories[0]) if directories else default_data_directory()
 
     @property
     def coordination_directory(self) -> Path:
         _, _, directory = self["headrace.coordination"].partition(":")
-        return Path(directory).expanduser() if directory else self.data_directory / "coordination"
+        return _absolute(directory) if directory else self.data_directory / "coordination"
+
+
+def _absolute(directory: str) -> Path:
+    return Path(directory).expanduser().absolute()
 
 
 def default_data_directory() -> Path:

@@ -127,6 +127,8 @@ def test_directories_follow_from_the_settings(tmp_path, monkeypatch):
     config = load_config(None, {"log.dirs": "~/data"}, None)
     assert config.data_directory == tmp_path / "data"
     assert config.coordination_directory == tmp_path / "data" / "coordination"
+    monkeypatch.chdir(tmp_path)
+    assert load_config(None, {"log.dirs": "data"}, None).data_directory == tmp_path / "data"
     config = load_config(None, {"headrace.coordination": "sqlite:/var/lib/c"}, None)
     assert config.coordination_directory == Path("/var/lib/c")
 
