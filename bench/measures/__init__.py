@@ -1,0 +1,1 @@
+"""One small function per measure; its docstring says what users feel by it."""

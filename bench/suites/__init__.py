@@ -1,0 +1,8 @@
+"""The suites of `python -m bench [SUITE]`: which measures, which lines, which targets."""
+
+from __future__ import annotations
+
+from bench.model import Suite
+from bench.suites.node import NODE_SUITE
+
+SUITES: dict[str, Suite] = {NODE_SUITE.name: NODE_SUITE}

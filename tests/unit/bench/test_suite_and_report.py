@@ -1,0 +1,113 @@
+"""The table that is printed, and that every promise of the issue has a line in it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.__main__ import chosen_measures, parse_arguments
+from bench.judge import LineResult, Spread
+from bench.loads import parse_producer_perf
+from bench.measures.fresh import GROWTH_CONNECTIONS, GROWTH_PARTITIONS, growth_figure
+from bench.model import ACK, KAFKA, OS, Better, Line
+from bench.plots import draw_growth, draw_ratios
+from bench.report import markdown, number, print_table
+from bench.suites.node import NODE_SUITE
+from rich.console import Console
+
+from headrace.cluster.engines.engine import EngineError
+
+RUN: dict[str, Any] = {
+    "suite": "node",
+    "time": "2030-01-02T03:04:05+00:00",
+    "commit": "abc",
+    "rounds": 7,
+    "minutes": 28.0,
+    "versions": {"apache-kafka": "4.3.0", "headrace": "0.1.0", "python": "3.11", "confluent-kafka": "2"},
+    "machine": {"cores": 2, "processor": "p", "memory_gb": 8, "system": "s"},
+}
+
+
+def result(verdict: str = "missed") -> LineResult:
+    line = Line(figure="f", title="fetch", unit="MB/s", better=Better.HIGHER, target=1.0, goal=2.0)
+    return LineResult(
+        measure="m",
+        line=line,
+        values={name: Spread(median=1234.5, low=1.0, high=2.0) for name in (KAFKA, OS, ACK)},
+        ratios={OS: Spread(median=0.95, low=0.5, high=1.5), ACK: Spread(median=0.8, low=0.7, high=0.9)},
+        verdict=verdict,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.256, "0.26"), (12.34, "12.3"), (1234.5, "1,234"), (99.99, "100.0")]
+)
+def test_numbers_are_shown_short(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_the_table_prints_median_lowest_highest_and_missed_on_any_width() -> None:
+    for width in (190, 100):
+        out = io.StringIO()
+        print_table(Console(file=out, width=width), "title", [result()])
+        text = out.getvalue()
+        assert "0.95× (0.50 … 1.50)" in text
+        assert "missed" in text
+        assert ("1,234 MB/s" in text) == (width == 190)
+
+
+def test_markdown_names_both_flush_policies_and_marks_a_missed_line() -> None:
+    text = markdown("title", [result(), result("met")], RUN)
+    assert "`os` leaves flushing to the page cache" in text
+    assert "`ack` is Headrace's default" in text
+    assert "| ≥ 1× (goal 2×) | **missed** |" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+
+
+def test_pictures_are_drawn_also_from_incomplete_rounds(tmp_path: Path) -> None:
+    draw_ratios("title", [result()], tmp_path / "node.png")
+    few = GROWTH_CONNECTIONS[0]
+    figures = {
+        growth_figure(kind, count, few): 1.0 for kind in ("p50_us", "rss_mb") for count in GROWTH_PARTITIONS
+    }
+    draw_growth([{KAFKA: figures}, {OS: figures}], tmp_path / "growth.png")
+    assert (tmp_path / "node.png").stat().st_size > 1000
+    assert (tmp_path / "growth.png").stat().st_size > 1000
+
+
+def test_every_measure_has_its_own_name_and_says_what_users_feel() -> None:
+    names = [measure.name for measure in NODE_SUITE.measures]
+    assert len(set(names)) == len(names)
+    assert NODE_SUITE.rounds >= 7
+    for measure in NODE_SUITE.measures:
+        assert measure.run.__doc__, measure.name
+        assert measure.lines, measure.name
+
+
+def test_rows_are_chosen_by_name_and_a_wrong_name_is_told_the_right_ones() -> None:
+    assert [m.name for m in chosen_measures(NODE_SUITE, "lz4,raw_produce")] == ["lz4", "raw_produce"]
+    with pytest.raises(EngineError, match=r"no 'nope'.*raw_produce"):
+        chosen_measures(NODE_SUITE, "nope")
+
+
+def test_an_unknown_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["node", "--engines", "kafka,pulsar"])
+    assert "no 'pulsar'; there are kafka, headrace-os, headrace-ack" in capsys.readouterr().err
+
+
+def test_the_steady_rate_of_producer_performance_is_read() -> None:
+    output = (
+        "Warmup first 10 records.\n"
+        "5000 records sent, 999.0 records/sec (0.1 MB/sec), 5.0 ms avg latency\n"
+        "30000 records sent, 102529.049897 records/sec (9.78 MB/sec), 597.25 ms avg latency\n"
+        "20000 steady state records sent, 113960.1 records/sec (10.87 MB/sec), 653.45 ms avg latency\n"
+    )
+    parsed = parse_producer_perf(output)
+    assert parsed.records_per_second == pytest.approx(102529.05)
+    assert parsed.steady_records_per_second == pytest.approx(113960.1)
+    with pytest.raises(ValueError, match="no summary"):
+        parse_producer_perf("java.lang.Exception")
