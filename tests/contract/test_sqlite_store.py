@@ -353,7 +353,7 @@ def test_a_commit_whose_bell_was_never_rung_is_noticed_all_the_same(tmp_path: Pa
 
 
 def test_waiting_for_changes_costs_next_to_nothing(tmp_path: Path) -> None:
-    """R10 allows five idle nodes 2 % of a core together."""
+    """R10 allows five idle nodes 2 % of a core together; a single one needs still less."""
 
     async def main() -> None:
         store = await SqliteStore.open(RealWorld(), tmp_path)
@@ -364,7 +364,7 @@ def test_waiting_for_changes_costs_next_to_nothing(tmp_path: Path) -> None:
         await store.changes(version, 2000)
         used = time.process_time() - before
         await store.close()
-        assert used / 2 < 0.02  # five times the allowance: the machine that runs the tests is shared
+        assert used / 2 < 0.01  # several times what it takes: the machine that runs the tests is shared
 
     scenario(main)
 
