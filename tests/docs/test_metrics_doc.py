@@ -1,0 +1,37 @@
+"""Every metric is in docs/metrics.md with its type and labels, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace.broker.metrics_export import FAMILIES, Family
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+
+
+def scraped_name(family: Family) -> str:
+    return f"{family.name}_total" if family.kind == "counter" else family.name
+
+
+def test_the_table_has_every_metric_in_the_order_of_a_scrape() -> None:
+    documented = [name for name, *_ in ROW.findall(DOCUMENT.read_text())]
+    assert documented == [scraped_name(family) for family in FAMILIES]
+
+
+def test_types_and_labels_are_as_scraped() -> None:
+    rows = {
+        name: (kind, re.findall(r"`(\w+)`", labels))
+        for name, kind, labels in ROW.findall(DOCUMENT.read_text())
+    }
+    assert rows == {scraped_name(family): (family.kind, list(family.labels)) for family in FAMILIES}
+
+
+def test_every_metric_that_the_other_papers_name_exists() -> None:
+    known = {scraped_name(family) for family in FAMILIES}
+    suffixes = ("_bucket", "_sum", "_count")
+    for paper in [*DOCUMENT.parent.glob("*.md"), DOCUMENT.parents[1] / "README.md"]:
+        for name in re.findall(r"\bheadrace_[a-z0-9_]+", paper.read_text()):
+            base = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+            assert base in known, f"{paper.name} names {name}"

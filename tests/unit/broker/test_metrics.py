@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metrics, quantile_of
+from headrace.broker.metrics_export import FAMILIES, MetricsExport, api_label
+from headrace.testing.simworld import Simulation
+from headrace.types import TopicPartition
+from headrace.wire.error_codes import ErrorCode
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class FakePartition(NamedTuple):
+    topic_partition: TopicPartition
+    size_bytes: int
+    online: bool
+
+
+def minute_later(metrics: Metrics, clock: Clock) -> None:
+    for _ in range(7):
+        clock.now += 10
+        metrics.move_window()
+
+
+def test_requests_are_counted_and_timed_by_api() -> None:
+    metrics = Metrics(Clock())
+    for seconds in (0.0004, 0.0006, 3.0):
+        metrics.request_done(0, seconds)
+    metrics.request_done(3, 100.0)
+    (produce, produced), (metadata, described) = metrics.requests()
+    assert (produce, produced.count, produced.seconds) == (0, 3, pytest.approx(3.001))
+    assert (metadata, described.count, described.buckets[-1]) == (3, 1, 1)
+
+
+def test_a_latency_on_a_bound_counts_below_it() -> None:
+    histogram = Histogram()
+    for bound in LATENCY_BOUNDS:
+        histogram.observe(bound)
+    assert histogram.buckets == [1] * len(LATENCY_BOUNDS) + [0]
+
+
+def test_keys_that_kafka_does_not_have_are_counted_together() -> None:
+    metrics = Metrics(Clock())
+    for key in (-32768, 999, 32767):
+        metrics.request_done(key, 0.001)
+        metrics.request_error(key, ErrorCode.unsupported_version)
+    ((key, histogram),) = metrics.requests()
+    assert (key, histogram.count) == (OTHER_API, 3)
+    assert metrics.errors == {(OTHER_API, ErrorCode.unsupported_version): 3}
+
+
+def test_the_p99_looks_back_a_minute_and_forgets_what_is_older() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    for _ in range(1000):
+        metrics.fsync_done(0.3)
+    assert metrics.fsync.recent_quantile(0.99) == pytest.approx(0.5, abs=0.05)
+    minute_later(metrics, clock)
+    assert metrics.fsync.recent_quantile(0.99) is None
+    for _ in range(100):
+        metrics.fsync_done(0.0015)
+    slow = metrics.fsync.recent_quantile(0.99)
+    assert slow is not None
+    assert 0.001 < slow <= 0.002
+    assert metrics.fsync.count == 1100
+
+
+def test_what_happened_before_the_first_window_step_still_counts() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    metrics.fsync_done(0.3)
+    clock.now += 15
+    metrics.move_window()
+    assert metrics.fsync.recent_quantile(0.5) is not None
+
+
+@pytest.mark.parametrize(
+    ("buckets", "quantile", "expected"),
+    [
+        ([0] * 18, 0.99, None),
+        ([100] + [0] * 17, 0.5, 0.000025),
+        ([0] * 17 + [5], 0.99, LATENCY_BOUNDS[-1]),
+        ([0, 0, 0, 0, 10, 10] + [0] * 12, 0.75, 0.0015),
+    ],
+)
+def test_quantiles_are_interpolated_within_a_bucket(
+    buckets: list[int], quantile: float, expected: float | None
+) -> None:
+    found = quantile_of(buckets, quantile)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_client_names_cannot_grow_memory_without_bound() -> None:
+    metrics = Metrics(Clock())
+    for number in range(2000):
+        metrics.client_seen(f"client-{number}", "1")
+    assert len(metrics.clients) <= 501
+    assert sum(metrics.clients.values()) == 2000
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    metrics = Metrics(Clock())
+    metrics.topic("a").bytes_in += 5
+    assert metrics.topic("a").bytes_in == 5
+    metrics.forget_topic("a")
+    metrics.forget_topic("never was")
+    assert metrics.topics == {}
+
+
+def test_the_probe_says_when_it_last_ran() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    clock.now += 7
+    assert metrics.seconds_since_tick() == 7
+    metrics.loop_delay(0.001)
+    assert metrics.seconds_since_tick() == 0
+
+
+def test_api_names_are_kafkas() -> None:
+    assert [api_label(key) for key in (0, 18, 23, OTHER_API, 11)] == [
+        "Produce",
+        "ApiVersions",
+        "OffsetForLeaderEpoch",
+        "Unknown",
+        "Key11",
+    ]
+
+
+def scrape(metrics_of: Simulation, metrics: Metrics) -> str:
+    world = metrics_of.start_process("node")
+    return metrics_of.run(MetricsExport(metrics, world).render()).decode()
+
+
+def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with Simulation(1) as simulation:
+        metrics = Metrics(Clock())
+        metrics.request_done(0, 0.0003)
+        metrics.request_error(0, ErrorCode.corrupt_message)
+        metrics.fsync_done(0.002)
+        metrics.loop_delay(0.0001)
+        metrics.client_seen("librdkafka", "2.15.0")
+        metrics.topic("orders").bytes_in += 1000
+        metrics.partitions = lambda: [
+            FakePartition(TopicPartition("orders", 0), 4000, True),
+            FakePartition(TopicPartition("orders", 1), 2000, False),
+        ]
+        metrics.connections = 3
+        families = {
+            family.name: family for family in text_string_to_metric_families(scrape(simulation, metrics))
+        }
+
+    assert {family.name for family in FAMILIES} <= set(families)
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert values["headrace_requests_total", "Produce"] == 1
+    assert values["headrace_request_seconds_count", "Produce"] == 1
+    assert values["headrace_request_seconds_bucket", "Produce", "0.0005"] == 1
+    assert values["headrace_request_seconds_bucket", "Produce", "0.0002"] == 0
+    assert 0.0002 < values["headrace_request_p99_seconds", "Produce"] <= 0.0005
+    assert values["headrace_request_errors_total", "Produce", "CORRUPT_MESSAGE"] == 1
+    assert values["headrace_topic_received_bytes_total", "orders"] == 1000
+    assert values["headrace_log_size_bytes", "orders"] == 6000
+    assert values["headrace_partitions",] == 2
+    assert values["headrace_partitions_offline",] == 1
+    assert values["headrace_connections",] == 3
+    assert values["headrace_clients_seen_total", "librdkafka", "2.15.0"] == 1
+
+
+def test_a_family_of_many_topics_is_rendered_in_slices_that_read_as_one() -> None:
+    with Simulation(1) as simulation:
+        metrics = Metrics(Clock())
+        for number in range(1200):
+            metrics.topic(f"topic-{number}").bytes_in = number
+        text = scrape(simulation, metrics)
+    assert text.count("# TYPE headrace_topic_received_bytes_total counter") == 1
+    assert text.count("\nheadrace_topic_received_bytes_total{") == 1200
+    assert 'headrace_topic_received_bytes_total{topic="topic-1199"} 1199.0' in text
