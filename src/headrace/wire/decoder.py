@@ -16,7 +16,14 @@ from typing import Any
 from headrace.errors import DecodeError
 from headrace.wire.encoder import FIXED_FORMATS
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.primitives import read_compact_string, read_string, read_uvarint, uuid_from_bytes
+from headrace.wire.primitives import (
+    read_compact_string,
+    read_string,
+    read_tag,
+    read_tag_count,
+    read_uvarint,
+    uuid_from_bytes,
+)
 from headrace.wire.schema import FieldSpec, Kind, fields_of, message_class
 
 
@@ -111,17 +118,12 @@ def _compile_tagged(specs: Sequence[FieldSpec]) -> _Step:
     readers = {spec.tag: (spec.name, _compile_value(spec, flexible=True)) for spec in specs}
 
     def step(view: memoryview, position: int, end: int, budget: Budget, values: dict[str, Any]) -> int:
-        count, position = read_uvarint(view, position)
+        count, position = read_tag_count(view, position)
         for _ in range(count):
-            tag, position = read_uvarint(view, position)
-            size, position = read_uvarint(view, position)
-            stop = position + size
-            if stop > end:
-                raise DecodeError("tagged field runs past the end of the frame")
+            tag, start, position = read_tag(view, position, end)
             if tag in readers:
                 name, read = readers[tag]
-                values[name], position = read(view[:stop], position, stop, budget)
-            position = stop
+                values[name], _ = read(view[:position], start, position, budget)
         return position
 
     return step

@@ -15,6 +15,9 @@ from headrace.errors import DecodeError
 MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
 """What a reader hits on bytes that are not what they claim to be; turned into DecodeError at its door."""
 
+MAX_TAGGED_FIELDS = 32
+"""Kafka's messages have four at most; a frame that is nothing but tags would only burn time."""
+
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
@@ -94,29 +97,38 @@ def read_string(view: memoryview, position: int, end: int) -> tuple[str | None, 
     return str(view[position:stop], "utf-8"), stop
 
 
+def read_tag_count(view: memoryview, position: int) -> tuple[int, int]:
+    """Number of tagged fields in the section that begins here."""
+    count, position = read_uvarint(view, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise DecodeError(f"{count} tagged fields in one place; at most {MAX_TAGGED_FIELDS} are read")
+    return count, position
+
+
+def read_tag(view: memoryview, position: int, end: int) -> tuple[int, int, int]:
+    """(tag, start, end) of one tagged field."""
+    tag, position = read_uvarint(view, position)
+    size, position = read_uvarint(view, position)
+    if position + size > end:
+        raise DecodeError(f"tagged field of {size} bytes, {end - position} left")
+    return tag, position, position + size
+
+
 def skip_tagged_fields(view: memoryview, position: int, end: int) -> int:
     """Position after a section of tagged fields, whatever they are."""
-    count, position = read_uvarint(view, position)
+    count, position = read_tag_count(view, position)
     for _ in range(count):
-        _tag, position = read_uvarint(view, position)
-        size, position = read_uvarint(view, position)
-        position += size
-        if position > end:
-            raise DecodeError("tagged field runs past the end of the frame")
+        _tag, _start, position = read_tag(view, position, end)
     return position
 
 
 def read_tagged_fields(view: memoryview, position: int, end: int) -> tuple[dict[int, tuple[int, int]], int]:
     """(tag -> (start, end) of its bytes, position after the section)."""
-    count, position = read_uvarint(view, position)
+    count, position = read_tag_count(view, position)
     found: dict[int, tuple[int, int]] = {}
     for _ in range(count):
-        tag, position = read_uvarint(view, position)
-        size, position = read_uvarint(view, position)
-        if position + size > end:
-            raise DecodeError("tagged field runs past the end of the frame")
-        found[tag] = (position, position + size)
-        position += size
+        tag, start, position = read_tag(view, position, end)
+        found[tag] = (start, position)
     return found, position
 
 

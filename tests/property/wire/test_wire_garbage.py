@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -157,3 +158,22 @@ def test_request_headers_cut_off_at_any_byte(key: int) -> None:
     for size in range(len(header)):
         with pytest.raises(DecodeError):
             read_request_header(memoryview(header), 0, size)
+
+
+@pytest.mark.soak
+def test_a_million_damaged_frames_leave_the_process_as_it_was() -> None:
+    """T15, in process: every API and version; resident memory grows by no more than 64 MiB."""
+    bodies = [(case, encode(filled(class_of(case, "request")))) for case in EVERY_VERSION]
+    readers = {case: request_readers(case) for case, _ in bodies}
+    source = random.Random()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(1_000_000):
+        case, body = bodies[number % len(bodies)]
+        damaged = bytearray(body + source.randbytes(source.randrange(4)))
+        for _ in range(source.randint(1, 6)):
+            if damaged:
+                damaged[source.randrange(len(damaged))] = source.choice((0, 1, 0x7F, 0x80, 0xFE, 0xFF))
+        del damaged[source.randrange(len(damaged) + 1) + len(damaged) // 2 :]
+        for read in readers[case]:
+            may_refuse(read, bytes(damaged))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before <= 64 << 10
