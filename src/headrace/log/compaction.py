@@ -1,19 +1,319 @@
-"""Compaction of one log: keeps the last record of each key (R29, R29b)."""
+"""Compaction of one log: the last record of each key stays, with its offset; older ones go (R29, R29b).
+
+`compact` is a pure function of its plan for the worker process: it reads segments and writes `.cleaned` files
+beside them. Putting those in place is the owner's: compaction_swap.py. Rules: KIP-534 and Kafka's Cleaner.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
+from headrace.errors import DecodeError
+from headrace.log.batch_walk import corrupt
+from headrace.log.compaction_plan import (
+    CleanedGroup,
+    CompactionPlan,
+    CompactionResult,
+    SourceSegment,
+)
+from headrace.log.descriptors import DescriptorPool
+from headrace.log.index import LARGEST_RELATIVE_OFFSET, TIME_ENTRY_BYTES
+from headrace.log.leftovers import CLEANED_SUFFIX, unlink_segment
+from headrace.log.producer_state import NO_OFFSET
+from headrace.log.segment import INDEX_SUFFIX, NEVER_MS, TIME_INDEX_SUFFIX, Segment
+from headrace.log.segment_scan import Visit, scan
+from headrace.wire.batch import BatchHeader, read_header
+from headrace.wire.records import Record, build_batch, read_records
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
-    """File names and limits for the worker process."""
+__all__ = ["CompactionPlan", "CompactionResult", "compact"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionResult:
-    """What the worker wrote."""
+_DESCRIPTORS = 8
+_WRITE_BYTES = 1 << 20
+_LONGEST_EXACT_KEY = 32
+_DIGEST_BYTES = _LONGEST_EXACT_KEY + 1
+_BYTES_PER_KEY = 160
+"""A key and its offset in a dict, as measured, besides the key's own bytes."""
 
 
 def compact(plan: CompactionPlan) -> CompactionResult:
-    raise NotImplementedError
+    """Writes the cleaned segments. Raises CorruptLogError, OSError; `.cleaned` files may then be left."""
+    return _Compaction(plan).run()
+
+
+class KeyMap:
+    """Key -> last offset, within bounds. Long keys are kept as digests of a length no short key has."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._room = limit_bytes
+        self._offsets: dict[bytes, int] = {}
+
+    @property
+    def full(self) -> bool:
+        return self._room <= 0
+
+    def put(self, key: bytes, offset: int) -> None:
+        if len(key) > _LONGEST_EXACT_KEY:
+            key = _digest(key)
+        if key not in self._offsets:
+            self._room -= _BYTES_PER_KEY + len(key)
+        self._offsets[key] = offset
+
+    def last_offset(self, key: bytes) -> int:
+        if len(key) > _LONGEST_EXACT_KEY:
+            key = _digest(key)
+        return self._offsets.get(key, NO_OFFSET)
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+class _Compaction:
+    def __init__(self, plan: CompactionPlan) -> None:
+        self._plan = plan
+        self._pool = DescriptorPool(plan.files, _DESCRIPTORS)
+        self._keys = KeyMap(plan.key_map_bytes)
+        self._mapped_to = plan.first_dirty_offset
+        self._full = False
+        self._next_horizon_ms = NEVER_MS
+        self._records_read = 0
+        self._records_kept = 0
+
+    def run(self) -> CompactionResult:
+        self._map_keys()
+        sources = [source for source in self._plan.segments if source.base_offset < self._mapped_to]
+        groups = []
+        bytes_written = 0
+        for group in _groups(sources, self._plan):
+            cleaned = self._clean(group)
+            if cleaned is not None:
+                groups.append(cleaned)
+                bytes_written += cleaned.size
+        return CompactionResult(
+            groups=tuple(groups),
+            first_dirty_offset=self._mapped_to,
+            next_horizon_ms=self._next_horizon_ms,
+            records_read=self._records_read,
+            records_kept=self._records_kept,
+            bytes_read=sum(source.size for source in sources),
+            bytes_written=bytes_written,
+        )
+
+    # First pass: the last offset of each key in the dirty part
+
+    def _map_keys(self) -> None:
+        for source in self._plan.segments:
+            if source.end_offset > self._plan.first_dirty_offset:
+                self._read(source, self._map_batch)
+                if self._full:
+                    return
+                self._mapped_to = source.end_offset
+
+    def _map_batch(self, fields: tuple[int, ...], batch: memoryview) -> None:
+        header = tuple.__new__(BatchHeader, fields)
+        if header.last_offset < self._plan.first_dirty_offset:
+            return
+        if self._full or self._keys.full:
+            self._full = True  # here the next compaction goes on
+            return
+        for record in () if header.is_control else _records(batch):
+            if record.key is not None:
+                self._keys.put(record.key, record.offset)
+        self._mapped_to = header.next_offset
+
+    # Second pass: copy what stays
+
+    def _clean(self, group: Sequence[SourceSegment]) -> CleanedGroup | None:
+        plan = self._plan
+        base_offset = group[0].base_offset
+        interval = plan.config.index_interval_bytes
+        unlink_segment(plan.files, plan.directory, base_offset, CLEANED_SUFFIX)
+        target = _Target(
+            Segment(plan.files, self._pool, plan.directory, base_offset, interval, CLEANED_SUFFIX)
+        )
+        last_batch_end = group[-1].end_offset
+        for source in group:
+            self._read(source, lambda fields, batch: self._filter(fields, batch, target, last_batch_end))
+        if len(group) == 1 and not target.changed:
+            target.abandon()
+            unlink_segment(plan.files, plan.directory, base_offset, CLEANED_SUFFIX)
+            return None
+        target.finish(plan)
+        bases = tuple(source.base_offset for source in group)
+        return CleanedGroup(bases, target.segment.size, last_batch_end)
+
+    def _filter(
+        self, fields: tuple[int, ...], batch: memoryview, target: _Target, group_end: int
+    ) -> None:
+        header = tuple.__new__(BatchHeader, fields)
+        records = None
+        if not header.is_control and header.last_offset < self._mapped_to:
+            records = _records_or_none(batch)
+        if records is None:
+            self._records_read += header.record_count
+            self._records_kept += header.record_count
+            target.add(batch)
+            return
+        kept = [record for record in records if self._stays(record, header)]
+        self._records_read += len(records)
+        self._records_kept += len(kept)
+        if kept:
+            self._put(header, batch, kept, target, all_kept=len(kept) == len(records))
+        elif not self._is_needed(header, group_end):
+            target.changed = True
+        elif records:
+            target.changed = True
+            target.add(_emptied(header))
+        else:
+            target.add(batch)
+
+    def _stays(self, record: Record, header: BatchHeader) -> bool:
+        if record.key is None or record.offset < self._keys.last_offset(record.key):
+            return False
+        if record.value is not None or not header.has_delete_horizon:
+            return True
+        return self._plan.now_ms < header.base_timestamp
+
+    def _put(
+        self, header: BatchHeader, batch: memoryview, kept: list[Record], target: _Target, *, all_kept: bool
+    ) -> None:
+        """A tombstone's time to live is written into its batch by the first compaction that meets it."""
+        horizon = header.base_timestamp if header.has_delete_horizon else None
+        if any(record.value is None for record in kept):
+            if horizon is None:
+                horizon = self._plan.now_ms + self._plan.config.delete_retention_ms
+                all_kept = False
+            self._next_horizon_ms = min(self._next_horizon_ms, horizon)
+        if all_kept:
+            target.add(batch)
+        else:
+            target.changed = True
+            target.add(_rebuilt(header, kept, horizon))
+
+    def _is_needed(self, header: BatchHeader, group_end: int) -> bool:
+        """An empty batch stays where it keeps a producer known, or the end of the segment in its place."""
+        if header.next_offset == group_end:
+            return True
+        return self._plan.last_offsets.get(header.producer_id) == header.last_offset
+
+    def _read(self, source: SourceSegment, visit: Visit) -> None:
+        segment = Segment(self._plan.files, self._pool, self._plan.directory, source.base_offset, 0)
+        try:
+            end = scan(
+                segment.pooled.get(),
+                size=source.size,
+                expected_offset=source.base_offset,
+                visit=visit,
+                visit_all=True,
+            )
+        finally:
+            segment.pooled.retire()
+        if end.fault is not None:
+            raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
+
+
+class _Target:
+    """The segment that is being written, in large writes."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.changed = False
+        self._buffer = bytearray()
+        self._batches: list[tuple[int, int, int]] = []
+        segment.create()
+
+    def add(self, batch: memoryview | bytearray) -> None:
+        header = read_header(batch)
+        self._buffer += batch
+        self._batches.append((len(batch), header.last_offset, header.max_timestamp))
+        if len(self._buffer) >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._buffer:
+            self.segment.write(self._buffer, len(self._buffer))
+        for batch in self._batches:
+            self.segment.note(*batch)
+        self._buffer = bytearray()
+        self._batches = []
+
+    def finish(self, plan: CompactionPlan) -> None:
+        """Durable, so that the swap needs only renames."""
+        self._write()
+        segment = self.segment
+        segment.pooled.get().fsync()
+        segment.save_indexes()
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            file = plan.files.open(segment.path(suffix), "read")
+            try:
+                file.fsync()
+            finally:
+                file.close()
+        segment.pooled.retire()
+
+    def abandon(self) -> None:
+        self.segment.pooled.retire()
+
+
+def _groups(sources: Sequence[SourceSegment], plan: CompactionPlan) -> Iterator[list[SourceSegment]]:
+    """Neighbours that fit into one segment together, so that cleaned segments do not stay small for ever."""
+    config = plan.config
+    indexable_bytes = config.segment_index_bytes // TIME_ENTRY_BYTES * config.index_interval_bytes
+    most_bytes = min(config.segment_bytes, indexable_bytes)
+    group: list[SourceSegment] = []
+    for source in sources:
+        size = sum(member.size for member in group) + source.size
+        if group and (
+            size > most_bytes or source.end_offset - group[0].base_offset > LARGEST_RELATIVE_OFFSET
+        ):
+            yield group
+            group = []
+        group.append(source)
+    if group:
+        yield group
+
+
+def _records(batch: memoryview) -> list[Record]:
+    return _records_or_none(batch) or []
+
+
+def _records_or_none(batch: memoryview) -> list[Record] | None:
+    """None for a batch whose records cannot be read: its producer wrote it so, and it stays as it is."""
+    try:
+        return read_records(batch)
+    except DecodeError:
+        return None
+
+
+def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int | None) -> bytearray:
+    """The same batch with fewer records: range, producer fields, epoch and codec unchanged."""
+    return build_batch(
+        kept,
+        codec=header.codec,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        timestamp_type=header.timestamp_type,
+        is_transactional=header.is_transactional,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp if header.timestamp_type else None,
+        delete_horizon_ms=horizon_ms,
+    )
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    return build_batch(
+        [],
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        timestamp_type=header.timestamp_type,
+        is_transactional=header.is_transactional,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp,
+    )

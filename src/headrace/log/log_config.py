@@ -33,6 +33,11 @@ class LogConfig:
     """message.timestamp.type=LogAppendTime: the log stamps batches with its own clock."""
 
     @property
+    def longest_segment_ms(self) -> int:
+        """A record must leave the active segment in time to be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
     def deletes(self) -> bool:
         return CLEANUP_DELETE in self.cleanup_policy
 

@@ -14,12 +14,12 @@ from uuid import UUID
 from crc32c import crc32c
 
 from headrace.errors import DiskFullError, StorageError
-from headrace.log import partition_metadata, retention, time_lookup
-from headrace.log.batch_walk import place_at
-from headrace.log.compaction import CompactionPlan, CompactionResult
+from headrace.log import compaction_swap, partition_metadata, retention, time_lookup
+from headrace.log.compaction_plan import CleanerState, CompactionPlan, CompactionResult, make_plan
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.index import TIME_ENTRY_BYTES
 from headrace.log.log_config import LogConfig
+from headrace.log.log_reader import LogReader
 from headrace.log.log_slice import Flush, LogSlice
 from headrace.log.markers import read_marker
 from headrace.log.recovery import LoadedLog, load_log
@@ -29,7 +29,6 @@ from headrace.world import Clock, Files
 
 __all__ = ["Flush", "LogSlice", "PartitionLog"]
 
-_POSITIONS_KEPT = 64
 Batches = list[tuple[int, BatchHeader]]
 
 
@@ -60,14 +59,14 @@ class PartitionLog:
         self._descriptors = descriptors
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
-        self._deleted = retention.DeletedSegments(files, directory)
+        self._removals = retention.Removals(files, directory)
+        self._cleaner = compaction_swap.load_state(files, directory)
         self._failure: str | None = None
         self._unsynced: list[Segment] = []
         self._unsynced_caches: list[Path] = []
         self._unsynced_directories: list[Path] = [directory, directory.parent]
         self._generation = 0
-        self._positions: dict[int, int] = {}
-        """Offset -> where its batch begins, or will begin: the ends of recent slices and flushes."""
+        self._reader = LogReader(loaded.segments)
         self.reconfigure(config)
         self._set_roll_time(self._segments.active)
 
@@ -207,7 +206,7 @@ class PartitionLog:
         sealed = self._segments.active
         segment = self._new_segment(self.log_end_offset)
         try:
-            self._files.open(segment.pooled.path, "create").close()
+            segment.create()
             sealed.seal()
             snapshot = self._save_producers()
         except OSError as error:
@@ -245,7 +244,7 @@ class PartitionLog:
             # Spread by name and offset, so that not all partitions roll at once.
             spread = crc32c(f"{self.directory.name}/{segment.base_offset}".encode())
             jitter = spread % config.segment_jitter_ms
-        segment.roll_after_ms = start + config.segment_ms - jitter
+        segment.roll_after_ms = start + config.longest_segment_ms - jitter
 
     # Failed writes (R24)
 
@@ -294,66 +293,7 @@ class PartitionLog:
         """
         if limit_offset > self.log_end_offset:
             limit_offset = self.log_end_offset
-        segments = self._segments
-        segment = segments.active
-        slot = len(segments) - 1
-        if offset < segment.base_offset:
-            slot = max(segments.slot_of(offset), 0)
-            segment = segments[slot]
-        while offset < limit_offset:
-            start = self._position(segment, offset)
-            if start < segment.size:
-                segment_end = segments.end_of(slot)
-                return self._slice(segment, segment_end, start, max_bytes, limit_offset, at_least_one)
-            slot += 1  # compaction removed the rest of this segment
-            if slot == len(segments):
-                return None
-            segment = segments[slot]
-        return None
-
-    def _position(self, segment: Segment, offset: int) -> int:
-        """Where the batch with `offset` begins, or the next one after it."""
-        if offset <= segment.base_offset:
-            return 0
-        position = self._positions.get(offset)
-        if position is None:
-            place = segment.find(offset)
-            position = segment.size if place is None else place.position
-            if place is None or place.base_offset == offset:
-                self._remember(offset, position)
-        return position
-
-    def _slice(
-        self,
-        segment: Segment,
-        segment_end: int,
-        start: int,
-        max_bytes: int,
-        limit_offset: int,
-        at_least_one: bool,
-    ) -> LogSlice | None:
-        if limit_offset >= segment_end:
-            end, next_offset = segment.size, segment_end
-        else:
-            end, next_offset = self._position(segment, limit_offset), limit_offset
-        if end - start > max_bytes:
-            cut = segment.cut(start, start + max_bytes)
-            if cut is None:
-                place = place_at(segment.pooled.get(), start, segment.size) if at_least_one else None
-                if place is None:
-                    return None
-                cut = place.position + place.size, place.last_offset + 1
-            end, next_offset = cut
-        if end <= start:
-            return None
-        self._remember(next_offset, end)
-        return LogSlice(segment.pooled, start, end - start, next_offset)
-
-    def _remember(self, offset: int, position: int) -> None:
-        positions = self._positions
-        positions[offset] = position
-        if len(positions) > _POSITIONS_KEPT:
-            del positions[next(iter(positions))]
+        return self._reader.read(offset, max_bytes, limit_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older. Reads the records of a few batches."""
@@ -380,7 +320,7 @@ class PartitionLog:
             directories=self._unsynced_directories,
         )
         self._unsynced, self._unsynced_caches, self._unsynced_directories = [], [], []
-        self._remember(self.log_end_offset, active.size)
+        self._reader.remember(self.log_end_offset, active.size)
         return flush
 
     def end_flush(self, flush: Flush) -> None:
@@ -420,23 +360,56 @@ class PartitionLog:
         if count:
             removed = self._segments.remove_first(count)
             self._forget_unsynced(removed)
-            self._deleted.add(removed, self._clock.monotonic() + self.config.file_delete_delay_ms / 1000)
+            self._removals.delete(removed, self._clock.monotonic() + self.config.file_delete_delay_ms / 1000)
             self._snapshots.keep_only(self._segments.base_offsets)
         self.epochs.truncate_from_start(self.log_start_offset)
 
+    # Compaction
+
     def plan_compaction(self, now_ms: int, limit_offset: int) -> CompactionPlan | None:
-        return None
+        """What the worker is to do; None when nothing is due. Only what is fsynced is touched."""
+        if not self.config.compacts or self.fenced:
+            return None
+        return make_plan(
+            self._files,
+            self.directory,
+            self.config,
+            self._segments,
+            self.producers,
+            self._cleaner,
+            generation=self._generation,
+            log_start_offset=self.log_start_offset,
+            limit_offset=min(limit_offset, self.flushed_offset),
+            now_ms=now_ms,
+        )
 
     def finish_compaction(self, plan: CompactionPlan, result: CompactionResult) -> None:
-        raise NotImplementedError
+        """Puts the cleaned segments in place. What no longer fits the log is thrown away."""
+        superfluous: list[Path] = []
+        present = set(self._segments.base_offsets)
+        for group in result.groups:
+            if plan.generation != self._generation or not present.issuperset(group.source_base_offsets):
+                compaction_swap.discard(self._files, self.directory, group)
+                continue
+            superfluous += compaction_swap.swap_in(self._files, self.directory, group)
+            cleaned = self._new_segment(group.source_base_offsets[0])
+            cleaned.load(group.size, group.end_offset)
+            for replaced in self._segments.replace(group.source_base_offsets, [cleaned]):
+                replaced.retire()
+        self._reader.forget()
+        if plan.generation != self._generation:
+            return
+        state = self._cleaner = CleanerState(result.first_dirty_offset, result.next_horizon_ms)
+        files, directory = self._files, self.directory
+        self._removals.replaced(superfluous, lambda: compaction_swap.save_state(files, directory, state))
 
     def collect_deleted(self, now_monotonic: float) -> Callable[[], None] | None:
         """The removal of files whose delay is over, to be called on a thread; None when there are none."""
-        return self._deleted.collect(now_monotonic)
+        return self._removals.collect(now_monotonic)
 
     def _start_segment(self, base_offset: int) -> Segment:
         segment = self._new_segment(base_offset)
-        self._files.open(segment.pooled.path, "create").close()
+        segment.create()
         self._unsynced_directories = [self.directory]
         return segment
 
@@ -449,8 +422,11 @@ class PartitionLog:
         """`clean`: everything is on disk afterwards, and the next open need not scan. Raises OSError."""
         if clean and self._failure is None:
             self._save_all()
+            remove = self._removals.collect(self._clock.monotonic())
+            if remove is not None:
+                remove()
         for segment in self._segments:
-            segment.pooled.retire()
+            segment.retire()
 
     def _save_all(self) -> None:
         active = self._segments.active

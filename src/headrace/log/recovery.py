@@ -16,13 +16,12 @@ from headrace.log.descriptors import DescriptorPool
 from headrace.log.epochs import EpochHistory
 from headrace.log.leftovers import offsets_of, tidy, unlink_segment
 from headrace.log.log_config import LogConfig
-from headrace.log.markers import read_marker
 from headrace.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import LOG_SUFFIX, Segment, file_stem
 from headrace.log.segment_list import SegmentList
 from headrace.log.segment_scan import NO_EPOCH, ScanEnd, scan
-from headrace.wire.batch import CONTROL_BIT, BatchHeader
+from headrace.log.state_fold import StateFold
 from headrace.world import Files
 
 
@@ -91,7 +90,7 @@ class _Loader:
         self._producers = ProducerState(expiration_ms=config.producer_id_expiration_ms, now_ms=now_ms)
         self._snapshots = SnapshotFiles(files, directory, offsets_of(names, SNAPSHOT_SUFFIX))
         self._epochs = EpochHistory(files, directory)
-        self._fold_producers_from = 0
+        self._fold = StateFold(self._producers, self._epochs)
         self._report = RecoveryReport(clean=True)
 
     # Segments
@@ -188,7 +187,7 @@ class _Loader:
             expected_offset=segment.base_offset,
             leader_epoch=leader_epoch,
             note=segment.note,
-            visit=self._fold,
+            visit=self._fold.visit,
         )
         if end.fault is not None:
             if end.next_offset < recovery_point:
@@ -223,43 +222,12 @@ class _Loader:
 
     def _restore_state(self, segments: list[Segment], end_offset: int) -> None:
         """The state at `end_offset`, from files as far as they are sound, then from the segments."""
-        epochs = EpochHistory.load(self._files, self._directory)
-        snapshot = self._snapshots.newest(at_most=end_offset)
-        replay_from = 0
-        if snapshot is not None:
-            replay_from, entries = snapshot
-            self._producers.restore(entries)
-        self._fold_producers_from = replay_from
-        if epochs is not None:
-            self._epochs = epochs
-        else:
-            replay_from = 0
-        for segment in segments:
-            if segment.next_offset > replay_from:
-                self._replay(segment, replay_from)
+        known = EpochHistory.load(self._files, self._directory)
+        if known is not None:
+            self._epochs = known
+        self._fold = StateFold(self._producers, self._epochs)
+        self._fold.restore(segments, self._snapshots, end_offset, fold_epochs=known is None)
         self._epochs.truncate_from_end(end_offset)
-
-    def _replay(self, segment: Segment, from_offset: int) -> None:
-        place = segment.find(from_offset)
-        if place is None:
-            return
-        end = scan(
-            segment.pooled.get(),
-            size=segment.size,
-            position=place.position,
-            expected_offset=place.base_offset,
-            visit=self._fold,
-        )
-        if end.fault is not None:
-            raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
-
-    def _fold(self, fields: tuple[int, ...], batch: memoryview) -> None:
-        header = tuple.__new__(BatchHeader, fields)
-        if header.leader_epoch > self._epochs.latest:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0 and header.base_offset >= self._fold_producers_from:
-            marker = read_marker(batch) if header.attributes & CONTROL_BIT else None
-            self._producers.update(header, header.base_offset, marker)
 
     # The result
 

@@ -49,16 +49,18 @@ def _expired_by_size(segments: SegmentList, config: LogConfig, high_watermark: i
     return len(segments) - 1
 
 
-class DeletedSegments:
-    """Segments on their way out."""
+class Removals:
+    """Files on their way out."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
         self._directory = directory
         self._due: list[tuple[float, list[Path]]] = []
+        self._replaced: list[Path] = []
+        self._after_sync: Callable[[], None] | None = None
 
-    def add(self, segments: Iterable[Segment], due: float) -> None:
-        """Renames their files, the log file first: it alone tells a restart that the segment is gone."""
+    def delete(self, segments: Iterable[Segment], due: float) -> None:
+        """Renames the files of deleted segments; they are unlinked when they are due."""
         for segment in segments:
             renamed = []
             for suffix in SEGMENT_SUFFIXES:
@@ -69,23 +71,28 @@ class DeletedSegments:
                 except FileNotFoundError:
                     continue
                 renamed.append(target)
-            segment.pooled.retire()
-            segment.drop_indexes()
+            segment.retire()
             self._due.append((due, renamed))
 
-    def replaced(self, paths: list[Path], due: float) -> None:
-        """Files whose content lives on elsewhere: they only wait for the directory to be synced."""
-        self._due.append((due, paths))
+    def replaced(self, paths: Iterable[Path], after_sync: Callable[[], None]) -> None:
+        """Files whose content lives on under another name, which only has to become durable."""
+        self._replaced += paths
+        self._after_sync = after_sync
 
     def collect(self, now: float) -> Callable[[], None] | None:
-        ready = [path for due, paths in self._due if due <= now for path in paths]
-        if not ready:
+        """Takes out what is due; the returned call does it and blocks for the disk."""
+        unlinked = [path for due, paths in self._due if due <= now for path in paths] + self._replaced
+        after_sync = self._after_sync
+        if not unlinked and after_sync is None:
             return None
         self._due = [(due, paths) for due, paths in self._due if due > now]
-        return lambda: self._unlink(ready)
+        self._replaced, self._after_sync = [], None
+        return lambda: self._remove(unlinked, after_sync)
 
-    def _unlink(self, paths: list[Path]) -> None:
+    def _remove(self, paths: list[Path], after_sync: Callable[[], None] | None) -> None:
         """First every rename must be durable: a power cut must not bring back only some of the segments."""
         self._files.sync_directory(self._directory)
+        if after_sync is not None:
+            after_sync()
         for path in paths:
             unlink_if_there(self._files, path)

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.log.batch_walk import BatchPlace, corrupt, place_at, walk
+from headrace.log.batch_walk import NO_LIMIT, BatchPlace, corrupt, place_at, seek, walk
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.index import (
     LARGEST_RELATIVE_OFFSET,
@@ -45,6 +45,7 @@ class Segment:
         "_files",
         "_index",
         "_index_interval",
+        "_name_suffix",
         "_pool",
         "_times",
         "_timestamps_known",
@@ -62,9 +63,16 @@ class Segment:
     )
 
     def __init__(
-        self, files: Files, pool: DescriptorPool, directory: Path, base_offset: int, index_interval_bytes: int
+        self,
+        files: Files,
+        pool: DescriptorPool,
+        directory: Path,
+        base_offset: int,
+        index_interval_bytes: int,
+        name_suffix: str = "",
     ) -> None:
         """Empty; what its file already holds comes in through `load` or `note`."""
+        self._name_suffix = name_suffix
         self._files = files
         self._pool = pool
         self.directory = directory
@@ -82,7 +90,11 @@ class Segment:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
 
     def path(self, suffix: str) -> Path:
-        return self.directory / (file_stem(self.base_offset) + suffix)
+        return self.directory / (file_stem(self.base_offset) + suffix + self._name_suffix)
+
+    def create(self) -> None:
+        """Makes the empty file."""
+        self._files.open(self.pooled.path, "create").close()
 
     def _forget(self) -> None:
         self.first_timestamp = NO_TIMESTAMP
@@ -110,13 +122,17 @@ class Segment:
     def load_as_active(self) -> None:
         """Makes a loaded segment ready for `note`: indexes and timestamps in memory."""
         self.ensure_timestamps()
-        if self.size:
-            header = read_header(self.pooled.get().pread(HEADER_SIZE, 0))
-            self.first_timestamp = header.max_timestamp
+        self.read_first_timestamp()
         positions = self.index.positions
         self._bytes_since_index = self.size - (positions[-1] if positions else 0)
         self.index_entries = len(positions)
         self._pool.indexes.keep(self)
+
+    def read_first_timestamp(self) -> int:
+        if self.first_timestamp < 0 and self.size:
+            header = read_header(self.pooled.get().pread(HEADER_SIZE, 0))
+            self.first_timestamp = header.max_timestamp
+        return self.first_timestamp
 
     # Writing
 
@@ -170,7 +186,8 @@ class Segment:
         if times.timestamps:
             self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
         file = self.pooled.get()
-        for place in self._walk_from_entry(self.index.last_at_or_before(self.size)):
+        entry = self.index.last_at_or_before(self.size)
+        for place in self.walk(0 if entry is None else entry.position):
             timestamp = read_header(file.pread(HEADER_SIZE, place.position)).max_timestamp
             if timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = timestamp, place.last_offset
@@ -230,8 +247,9 @@ class Segment:
         self._index = None
         self._times = None
 
-    def drop_indexes(self) -> None:
-        """The segment is no more."""
+    def retire(self) -> None:
+        """The segment is no more; whoever reads from its file may finish."""
+        self.pooled.retire()
         self._pool.indexes.keep(self)
         self.release_indexes()
 
@@ -259,24 +277,12 @@ class Segment:
 
     # Finding
 
-    def find_end(self) -> int:
-        """Checks the batches behind the last index entry; the offset after the last of them."""
-        entry = self.index.last_at_or_before(self.size)
-        first = next(self._walk_from_entry(entry), None)
-        if first is not None:
-            file, path = self.pooled.get(), self.pooled.path
-            end = scan(file, size=self.size, position=first.position, expected_offset=first.base_offset)
-            if end.fault is not None:
-                raise corrupt(path, end.position, end.next_offset, end.fault)
-            self.next_offset = end.next_offset
-        return self.next_offset
-
     def find(self, offset: int) -> BatchPlace | None:
         """The batch with `offset`, or the next one where compaction removed it; None behind the last."""
-        for place in self._walk_from_entry(self.index.last_at_or_below(offset - self.base_offset)):
-            if place.last_offset >= offset:
-                return place
-        return None
+        entry = self._confirmed(self.index.last_at_or_below(offset - self.base_offset))
+        if entry is not None and entry.last_offset >= offset:
+            return entry
+        return self._seek(0 if entry is None else entry.position, offset=offset)
 
     def cut(self, start: int, limit: int) -> tuple[int, int] | None:
         """(end, next offset) of the whole batches in [start, limit); None when not even the first fits.
@@ -284,26 +290,43 @@ class Segment:
         `start` is the position of a batch, `limit` any position inside the file.
         """
         entry = self.index.last_at_or_before(limit)
-        walk_entry = entry if entry is not None and entry.position > start else None
-        places = self._walk_from_entry(walk_entry) if walk_entry is not None else self.walk(start)
-        for place in places:
-            if place.position + place.size > limit:
-                return (place.position, place.base_offset) if place.position > start else None
-        return self.size, self.next_offset
+        if entry is not None and entry.position > start:
+            place = self._confirmed(entry)
+            if place is not None:
+                if place.position + place.size > limit:
+                    return place.position, place.base_offset
+                start = place.position
+        place = self._seek(start, limit=limit)
+        if place is None:
+            return self.size, self.next_offset
+        return None if place.position == start else (place.position, place.base_offset)
+
+    def find_end(self) -> int:
+        """Checks the batches behind the last index entry; the offset after the last of them."""
+        entry = self._confirmed(self.index.last_at_or_before(self.size))
+        position, expected = (0, self.base_offset) if entry is None else (entry.position, entry.base_offset)
+        end = scan(self.pooled.get(), size=self.size, position=position, expected_offset=expected)
+        if end.fault is not None:
+            raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
+        self.next_offset = end.next_offset
+        return end.next_offset
 
     def walk(self, position: int) -> Iterator[BatchPlace]:
         """The batches from `position`, where one must begin, to the end."""
         return walk(self.pooled.get(), self.pooled.path, position, self.size)
 
-    def _walk_from_entry(self, entry: IndexEntry | None) -> Iterator[BatchPlace]:
-        """From an index entry if the batch there confirms it; else the indexes are wrong and built anew."""
+    def _seek(self, position: int, *, offset: int = NO_LIMIT, limit: int = NO_LIMIT) -> BatchPlace | None:
+        return seek(self.pooled.get(), self.pooled.path, position, self.size, offset=offset, limit=limit)
+
+    def _confirmed(self, entry: IndexEntry | None) -> BatchPlace | None:
+        """The batch of an index entry. If there is none like it, the indexes are wrong and built anew."""
         if entry is None:
-            return self.walk(0)
+            return None
         place = place_at(self.pooled.get(), entry.position, self.size)
         if place is None or place.last_offset != self.base_offset + entry.relative_offset:
             self.rebuild_indexes()
-            return self.walk(0)
-        return self.walk(entry.position)
+            return None
+        return place
 
 
 def _read_or_none(files: Files, path: Path) -> bytes | None:

@@ -1,0 +1,64 @@
+"""Putting cleaned segments in place, so that a crash at any moment leaves one whole version of every record.
+
+    X.cleaned -> X.swap -> X     renames, nothing to wait for; the first segment of a group is replaced
+    later: directory fsync, then the other segments of the group are unlinked (on a thread)
+
+A start in between finds the replaced segments overlapped by the new one and drops them (recovery.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.log.compaction_plan import CleanedGroup, CleanerState
+from headrace.log.leftovers import CLEANED_SUFFIX, SWAP_SUFFIX, unlink_segment
+from headrace.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    file_stem,
+)
+from headrace.world import Files, read_file, replace_file
+
+STATE_FILE = "cleaner-offset-checkpoint"
+_STATE_VERSION = 0
+_SWAPPED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+"""The log file last: until it has its name, a start repeats the renames."""
+
+
+def swap_in(files: Files, directory: Path, group: CleanedGroup) -> list[Path]:
+    """Gives the cleaned segment its name; returns the files of the group that are now superfluous."""
+    stem = file_stem(group.source_base_offsets[0])
+    for source, target in ((CLEANED_SUFFIX, SWAP_SUFFIX), (SWAP_SUFFIX, "")):
+        for suffix in _SWAPPED_SUFFIXES:
+            name = stem + suffix
+            files.rename(directory / (name + source), directory / (name + target))
+    return [
+        directory / (file_stem(base_offset) + suffix)
+        for base_offset in group.source_base_offsets[1:]
+        for suffix in SEGMENT_SUFFIXES
+    ]
+
+
+def discard(files: Files, directory: Path, group: CleanedGroup) -> None:
+    """The log changed meanwhile: the work was for nothing."""
+    unlink_segment(files, directory, group.source_base_offsets[0], CLEANED_SUFFIX)
+
+
+def load_state(files: Files, directory: Path) -> CleanerState:
+    """Losing it costs one compaction of everything."""
+    try:
+        lines = read_file(files, directory / STATE_FILE).decode("ascii").split()
+        version, first_dirty_offset, next_horizon_ms = (int(line) for line in lines)
+    except (FileNotFoundError, ValueError):
+        return CleanerState()
+    if version != _STATE_VERSION or first_dirty_offset < 0:
+        return CleanerState()
+    return CleanerState(first_dirty_offset, next_horizon_ms)
+
+
+def save_state(files: Files, directory: Path, state: CleanerState) -> None:
+    """Only after the swap is durable: else a power cut would leave uncleaned records counted as clean."""
+    lines = (_STATE_VERSION, state.first_dirty_offset, state.next_horizon_ms)
+    replace_file(files, directory / STATE_FILE, "".join(f"{line}\n" for line in lines).encode())

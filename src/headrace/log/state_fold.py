@@ -1,0 +1,67 @@
+"""Producer state and leader epochs as a fold of batches: the same for recovery, replay, truncation (R28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.log.batch_walk import corrupt
+from headrace.log.epochs import EpochHistory
+from headrace.log.markers import read_marker
+from headrace.log.producer_snapshot import SnapshotFiles
+from headrace.log.producer_state import ProducerEntry, ProducerState
+from headrace.log.segment import Segment
+from headrace.log.segment_scan import scan
+from headrace.wire.batch import CONTROL_BIT, BatchHeader
+
+
+class StateFold:
+    def __init__(self, producers: ProducerState, epochs: EpochHistory) -> None:
+        self._producers = producers
+        self._epochs = epochs
+        self._producers_from = 0
+
+    def visit(self, fields: tuple[int, ...], batch: memoryview) -> None:
+        """For segment_scan.scan: one batch further."""
+        header = tuple.__new__(BatchHeader, fields)
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0 and header.base_offset >= self._producers_from:
+            marker = read_marker(batch) if header.attributes & CONTROL_BIT else None
+            self._producers.update(header, header.base_offset, marker)
+
+    def restore(
+        self,
+        segments: Iterable[Segment],
+        snapshots: SnapshotFiles,
+        end_offset: int,
+        *,
+        fold_epochs: bool = False,
+    ) -> None:
+        """The state at `end_offset`: the newest sound snapshot, and the batches of `segments` after it.
+
+        `fold_epochs`: the epochs are not known and need the whole log.
+        """
+        snapshot = snapshots.newest(at_most=end_offset)
+        self._producers_from = 0
+        entries: list[ProducerEntry] = []
+        if snapshot is not None:
+            self._producers_from, entries = snapshot
+        self._producers.restore(entries)
+        replay_from = 0 if fold_epochs else self._producers_from
+        for segment in segments:
+            if segment.next_offset > replay_from:
+                self._replay(segment, replay_from)
+
+    def _replay(self, segment: Segment, from_offset: int) -> None:
+        place = segment.find(from_offset)
+        if place is None:
+            return
+        end = scan(
+            segment.pooled.get(),
+            size=segment.size,
+            position=place.position,
+            expected_offset=place.base_offset,
+            visit=self.visit,
+        )
+        if end.fault is not None:
+            raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
