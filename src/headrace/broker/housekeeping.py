@@ -94,7 +94,10 @@ class Housekeeping:
     async def _tidy(self) -> None:
         await self._thread.run(self._disk.keep_ballast)
         now = self._world.clock.monotonic()
-        await self._each(lambda partition: partition.log.collect_deleted(now))
+        removals: list[Callable[[], None] | None] = []
+        await self._each(lambda partition: removals.append(partition.log.collect_deleted(now)))
+        for removal in filter(None, removals):
+            await self._thread.run(removal)
 
     async def _flush(self) -> None:
         for partition in self._partitions.all():
