@@ -39,7 +39,8 @@ async def api_versions(broker: Broker, context: RequestContext, request: Any) ->
         return _api_versions(context.api_version)
     name, version = request.client_software_name, request.client_software_version
     if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
-        raise ApiError(ErrorCode.invalid_request)
+        broker.metrics.request_error(context.api_key, ErrorCode.invalid_request)
+        return {"error_code": ErrorCode.invalid_request}
     broker.metrics.client_seen(name[:_LONGEST_SOFTWARE_NAME], version[:_LONGEST_SOFTWARE_NAME])
     return _api_versions(context.api_version)
 

@@ -2,7 +2,8 @@
 
 Everybody is answered as a consumer (R18): a replica id in the request shows nothing above the high
 watermark. Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
-Gap: a time look-up reads one batch on the event loop, also when the disk is cold.
+Gaps: a time look-up reads one batch on the event loop, also when the disk is cold; a sole replica is never
+behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replication.
 """
 
 from __future__ import annotations

@@ -35,20 +35,23 @@ _NO_ID = -1
 
 
 async def init_producer_id(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    if request.transactional_id is not None:
-        raise ApiError(_refuse_transaction(request.transactional_id), NO_TRANSACTIONS)
-    known_id = getattr(request, "producer_id", _NO_ID)
-    known_epoch = getattr(request, "producer_epoch", _NO_ID)
-    if (known_id == _NO_ID) != (known_epoch == _NO_ID):
-        raise ApiError(ErrorCode.invalid_request, "producer id and epoch come together or not at all")
+    code = _refusal_of_producer(request)
+    if code is not ErrorCode.none:
+        broker.metrics.request_error(context.api_key, code)
+        return {"error_code": code, "producer_id": _NO_ID, "producer_epoch": _NO_ID}
     (producer_id,) = await broker.cluster.allocate_producer_ids(1)
     return {"producer_id": producer_id, "producer_epoch": 0}
 
 
-def _refuse_transaction(transactional_id: str) -> ErrorCode:
-    if not transactional_id:
+def _refusal_of_producer(request: Any) -> ErrorCode:
+    if request.transactional_id:
+        _log_once(_TRANSACTION, request.transactional_id, NO_TRANSACTIONS)
+        return ErrorCode.transactional_id_authorization_failed
+    known_id = getattr(request, "producer_id", _NO_ID)
+    known_epoch = getattr(request, "producer_epoch", _NO_ID)
+    if request.transactional_id == "" or (known_id == _NO_ID) != (known_epoch == _NO_ID):
         return ErrorCode.invalid_request
-    return ErrorCode.transactional_id_authorization_failed
+    return ErrorCode.none
 
 
 # FindCoordinator
