@@ -18,12 +18,15 @@ from headrace.log import compaction_swap, partition_metadata, retention, time_lo
 from headrace.log.compaction_plan import CleanerState, CompactionPlan, CompactionResult, make_plan
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.index import TIME_ENTRY_BYTES
+from headrace.log.leftovers import unlink_segment
 from headrace.log.log_config import LogConfig
 from headrace.log.log_reader import LogReader
 from headrace.log.log_slice import Flush, LogSlice
 from headrace.log.markers import read_marker
 from headrace.log.recovery import LoadedLog, load_log
+from headrace.log.scrub import ScrubPlan, plan_scrub
 from headrace.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from headrace.log.state_fold import StateFold
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files
 
@@ -364,6 +367,58 @@ class PartitionLog:
             self._snapshots.keep_only(self._segments.base_offsets)
         self.epochs.truncate_from_start(self.log_start_offset)
 
+    def truncate_to(self, offset: int) -> None:
+        """Takes back everything from `offset` on; a batch that holds it goes whole. Durable when it returns.
+
+        For replicas that part from their leader. The caller first writes down a recovery point that is not
+        above `offset`: fsynced bytes that are missing look like a damaged disk.
+        """
+        if offset >= self.log_end_offset:
+            return
+        slot = self._segments.slot_of(offset)
+        if slot < 0:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self._drop_segments(self._segments.remove_from(slot + 1))
+        active = self._segments.active
+        place = active.find(offset)
+        if place is not None:
+            active.truncate(place)
+        active.load_as_active()
+        active.pooled.get().fsync()
+        self._set_roll_time(active)
+        self._end_moved_to(active.next_offset)
+        StateFold(self.producers, self.epochs).restore(self._segments, self._snapshots, self.log_end_offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """An empty log whose next record gets `offset`: for a replica that is too far behind."""
+        self._drop_segments(list(self._segments))
+        segment = self._start_segment(offset)
+        self._segments.replace_all([segment])
+        self._snapshots.remove_above(-1)
+        self.producers.restore(())
+        self.epochs.clear()
+        self.log_start_offset = offset
+        self._end_moved_to(offset)
+
+    def _drop_segments(self, segments: list[Segment]) -> None:
+        """The newest first: what a crash leaves is then a shorter log."""
+        for segment in reversed(segments):
+            segment.retire()
+            unlink_segment(self._files, self.directory, segment.base_offset)
+        self._forget_unsynced(segments)
+
+    def _end_moved_to(self, end_offset: int) -> None:
+        self._generation += 1
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+        self._snapshots.remove_above(end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self.epochs.save()
+        self._reader.forget()
+        self._files.sync_directory(self.directory)
+
     # Compaction
 
     def plan_compaction(self, now_ms: int, limit_offset: int) -> CompactionPlan | None:
@@ -415,6 +470,10 @@ class PartitionLog:
 
     def _forget_unsynced(self, removed: list[Segment]) -> None:
         self._unsynced = [segment for segment in self._unsynced if segment not in removed]
+
+    def plan_scrub(self) -> ScrubPlan:
+        """For `scrub` in the worker process: looks for bit rot in all segments."""
+        return plan_scrub(self._files, self.directory, self._segments)
 
     # End
 

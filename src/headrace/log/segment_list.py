@@ -68,6 +68,9 @@ class SegmentList:
             raise LookupError(f"segments {base_offsets} are not here any more")
         return self._splice(slot, slot + len(base_offsets), segments)
 
+    def replace_all(self, segments: Sequence[Segment]) -> None:
+        self._splice(0, len(self._segments), segments)
+
     def _splice(self, start: int, end: int, segments: Sequence[Segment]) -> list[Segment]:
         removed = self._segments[start:end]
         self._segments[start:end] = segments
