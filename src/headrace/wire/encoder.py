@@ -18,6 +18,9 @@ Fields = Mapping[str, Any]
 WriteStruct = Callable[[bytearray, Fields], None]
 _WriteValue = Callable[[bytearray, Any], None]
 
+_LONG_ARRAY = 127
+"""From here the count of a compact array takes more than one byte."""
+
 FIXED_FORMATS = {
     "int8": "b",
     "int16": "h",
@@ -230,10 +233,18 @@ def _array(write_item: _WriteValue, flexible: bool, nullable: bool) -> _WriteVal
 
 
 def _fixed_array(code: str, flexible: bool, nullable: bool) -> _WriteValue:
+    """Count and items in one go: replica lists make up most of a Metadata reply."""
+
+    @cache
+    def packer(size: int) -> Callable[..., bytes]:
+        return struct.Struct(f">{'B' if flexible else 'i'}{size}{code}").pack
+
     def write(out: bytearray, items: Any) -> None:
-        out += _count(items, flexible, nullable)
-        if items:
-            out += struct.pack(f">{len(items)}{code}", *items)
+        if items is None or len(items) >= _LONG_ARRAY:
+            out += _count(items, flexible, nullable)
+            out += struct.pack(f">{len(items or ())}{code}", *(items or ()))
+        else:
+            out += packer(len(items))(len(items) + flexible, *items)
 
     return write
 
