@@ -82,6 +82,8 @@ class Cluster:
         self._newest_commit = projection.view.version
         self._membership: Membership | None = None
         self._controllership: _Controllership | None = None
+        self.wants_control = False
+        """Whether to become controller again after a lost session."""
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self._follower: asyncio.Task[None] | None = None
@@ -173,6 +175,7 @@ class Cluster:
         """The new controller epoch, or None when another node is the controller (R2)."""
         if self._membership is None:
             raise CoordinationError("a node registers before it becomes controller")
+        self.wants_control = True
         while documents.CONTROLLER not in self._projection.versions:
             epoch = self.view.controller_epoch + 1
             claim = documents.encode(node=node_id, epoch=epoch)
@@ -183,12 +186,17 @@ class Cluster:
                 ]
             )
             await (self.settle() if isinstance(outcome, Applied) else self.catch_up())
-        if self._projection.owners.get(documents.CONTROLLER) != self._membership.session_id:
+        self._controllership = self._held_controllership()
+        return None if self._controllership is None else self._controllership.epoch
+
+    def _held_controllership(self) -> _Controllership | None:
+        """Claim and epoch are written together, so that the epoch is ours while the claim is."""
+        owner = self._projection.owners.get(documents.CONTROLLER)
+        if owner is None or self._membership is None or owner != self._membership.session_id:
             return None
-        self._controllership = _Controllership(
+        return _Controllership(
             self.view.controller_epoch, self._projection.versions[documents.CONTROLLER_EPOCH]
         )
-        return self._controllership.epoch
 
     # Topics and settings: written by the controller alone
 
@@ -334,8 +342,7 @@ class Cluster:
         if not changes.complete:
             names = (documents.topic_of_key(key) for key in changes.changed)
             self._last_step = _Step(before, view, tuple(name for name in names if name is not None))
-        if self._controllership is not None and self._controllership.epoch != view.controller_epoch:
-            self._controllership = None
+        self._controllership = self._held_controllership()
         for subscriber in self._subscribers:
             try:
                 subscriber(before, view)

@@ -138,7 +138,6 @@ class Membership:
             await self._session.renew()
         except SessionLost:
             _log.warning("node %d lost its session and registers anew", self._registration.node_id)
-            was_controller = self._cluster.is_controller
             await self.join(replaces_dead_predecessor=False)
-            if was_controller:
+            if self._cluster.wants_control:
                 await self._cluster.become_controller(self._registration.node_id)
