@@ -99,6 +99,8 @@ class SimLoop(AbstractEventLoop):
         self._trace = hashlib.blake2b(digest_size=16)
         self._running = False
         self._closed = False
+        self.after_step: Callable[[], None] | None = None
+        """Called after each callback: the place for invariants; what it raises ends the run."""
         self.unhandled: list[dict[str, Any]] = []
         """What asyncio would have logged: exceptions that nobody took."""
 
@@ -166,6 +168,8 @@ class SimLoop(AbstractEventLoop):
             raise SimulationError(f"too many steps by {self._now:.3f} s of virtual time: {_label(handle)}")
         self.note(_label(handle))
         handle._run()
+        if self.after_step is not None:
+            self.after_step()
 
     # -- trace ---------------------------------------------------------------------------------------------
 

@@ -128,6 +128,9 @@ class SimTransport(Transport):
     def _send(self) -> None:
         if self._closed:
             return
+        if self._eof_arrived:  # the other end is gone for good: nobody will make room
+            self._to_send.clear()
+            self._unsent = 0
         while self._to_send and self._window_left() > 0:
             self._launch(self._next_piece())
         if self._paused_writing and self._unsent <= self._low:

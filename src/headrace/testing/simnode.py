@@ -1,0 +1,97 @@
+"""A node of the real broker code in a simulated process, and a supervisor that starts it after each end.
+
+Knows how a node is started, nothing of what it serves. Read next: simworld.py, faults.py, one_node.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from headrace.broker.node import Broker, start_node
+from headrace.config import NodeConfig
+from headrace.coordination.memory import MemoryState, MemoryStore
+from headrace.errors import HeadraceError
+from headrace.testing.simworld import Machine, Simulation, SimWorld
+
+
+class SimNode:
+    """`broker` is there while the node serves; None while it is down or starting."""
+
+    def __init__(
+        self, simulation: Simulation, config: NodeConfig, state: MemoryState, *, machine: str = "node"
+    ) -> None:
+        self.broker: Broker | None = None
+        self.starts = 0
+        self.refusals: list[str] = []
+        """Why starts failed; under disk faults that is as it should be."""
+        self._simulation = simulation
+        self._config = config
+        self._state = state
+        self._machine = machine
+        self._random: Random = simulation.random_for("supervisor")
+        self._world: SimWorld | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._serving = asyncio.Event()
+
+    @property
+    def machine(self) -> Machine:
+        return self._simulation.machine(self._machine)
+
+    @property
+    def world(self) -> SimWorld | None:
+        return self._world
+
+    async def supervise(self) -> None:
+        """Starts the node whenever it is down, after a short while."""
+        while True:
+            await self._one_life()
+            await asyncio.sleep(self._random.uniform(0.01, 1.5))
+
+    async def wait_until_serving(self) -> Broker:
+        while self.broker is None:
+            await self._serving.wait()
+        return self.broker
+
+    def kill(self) -> None:
+        if self._world is not None:
+            self._simulation.kill(self._world)
+            self._down()
+
+    def cut_power(self) -> None:
+        self._simulation.cut_power(self._machine)
+        self._down()
+
+    def stop_cleanly(self) -> None:
+        if self.broker is not None:
+            self.broker.stop_wanted.set()
+
+    async def _one_life(self) -> None:
+        self._world = world = self._simulation.start_process(self._machine)
+        self._ended = ended = asyncio.get_running_loop().create_future()
+        self.starts += 1
+        life = world.tasks.spawn(self._serve(world), name="node")
+        await asyncio.wait({life, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():  # it ended by itself: the process exits
+            self.kill()
+            life.result()
+
+    async def _serve(self, world: SimWorld) -> None:
+        try:
+            broker = await start_node(world, self._config, MemoryStore(self._state, world))
+        except HeadraceError as error:
+            self.refusals.append(str(error))
+            return
+        self.broker = broker
+        self._serving.set()
+        await broker.stop_wanted.wait()
+        self.broker = None
+        self._serving.clear()
+        await broker.stop()
+
+    def _down(self) -> None:
+        self.broker = None
+        self._world = None
+        self._serving.clear()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
