@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headrace.broker import config_changes
 from headrace.broker.config_changes import Changes
+from headrace.broker.placement import Load
 from headrace.broker.topic_index import TopicIndex
 from headrace.broker.topic_rules import (
     Defaults,
@@ -64,7 +65,8 @@ class Controller:
         except ApiError as too_many:
             return [too_many] * len(requests)
         times = Counter(request.name for request in requests)
-        answers = [self._plan_topic(request, defaults, times[request.name]) for request in requests]
+        load = self._index.load()
+        answers = [self._plan_topic(request, defaults, load, times[request.name]) for request in requests]
         if validate_only:
             return answers
         planned = [index for index, answer in enumerate(answers) if isinstance(answer, Topic)]
@@ -115,14 +117,16 @@ class Controller:
         async def attempt() -> None:
             view = self._cluster.view
             topic = view.topics.get(request.name)
-            added = replicas_to_add(request, topic, view.nodes.values(), self._index.load)
+            added = replicas_to_add(request, topic, view.nodes.values(), self._index.load())
             if topic is not None and not validate_only:
                 partitions = topic.partitions + first_states(added, view)
                 await self._cluster.set_partitions(request.name, partitions)
 
         await _until_unchanged(attempt)
 
-    def _plan_topic(self, request: NewTopic, defaults: Defaults, times: int) -> Topic | ApiError:
+    def _plan_topic(
+        self, request: NewTopic, defaults: Defaults, load: Load, times: int
+    ) -> Topic | ApiError:
         view = self._cluster.view
         try:
             if times > 1:
@@ -137,7 +141,7 @@ class Controller:
                 )
             configs = given_configs(request)
             self._check_topic_configs(configs)
-            replicas = replicas_of_new_topic(request, view.nodes.values(), defaults, self._index.load)
+            replicas = replicas_of_new_topic(request, view.nodes.values(), defaults, load)
         except ApiError as refusal:
             return refusal
         return Topic(

@@ -5,24 +5,23 @@ Pure. With 20,000 topics, looking through all of them for each new one would be 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 from headrace.broker.placement import Load
-from headrace.types import NO_NODE, ClusterView, Topic
+from headrace.types import ClusterView, Topic
 
 
 class TopicIndex:
     def __init__(self, view: ClusterView) -> None:
         self._spellings: defaultdict[str, set[str]] = defaultdict(set)
-        self._leaders: Counter[int] = Counter()
-        self._replicas: Counter[int] = Counter()
+        self._load = Load()
         for topic in view.topics.values():
             self._count(topic, 1)
 
-    @property
     def load(self) -> Load:
-        return Load(leaders=self._leaders, replicas=self._replicas)
+        """A copy, to plan with."""
+        return self._load.copy()
 
     def follow(self, old: ClusterView, new: ClusterView, changed: Iterable[str]) -> None:
         for name in changed:
@@ -38,9 +37,7 @@ class TopicIndex:
 
     def _count(self, topic: Topic, step: int) -> None:
         for partition in topic.partitions:
-            self._replicas.update(dict.fromkeys(partition.replicas, step))
-            if partition.leader != NO_NODE:
-                self._leaders[partition.leader] += step
+            self._load.count(partition.replicas, partition.leader, step)
         unified = _unified(topic.name)
         if step > 0:
             self._spellings[unified].add(topic.name)

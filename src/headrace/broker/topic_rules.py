@@ -106,8 +106,12 @@ def given_configs(request: NewTopic) -> dict[str, str]:
 def replicas_of_new_topic(
     request: NewTopic, nodes: Collection[Node], defaults: Defaults, load: Load
 ) -> list[tuple[int, ...]]:
+    """`load` is left counting what was placed."""
     if request.assignments:
-        return _assigned_replicas(request, {node.node_id for node in nodes})
+        assigned = _assigned_replicas(request, {node.node_id for node in nodes})
+        for replicas in assigned:
+            load.count(replicas, replicas[0])
+        return assigned
     if request.replication_factor < BROKER_DEFAULT or request.replication_factor == 0:
         raise ApiError(
             ErrorCode.invalid_replication_factor,

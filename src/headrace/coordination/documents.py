@@ -60,7 +60,7 @@ def encode(**fields: Any) -> bytes:
 def decode(key: str, value: bytes) -> dict[str, Any]:
     try:
         document = json.loads(value)
-        found = document["format"]
+        found = int(document["format"])
     except (ValueError, TypeError, KeyError) as error:
         raise CoordinationError(f"the coordination entry {key} is not a Headrace document") from error
     if found > FORMAT:

@@ -1,0 +1,139 @@
+"""R6: an unknown outcome is looked up before anything is tried again. On the simulated ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headrace.coordination.cluster import Cluster
+from headrace.coordination.memory import Fault, MemoryState, MemoryStore
+from headrace.coordination.outcomes import commit_and_know
+from headrace.coordination.store import Applied, Conflict, Create, Delete, Set
+from headrace.errors import CoordinationError, OutcomeUnknown
+from headrace.realworld import RealWorld
+from headrace.types import PartitionState, Topic
+
+UNKNOWN = [Fault.UNKNOWN_APPLIED, Fault.UNKNOWN_NOT_APPLIED]
+
+
+def on_a_store(scenario: Callable[[MemoryStore, MemoryStore], Awaitable[None]]) -> None:
+    async def main() -> None:
+        world = RealWorld()
+        state = MemoryState(world, profile="zookeeper")
+        await scenario(MemoryStore(state, world), MemoryStore(state, world))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", UNKNOWN)
+def test_create_set_and_delete_take_place_exactly_once(fault: Fault) -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        store.faults = [fault]
+        assert isinstance(await commit_and_know(store, [Create("/a", b"1")]), Applied)
+        version = (await store.view()).entries["/a"].version
+        store.faults = [fault]
+        assert isinstance(await commit_and_know(store, [Set("/a", b"2", version)]), Applied)
+        entry = (await store.view()).entries["/a"]
+        assert (entry.value, entry.version) == (b"2", version + 1)
+        store.faults = [fault]
+        assert isinstance(await commit_and_know(store, [Delete("/a", entry.version)]), Applied)
+        assert (await store.view()).entries == {}
+
+    on_a_store(scenario)
+
+
+@pytest.mark.parametrize("fault", UNKNOWN)
+def test_a_conflict_behind_an_unknown_outcome_is_found(fault: Fault) -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        await other.commit([Create("/a", b"theirs")])
+        store.faults = [fault]
+        assert await commit_and_know(store, [Create("/a", b"ours")]) == Conflict("/a")
+        assert (await store.view()).entries["/a"].value == b"theirs"
+
+    on_a_store(scenario)
+
+
+def test_an_entry_with_our_value_but_another_owner_is_not_ours() -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        mine, theirs = await store.open_session(60_000), await other.open_session(60_000)
+        await other.commit([Create("/controller", b"1", owner=theirs.id)])
+        store.faults = [Fault.UNKNOWN_NOT_APPLIED]
+        outcome = await commit_and_know(store, [Create("/controller", b"1", owner=mine.id)])
+        assert outcome == Conflict("/controller")
+
+    on_a_store(scenario)
+
+
+def test_a_store_that_stays_out_of_reach_leaves_it_unknown() -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        store.faults = [Fault.UNKNOWN_NOT_APPLIED] * 10
+        with pytest.raises(OutcomeUnknown):
+            await commit_and_know(store, [Create("/a", b"1")])
+
+    on_a_store(scenario)
+
+
+def test_what_was_refused_outright_is_not_tried_again() -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        store.faults = [Fault.UNAVAILABLE]
+        with pytest.raises(CoordinationError):
+            await commit_and_know(store, [Create("/a", b"1")])
+        assert (await store.view()).entries == {}
+
+    on_a_store(scenario)
+
+
+@pytest.mark.parametrize("fault", UNKNOWN)
+def test_a_cluster_lives_through_unknown_outcomes_at_every_step(fault: Fault) -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        store.faults = [fault]
+        cluster = await Cluster.open(store, RealWorld())
+        store.faults = [fault]
+        await cluster.register_node(
+            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
+        )
+        store.faults = [fault]
+        assert await cluster.become_controller(1) == 1
+        state = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
+        topics = [Topic(name=name, topic_id=uuid.uuid4(), partitions=(state,)) for name in "abc"]
+        store.faults = [fault]
+        assert await cluster.create_topics(topics) == [None] * 3
+        store.faults = [fault]
+        await cluster.alter_topic_configs("a", {"retention.ms": "1"})
+        store.faults = [fault]
+        assert await cluster.delete_topics(["b"]) == [None]
+        store.faults = [fault]
+        ids = await cluster.allocate_producer_ids(1)
+        assert set(cluster.view.topics) == {"a", "c"}
+        assert cluster.view.topics["a"].configs == {"retention.ms": "1"}
+        assert len(ids) == 1
+        await cluster.close()
+
+    on_a_store(scenario)
+
+
+def test_the_view_goes_on_when_the_store_answers_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Flaky(MemoryStore):
+        failures = 2
+
+        async def changes(self, since_version: int, timeout_ms: int):  # type: ignore[no-untyped-def]
+            if self.failures:
+                self.failures -= 1
+                raise CoordinationError("away")
+            return await super().changes(since_version, timeout_ms)
+
+    async def main() -> None:
+        world = RealWorld()
+        state = MemoryState(world)
+        cluster = await Cluster.open(Flaky(state, world), world)
+        settings = Create("/configs/nodes/1", b'{"format":1,"configs":{"a":"b"}}')
+        await MemoryStore(state, world).commit([settings])
+        await asyncio.wait_for(cluster.catch_up(), 5)
+        assert cluster.view.node_configs == {"1": {"a": "b"}}
+        await cluster.close()
+
+    asyncio.run(main())
+    assert "stands still" in caplog.text
