@@ -6,6 +6,7 @@ import argparse
 import json
 import resource
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -126,6 +127,7 @@ def raise_descriptor_limit() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the nodes are stopped, too
     console = open_console()
     raise_descriptor_limit()
     try:

@@ -14,6 +14,8 @@ from bench.payloads import plain_batch
 from bench.raw_client import no_collection, produce_check, round_trips
 from bench.raw_requests import FetchReply, fetch_request, produce_request
 
+_QUIET_CONSUMER = {"enable.auto.commit": False, "log_level": 0}
+
 
 def _p50_p99(times_us: list[float]) -> Figures:
     return {"p50_us": percentile(times_us, 50), "p99_us": percentile(times_us, 99)}
@@ -47,7 +49,7 @@ def end_to_end(cell: Cell) -> Figures:
     """From send to seen: what a live dashboard feels (confluent-kafka on both ends)."""
     bootstrap = cell.node.bootstrap
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **_QUIET_CONSUMER})
     times_us: list[float] = []
     try:
         with cell.topic() as topic, no_collection():

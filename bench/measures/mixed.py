@@ -87,7 +87,14 @@ def produce_steadily(bootstrap: str, topic: str, seconds: float, *, start_at: fl
 
 def consume_tail(bootstrap: str, topic: str, seconds: float, *, start_at: float = 0.0) -> int:
     """Read what is being written, from the end on; records seen."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
     wait_until(start_at)
     end = -1  # OFFSET_END
     consumer.assign([TopicPartition(topic, index, end) for index in range(_PARTITIONS)])

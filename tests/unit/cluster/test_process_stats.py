@@ -14,7 +14,7 @@ from headrace.cluster.engines.process_stats import parse_proc_stat, parse_ps, re
 
 def test_a_command_name_with_spaces_and_parentheses_does_not_shift_the_fields() -> None:
     stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 10 0 0 0 100 20 3 4 20 0 9 0 777 5000 321 99 1"
-    assert parse_proc_stat(stat) == (127, 321)
+    assert parse_proc_stat(stat) == (120, 7, 321)
 
 
 def test_ps_listing_is_summed_over_the_whole_tree_and_nothing_else() -> None:
