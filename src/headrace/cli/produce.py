@@ -109,6 +109,7 @@ def produce(
             acks=acks,  # type: ignore[arg-type]  # checked above
             compression=compression,  # type: ignore[arg-type]
             partitioner=_partitioner(partitioner, bootstrap, admin, description),
+            max_message_bytes=_largest_message(admin, topic),
             delivery_timeout_ms=int(timeout * 1000),
             on_delivery=deliveries.take,
         )
@@ -182,6 +183,17 @@ def _partitioner(
         f"topic {topic.name!r} has no key ranges",
         next_step=f"set them: headrace topics alter {topic.name} --ranges LOW..HIGH,…",
     )
+
+
+def _largest_message(admin: Admin, topic: str) -> int:
+    from headrace.client.errors import ClientError
+    from headrace.client.producer import DEFAULT_MAX_MESSAGE_BYTES
+
+    try:
+        configs = {value.name: value.value for value in admin.configs("topic", topic)}
+        return int(configs["max.message.bytes"] or DEFAULT_MAX_MESSAGE_BYTES)
+    except (ClientError, KeyError, ValueError):  # one may be allowed to write but not to look
+        return DEFAULT_MAX_MESSAGE_BYTES
 
 
 class _Pace:

@@ -21,6 +21,7 @@ Acks = Literal["0", "1", "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 DEFAULT_DELIVERY_TIMEOUT_MS = 30_000
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 _POLL_S = 0.1
 _LET_LIBRDKAFKA_CHOOSE = -1
 
@@ -60,11 +61,16 @@ class RecordProducer:
         acks: Acks = "all",
         compression: Compression = "none",
         partitioner: Partitioner | None = None,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         linger_ms: int = 5,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
-        """Without a partitioner of ours a key decides by its hash, as in the Java client."""
+        """Without a partitioner of ours a key decides by its hash, as in the Java client.
+
+        `max_message_bytes` is the topic's limit. The broker applies it to whole batches and librdkafka does
+        not split a refused one, so batches are kept below it: else a large record takes others down with it.
+        """
         check_reachable(bootstrap)
         import confluent_kafka
 
@@ -81,6 +87,8 @@ class RecordProducer:
                 "enable.idempotence": acks == "all",
                 "partitioner": "murmur2_random",
                 "compression.type": compression,
+                "message.max.bytes": min(max(max_message_bytes, 1000), 1_000_000_000),
+                "batch.size": min(max(max_message_bytes, 1), 1_000_000),
                 "linger.ms": linger_ms,
                 "delivery.timeout.ms": delivery_timeout_ms,
             }

@@ -98,7 +98,11 @@ def boundaries_from_sample(keys: Iterable[bytes], partitions: int) -> tuple[KeyR
     Repeated keys count as often as they occur, since a frequent key is a heavy one.
     """
     ordered = sorted(keys)
-    candidates = sorted({cut for key in ordered if (cut := key.rstrip(b"\x00")) > ordered[0]})
+    candidates = [
+        (key, cut)
+        for before, key in pairwise(sorted(set(ordered)))
+        if (cut := _shortest_cut(before, key)) is not None
+    ]
     if len(candidates) < partitions - 1:
         raise ClientError(
             f"the sample has too few different keys for {partitions} ranges",
@@ -156,15 +160,24 @@ def _unescape_one(text: bytes, position: int) -> tuple[int, int]:
     )
 
 
-def _even_cuts(ordered: list[bytes], candidates: list[bytes], partitions: int) -> list[bytes]:
+def _shortest_cut(before: bytes, key: bytes) -> bytes | None:
+    """The shortest beginning of `key` that comes after `before`, so that boundaries stay readable.
+
+    None when each ends in a zero byte: `_last_before` could not express it.
+    """
+    prefixes = (key[:length] for length in range(1, len(key) + 1))
+    return next((cut for cut in prefixes if cut > before and cut[-1] > 0), None)
+
+
+def _even_cuts(ordered: list[bytes], candidates: list[tuple[bytes, bytes]], partitions: int) -> list[bytes]:
     """The first key of each range but the first: near the quantiles, always leaving enough for the rest."""
     chosen: list[bytes] = []
     first = 0
     for index in range(1, partitions):
         quantile = ordered[index * len(ordered) // partitions]
         last = len(candidates) - (partitions - index)
-        place = min(max(bisect_left(candidates, quantile), first), last)
-        chosen.append(candidates[place])
+        place = min(max(bisect_left(candidates, (quantile,)), first), last)
+        chosen.append(candidates[place][1])
         first = place + 1
     return chosen
 

@@ -1,0 +1,154 @@
+"""Runs the real `headrace` command: in a pipe, and on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from headrace.cli import main
+
+TIMEOUT_S = 60
+COMMAND = [sys.executable, "-m", "headrace.cli.main"]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The columns of the lines in a pipe."""
+        return [line.split("\t") for line in self.out.splitlines()]
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def documents(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def ok(self) -> Ended:
+        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
+        return self
+
+
+class Cli:
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "TERM": "xterm-256color"}
+        self.environment.pop("NO_COLOR", None)
+        self.bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, stdin: str | bytes = b"") -> Ended:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            env=self.environment,
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
+
+    def prepare(self, *arguments: str, stdin: str | bytes = b"") -> None:
+        """The same command inside this process, which is quicker: for what a test needs before its point."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), _typed(data):
+            code = main.run([*arguments, "--bootstrap", self.bootstrap])
+        assert code == 0, said.getvalue()
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=self.environment,
+            stdin=options.pop("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **options,
+        )
+
+    def on_terminal(self, *arguments: str, typed: str = "", piped: bytes | None = None) -> Ended:
+        """Both streams in `out`; `piped` feeds stdin from a pipe while the output is a terminal."""
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=self.environment | {"COLUMNS": "140", "LINES": "50"},
+            stdin=slave if piped is None else subprocess.PIPE,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        if piped is not None:
+            assert process.stdin is not None
+            process.stdin.write(piped)
+            process.stdin.close()
+        if typed:
+            os.write(master, typed.encode())
+        out = _read_until_closed(master)
+        os.close(master)
+        return Ended(process.wait(TIMEOUT_S), out.replace("\r\n", "\n"), "")
+
+
+def plain(text: str) -> str:
+    """Without the colours that rich adds."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def wait_for_line(process: subprocess.Popen[bytes], wanted: Callable[[bytes], bool]) -> list[bytes]:
+    """Lines of stdout up to the wanted one; the process is killed when it does not come."""
+    assert process.stdout is not None
+    watchdog = threading.Timer(TIMEOUT_S, process.kill)
+    watchdog.start()
+    lines: list[bytes] = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if wanted(line):
+                return lines
+    finally:
+        watchdog.cancel()
+    raise AssertionError(f"ended early: {lines}")
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> Ended:
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+@contextlib.contextmanager
+def _typed(data: bytes) -> Iterator[None]:
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data))
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
+def _read_until_closed(master: int) -> str:
+    deadline = time.monotonic() + TIMEOUT_S
+    out = b""
+    while time.monotonic() < deadline:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # Linux's way to say that the other side is closed
+            break
+        if not data:
+            break
+        out += data
+    return out.decode(errors="replace")
