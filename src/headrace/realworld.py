@@ -186,10 +186,6 @@ def _lower_priority() -> None:
         os.nice(10)
 
 
-def _call_with_files(function: Callable[..., T], *args: Any) -> T:
-    return function(RealFiles(), *args)
-
-
 class RealTasks:
     """The bulk worker process is started by its first job, so that an idle node stays small."""
 
@@ -221,7 +217,7 @@ class RealTasks:
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_lower_priority,
             )
-        return asyncio.get_running_loop().run_in_executor(self._bulk, _call_with_files, function, *args)
+        return asyncio.get_running_loop().run_in_executor(self._bulk, function, *args)
 
     async def close(self) -> None:
         for thread in self._threads:

@@ -114,10 +114,7 @@ class Tasks(Protocol):
     def thread(self, name: str) -> Thread: ...
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        """Runs `function(files, *args)`, picklable work on record bodies, in the low-priority worker process.
-
-        `files` is the worker's own view of the same disk.
-        """
+        """Runs a picklable function on record bodies in the low-priority worker process."""
 
     async def close(self) -> None:
         """Ends threads and the worker process."""

@@ -56,7 +56,8 @@ def consume(bootstrap: str) -> Iterator[Callable[..., list[Message]]]:
     consumers: list[Consumer] = []
 
     def read(count: int, *assignment: TopicPartition, **options: Any) -> list[Message]:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", **options})
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+        consumer = Consumer({**settings, **options})
         consumers.append(consumer)
         consumer.assign(list(assignment))
         return _poll(consumer, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.broker.disk_guard import DiskGuard
@@ -119,6 +120,7 @@ class Housekeeping:
         plan = partition.log.plan_compaction(self._world.clock.wall_ms(), limit)
         if plan is None:
             return
+        plan = replace(plan, key_map_bytes=self._broker.config["log.cleaner.dedupe.buffer.size"])
         result = await self._world.tasks.bulk(compact, plan)
         if partition.online:
             partition.log.finish_compaction(plan, result)

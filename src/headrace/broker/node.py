@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from headrace.broker.connection_hub import ConnectionHub
 from headrace.broker.controller import Controller
@@ -24,6 +22,7 @@ from headrace.broker.metadata_replies import MetadataReplies
 from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.partitions import Partitions
+from headrace.broker.topic_settings import TopicSettings, topic_settings
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
 from headrace.coordination.cluster import Cluster
 from headrace.coordination.hosts import boot_id
@@ -79,7 +78,7 @@ class Broker:
             metrics=self.metrics,
             flusher=self._flusher,
             descriptors=DescriptorPool(world.files, descriptors),
-            resolve=self.topic_values,
+            settings_of=self._topic_settings,
             checkpoints=checkpoints,
             persist_offsets=self.persist_offsets,
         )
@@ -95,13 +94,13 @@ class Broker:
             return "the disk is nearly full"
         return self._phase
 
-    def topic_values(self, view: ClusterView, topic: Topic) -> Mapping[str, Any]:
-        """Typed values of every setting of a topic, with what was altered while nodes ran."""
+    def _topic_settings(self, view: ClusterView, topic: Topic) -> TopicSettings:
+        """With what was altered while nodes ran."""
         altered = {
             **view.node_configs.get("", {}),
             **view.node_configs.get(str(self.node_id), {}),
         }
-        return resolve_topic(self.config, altered, topic.configs)
+        return topic_settings(resolve_topic(self.config, altered, topic.configs), self.config)
 
     async def start(self, hostname: str) -> None:
         """Logs first: a node that is registered can serve what it holds."""

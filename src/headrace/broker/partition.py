@@ -25,6 +25,7 @@ from headrace.wire.records import recompress, validate_records
 from headrace.world import Clock
 
 NO_TIMESTAMP = -1
+ZSTD = 4
 
 
 class Appended(NamedTuple):
@@ -130,7 +131,7 @@ class Partition:
 
     # Produce
 
-    def append(self, view: memoryview, start: int, end: int) -> Appended:
+    def append(self, view: memoryview, start: int, end: int, *, zstd_known: bool = True) -> Appended:
         """Checks and writes the batch in `view[start:end]`. Raises ApiError when nothing was written."""
         if not self.online:
             raise ApiError(ErrorCode.kafka_storage_error, f"{self.topic_partition} is offline")
@@ -142,6 +143,8 @@ class Partition:
         if header.attributes & ~settings.plain_attributes or settings.checks_records:
             view, batches = self._check_unusual(view, batches)
             header = batches[0][1]
+        if not zstd_known and header.codec == ZSTD:
+            raise ApiError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
         now_ms = self._clock.wall_ms()
         if not (
             now_ms - settings.timestamp_before_max_ms

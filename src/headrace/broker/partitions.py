@@ -6,16 +6,15 @@ Read next: partition.py; node.py (who hands over the view).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import NodeCheckpoints
 from headrace.broker.partition import Partition
-from headrace.broker.topic_settings import TopicSettings, topic_settings
+from headrace.broker.topic_settings import TopicSettings
 from headrace.errors import ApiError, StorageError
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.log_config import LogConfig
@@ -39,7 +38,7 @@ class Partitions:
         metrics: Metrics,
         flusher: Flusher,
         descriptors: DescriptorPool,
-        resolve: Callable[[ClusterView, Topic], Mapping[str, Any]],
+        settings_of: Callable[[ClusterView, Topic], TopicSettings],
         checkpoints: NodeCheckpoints,
         persist_offsets: Callable[[], Awaitable[None]],
     ) -> None:
@@ -51,7 +50,7 @@ class Partitions:
         self._metrics = metrics
         self._flusher = flusher
         self._descriptors = descriptors
-        self._resolve = resolve
+        self._settings_of = settings_of
         self._checkpoints = checkpoints
         self._persist_offsets = persist_offsets
         self._by_name: dict[str, dict[int, Partition]] = {}
@@ -107,7 +106,7 @@ class Partitions:
             self._match(new, topic)
 
     def _match(self, view: ClusterView, topic: Topic) -> None:
-        settings = topic_settings(self._resolve(view, topic))
+        settings = self._settings_of(view, topic)
         held = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.topic_id] = held
         for index, state in enumerate(topic.partitions):

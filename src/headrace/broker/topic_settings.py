@@ -50,11 +50,11 @@ class TopicSettings:
         )
 
 
-def topic_settings(values: Mapping[str, Any]) -> TopicSettings:
-    """From the typed values of every topic setting, as config.resolve_topic gives them."""
+def topic_settings(values: Mapping[str, Any], node: Mapping[str, Any]) -> TopicSettings:
+    """From the typed values of every topic setting, as config.resolve_topic gives them, and the node's."""
     compacted = "compact" in values["cleanup.policy"]
     return TopicSettings(
-        log=_log_config(values),
+        log=_log_config(values, node),
         flush=values["headrace.flush"],
         codec=_CODECS.get(values["compression.type"]),
         validates_records=compacted or values["record.validation"] == "full",
@@ -65,7 +65,7 @@ def topic_settings(values: Mapping[str, Any]) -> TopicSettings:
     )
 
 
-def _log_config(values: Mapping[str, Any]) -> LogConfig:
+def _log_config(values: Mapping[str, Any], node: Mapping[str, Any]) -> LogConfig:
     return LogConfig(
         segment_bytes=values["segment.bytes"],
         segment_ms=values["segment.ms"],
@@ -81,5 +81,6 @@ def _log_config(values: Mapping[str, Any]) -> LogConfig:
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
         max_message_bytes=values["max.message.bytes"],
         file_delete_delay_ms=values["file.delete.delay.ms"],
+        producer_id_expiration_ms=node["producer.id.expiration.ms"],
         append_time=values["message.timestamp.type"] == "LogAppendTime",
     )

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
-from headrace.broker.partition import Partition, PartitionRead
+from headrace.broker.partition import ZSTD, Partition, PartitionRead
 from headrace.broker.waiters import FetchWaiter
 from headrace.errors import ApiError
 from headrace.wire.api_table import RequestHeader
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FETCH_KEY = 1
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
+ZSTD_FROM = 10
 CONSUMER = -1
 
 TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
@@ -152,6 +153,8 @@ class _Fetch:
     def _read(self, partition: Partition, entry: FetchEntry, left: int, *, first: bool) -> PartitionRead:
         wanted = entry.partition
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        if self._header.api_version < ZSTD_FROM and partition.settings.codec == ZSTD:
+            raise ApiError(ErrorCode.unsupported_compression_type)
         return partition.read(
             wanted.fetch_offset,
             min(left, wanted.max_bytes),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.partition import Appended, Partition
+from headrace.broker.partition import Partition
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import RequestHeader
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 PRODUCE_KEY = 0
+ZSTD_FROM = 7
 
 TopicResults = tuple[str | None, UUID | None, list[ProduceResult]]
 Waiting = list[tuple[Partition, int, list[ProduceResult], int]]
@@ -47,7 +48,8 @@ class ProduceHandler:
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
         waiting: Waiting = []
-        results = [self._append_topic(topic, request, view, waiting) for topic in request.topics]
+        zstd_known = header.api_version >= ZSTD_FROM
+        results = [self._append_topic(t, request, view, waiting, zstd_known) for t in request.topics]
         if request.acks == ACKS_NONE:
             self._end_unacknowledged(results, started)
             return
@@ -59,12 +61,18 @@ class ProduceHandler:
         self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
 
     def _append_topic(
-        self, topic: ProduceTopic, request: ProduceRequest, view: memoryview, waiting: Waiting
+        self,
+        topic: ProduceTopic,
+        request: ProduceRequest,
+        view: memoryview,
+        waiting: Waiting,
+        zstd_known: bool,
     ) -> TopicResults:
         results: list[ProduceResult] = []
         for part in topic.partitions:
             try:
-                partition, appended = self._append(topic, part, request, view)
+                partition = self._find(topic, part, request)
+                appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
             except ApiError as error:
                 self._metrics.request_error(PRODUCE_KEY, error.code)
                 results.append(ProduceResult(part.index, error.code, error_message=error.message))
@@ -78,17 +86,14 @@ class ProduceHandler:
             )
         return topic.name, topic.topic_id, results
 
-    def _append(
-        self, topic: ProduceTopic, part: ProducePartition, request: ProduceRequest, view: memoryview
-    ) -> tuple[Partition, Appended]:
+    def _find(self, topic: ProduceTopic, part: ProducePartition, request: ProduceRequest) -> Partition:
         if not ACKS_ALL <= request.acks <= ACKS_LEADER:
             raise ApiError(ErrorCode.invalid_required_acks, f"acks={request.acks}; use 0, 1 or -1 (all)")
         if request.transactional_id is not None:
             raise ApiError(
                 ErrorCode.transactional_id_authorization_failed, "transactions are not served yet"
             )
-        partition = self._partitions.find(topic.name, topic.topic_id, part.index)
-        return partition, partition.append(view, part.start, part.end)
+        return self._partitions.find(topic.name, topic.topic_id, part.index)
 
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
