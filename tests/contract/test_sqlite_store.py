@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from headrace.coordination import hosts
+from headrace.coordination.cluster import Cluster
 from headrace.coordination.sqlite import TRUTH_FILE, SqliteStore
 from headrace.coordination.sqlite_files import Leases, Truth
 from headrace.coordination.store import Applied, Create, Set, Store
@@ -377,6 +378,31 @@ def test_two_nodes_of_one_host_may_start_at_the_same_moment(tmp_path: Path) -> N
         assert sum(isinstance(outcome, Applied) for outcome in outcomes) == 1
         for store in stores:
             await store.close()
+
+    scenario(main)
+
+
+def test_a_node_that_was_killed_is_controller_again_within_30_ms(tmp_path: Path) -> None:
+    async def start() -> tuple[Cluster, float]:
+        world = RealWorld()
+        started = time.perf_counter()
+        cluster = await Cluster.open(await SqliteStore.open(world, tmp_path), world)
+        await cluster.register_node(
+            node_id=1,
+            host_id="h",
+            hostname="h",
+            endpoints=[],
+            session_ttl_ms=6000,
+            replaces_dead_predecessor=True,
+        )
+        assert await cluster.become_controller(1) is not None
+        return cluster, time.perf_counter() - started
+
+    async def main() -> None:
+        runs = [await start() for _ in range(6)]  # each finds the session of the one before still open
+        for cluster, _ in runs:
+            await cluster.close()
+        assert min(taken_s for _, taken_s in runs[1:]) < 0.03
 
     scenario(main)
 
