@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.cli import main
@@ -46,7 +47,8 @@ class Ended(NamedTuple):
 
 
 class Cli:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, data: Path | None = None) -> None:
+        self.data = data
         self.environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "TERM": "xterm-256color"}
         self.environment.pop("NO_COLOR", None)
         self.bootstrap = bootstrap

@@ -28,13 +28,13 @@ def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "headrace":
         with NodeProcess(directory) as node:
-            yield Cli(node.bootstrap)
+            yield Cli(node.bootstrap, node.data)
         return
     missing = why_kafka_is_missing()
     if missing:
         pytest.skip(missing)
     with KafkaEngine().start(directory, {}) as node:
-        yield Cli(node.bootstrap)
+        yield Cli(node.bootstrap, node.data_dir)
 
 
 # -- topics ------------------------------------------------------------------------------------------------
@@ -484,3 +484,28 @@ def test_configs_of_a_node(cli: Cli) -> None:
     assert [(row[0], row[1]) for row in rows[1:]] == [("node.id", "1"), ("num.partitions", "1")]
     ended = cli("configs", "get", "--node", "77")
     assert ended.err == "headrace: node 77 is not in the cluster; its nodes are 1\n"
+
+
+# -- log ---------------------------------------------------------------------------------------------------
+
+
+def test_log_dump_reads_a_live_nodes_files(cli: Cli, topic: str) -> None:
+    assert cli.data is not None
+    cli.prepare("topics", "create", topic)
+    cli.prepare("produce", topic, "-K", ":", "-z", "zstd", stdin=b"k:" + HOSTILE + b"y" * 300 + b"\nk2:v2\n")
+    partition = cli.data / f"{topic}-0"
+    (segment,) = partition.glob("*.log")
+    rows = cli("log", "dump", str(segment), "--records").ok().rows
+    assert rows[0] == [str(segment)]
+    assert rows[2][1:3] == ["0-1", "2"]
+    assert rows[2][4] == "zstd"
+    assert rows[2][-1] == "ok"
+    records = [row[3:] for row in rows if row[0] == "record"]
+    assert records == [["k", "-", "\\x1b[31mred\\x07" + "y" * 300], ["k2", "-", "v2"]]
+    events = cli("log", "dump", str(partition), "--batches", "--json").ok().documents
+    assert [event["event"] for event in events] == ["batch", "segment", "summary"]
+    assert events[0]["crc_ok"] is True
+    shown = cli.on_terminal("log", "dump", str(segment), "--records").ok()
+    assert "all sound" in shown.out
+    assert "\x1b[31mred" not in shown.out
+    assert "all sound" in cli("log", "dump", str(cli.data)).ok().out

@@ -1,0 +1,116 @@
+"""`headrace serve` as a user meets it: the ready line, refusals in one line, a clean stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runner import COMMAND, Cli, wait_for_line
+
+from headrace.testing.node import NodeProcess
+
+Started = list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    processes: Started = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def serve(started: Started, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [*COMMAND, "serve", *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    started.append(process)
+    return process
+
+
+def refused(*arguments: str) -> str:
+    """The one line with which serve gives up."""
+    ended = Cli("")("serve", *arguments)
+    assert ended.code == 1
+    assert ended.out == ""
+    assert ended.err.count("\n") == 1, ended.err
+    assert "Traceback" not in ended.err
+    return ended.err
+
+
+def test_the_ready_line_says_address_data_and_metrics(started: Started, tmp_path: Path) -> None:
+    process = serve(started, "--listener", "main=127.0.0.1:0", XDG_DATA_HOME=str(tmp_path))
+    (line,) = wait_for_line(process, lambda line: True)
+    pattern = r"Headrace \S+ ready at 127\.0\.0\.1:(\d+), data in (\S+), metrics at (http://\S+/metrics)\n"
+    match = re.fullmatch(pattern, line.decode())
+    assert match is not None, line
+    assert Path(match[2]) == tmp_path / "headrace"
+    assert Path(match[2]).is_dir()
+    Cli(f"127.0.0.1:{match[1]}")("topics", "list").ok()
+
+
+def test_the_ready_line_as_json_and_with_two_listeners(started: Started, tmp_path: Path) -> None:
+    listeners = ("--listener", "outside=127.0.0.1:0", "--listener", "inside=127.0.0.1:0")
+    process = serve(started, "--data", str(tmp_path), "--json", "--metrics-port", "-1", *listeners)
+    (line,) = wait_for_line(process, lambda line: True)
+    ready = json.loads(line)
+    assert ready["ready"] is True
+    assert ready["data"] == str(tmp_path)
+    assert ready["metrics"] is None
+    assert set(ready["listeners"]) == {"OUTSIDE", "INSIDE"}
+    for address in ready["listeners"].values():
+        Cli(address)("topics", "list").ok()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly(
+    started: Started, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = serve(started, "--data", str(tmp_path), "--listener", "main=127.0.0.1:0")
+    wait_for_line(process, lambda line: b"ready" in line)
+    before = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert b"Traceback" not in err
+    assert time.monotonic() - before < 5
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused("--data", str(tmp_path), "--listener", f"main=127.0.0.1:{port}")
+    assert f"port {port}" in line
+    assert "--listener" in line
+
+
+def test_a_data_directory_of_another_node_is_one_line(node: NodeProcess) -> None:
+    line = refused("--data", str(node.data), "--listener", "main=127.0.0.1:0")
+    assert str(node.data) in line
+
+
+def test_an_unusable_data_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = refused("--data", str(tmp_path / "file" / "data"), "--listener", "main=127.0.0.1:0")
+    assert str(tmp_path / "file") in line
+
+
+def test_a_bad_setting_names_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# mine\nlog.segment.byte=5\n")
+    line = refused("--config", str(file))
+    assert f"{file}:2" in line
+    assert "log.segment.bytes" in line
