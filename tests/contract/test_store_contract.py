@@ -267,6 +267,18 @@ def test_what_is_no_key_is_refused(run: Run, key: str) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("operation", [Check("/a", -1), Set("/a", b"", -1), Delete("/a", -1)])
+def test_no_version_stands_for_any_version(run: Run, operation: Any) -> None:
+    async def scenario(backend: Backend) -> None:
+        store = await backend.open()
+        await store.commit([Create("/a", b"1")])
+        with pytest.raises(ValueError, match="not a version"):
+            await store.commit([operation])
+        assert await values(store) == {"/a": b"1"}
+
+    run(scenario)
+
+
 def test_topic_names_make_keys(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()

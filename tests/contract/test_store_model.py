@@ -17,6 +17,7 @@ from headrace.coordination.store import Applied, Check, Conflict, Create, Delete
 from headrace.realworld import RealWorld
 
 KEYS = ("/a", "/b", "/c/d")
+NEVER_A_VERSION = 1_000_000
 
 Step = tuple[str, str, bool, bytes]
 """(kind, key, whether the version named is the right one, value)"""
@@ -32,8 +33,7 @@ histories = st.lists(st.lists(steps, min_size=1, max_size=4), max_size=12)
 
 def operation(step: Step, entries: dict[str, Entry]) -> Operation:
     kind, key, right, value = step
-    version = entries[key].version if key in entries else 0
-    version += 0 if right else 1_000
+    version = entries[key].version if key in entries and right else NEVER_A_VERSION
     if kind == "create":
         return Create(key, value)
     if kind == "set":

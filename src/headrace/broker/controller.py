@@ -26,7 +26,8 @@ from headrace.broker.topic_rules import (
 )
 from headrace.config import NodeConfig
 from headrace.coordination.cluster import Changed, Cluster
-from headrace.errors import ApiError
+from headrace.coordination.refusals import already_exists, store_failed
+from headrace.errors import ApiError, CoordinationError
 from headrace.types import INTERNAL_TOPICS, ClusterView, Topic
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World, new_uuid
@@ -133,7 +134,7 @@ class Controller:
                 raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
             check_name(request.name)
             if request.name in view.topics:
-                raise ApiError(ErrorCode.topic_already_exists, f"Topic '{request.name}' already exists.")
+                raise already_exists(request.name)
             if other := self._index.collides_with(request.name):
                 raise ApiError(
                     ErrorCode.invalid_topic_exception,
@@ -213,5 +214,7 @@ async def _until_unchanged(attempt: Callable[[], Awaitable[None]]) -> None:
             await attempt()
         except Changed:
             continue
+        except CoordinationError as error:
+            raise store_failed(error) from error
         return
     raise ApiError(ErrorCode.request_timed_out, "Other requests kept changing the same thing; try again.")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from headrace.coordination import documents
+from headrace.coordination import documents, refusals
 from headrace.coordination.membership import Membership, Registration
 from headrace.coordination.outcomes import commit_and_know
 from headrace.coordination.projection import Projection
@@ -30,7 +30,7 @@ from headrace.coordination.store import (
     Set,
     Store,
 )
-from headrace.errors import ApiError, CoordinationError, ErrorCode
+from headrace.errors import ApiError, CoordinationError
 from headrace.types import ClusterView, Endpoint, PartitionState, Topic
 from headrace.world import World, new_uuid
 
@@ -212,26 +212,25 @@ class Cluster:
         for index, topic in enumerate(topics):
             operation = Create(documents.topic_key(topic.name), documents.encode_topic(topic))
             if len(operation.value) > _MAX_CHUNK_BYTES - len(operation.key):
-                results[index] = _too_many_partitions(topic)
+                results[index] = refusals.too_many_partitions(topic)
             else:
-                wishes.append(_Wish(index, operation, _already_exists(topic.name)))
+                wishes.append(_Wish(index, operation, refusals.already_exists(topic.name)))
         await self._commit_in_chunks(wishes, results)
         return results
 
     async def delete_topics(self, names: Sequence[str]) -> list[ApiError | None]:
-        results: list[ApiError | None] = [None] * len(names)
-        pending = dict(enumerate(names))
+        gone = [refusals.unknown_topic(name) for name in names]
+        results: list[ApiError | None] = list(gone)
+        pending = {index: name for index, name in enumerate(names) if name in self.view.topics}
         while pending:
             wishes = []
             for index, name in pending.items():
+                results[index] = None
                 key = documents.topic_key(name)
-                version = self._projection.versions.get(key)
-                results[index] = _unknown_topic(name) if version is None else None
-                if version is not None:
-                    wishes.append(_Wish(index, Delete(key, version), _unknown_topic(name)))
+                wishes.append(_Wish(index, Delete(key, self._projection.versions[key]), gone[index]))
             await self._commit_in_chunks(wishes, results)
             # A conflict means "gone" only when it is gone: otherwise it was changed meanwhile, and goes now.
-            pending = {i: n for i, n in pending.items() if results[i] is not None and n in self.view.topics}
+            pending = {i: n for i, n in pending.items() if results[i] is gone[i] and n in self.view.topics}
         return results
 
     async def set_partitions(self, name: str, partitions: tuple[PartitionState, ...]) -> None:
@@ -239,7 +238,7 @@ class Cluster:
         topic = replace(self._topic(name), partitions=partitions)
         value = documents.encode_topic(topic)
         if len(value) > _MAX_CHUNK_BYTES - len(name) - 50:
-            raise _too_many_partitions(topic)
+            raise refusals.too_many_partitions(topic)
         await self._set(documents.topic_key(name), value)
 
     async def alter_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
@@ -263,10 +262,13 @@ class Cluster:
         while True:
             first = self._projection.next_producer_id
             operation = self._write(documents.PRODUCER_IDS, documents.encode(next=first + size))
-            if isinstance(await self.commit([operation]), Applied):
-                await self.settle()
+            try:
+                outcome = await self.commit([operation])
+                await self.catch_up()
+            except CoordinationError as error:
+                raise refusals.store_failed(error) from error
+            if isinstance(outcome, Applied):
                 return range(first, first + size)
-            await self.catch_up()
 
     # Writing
 
@@ -286,26 +288,42 @@ class Cluster:
         """Fenced: refused when another controller has taken over since (R2)."""
         held = self._controllership
         if held is None:
-            raise ApiError(ErrorCode.not_controller, "This node is not the controller.")
+            raise refusals.not_controller("This node is not the controller.")
         fence = Check(documents.CONTROLLER_EPOCH, held.epoch_key_version)
         outcome = await self.commit([fence, *operations])
         if outcome == Conflict(documents.CONTROLLER_EPOCH):
             self._controllership = None
-            raise ApiError(ErrorCode.not_controller, "Another node has become the controller.")
+            raise refusals.not_controller("Another node has become the controller.")
         return outcome
 
     async def _commit_in_chunks(self, wishes: Sequence[_Wish], results: list[ApiError | None]) -> None:
+        """A chunk that fails leaves the answers of those before it as they are."""
+        failure: ApiError | None = None
         for chunk in _chunks(wishes):
-            pending = {wish.operation.key: wish for wish in chunk}
+            if failure is None:
+                failure = await self._commit_chunk(chunk, results)
+            if failure is not None:
+                for wish in chunk:
+                    results[wish.index] = failure
+        await self.settle()
+
+    async def _commit_chunk(self, chunk: Sequence[_Wish], results: list[ApiError | None]) -> ApiError | None:
+        """All wishes but those in conflict; what kept the whole chunk from being committed is returned."""
+        pending = {wish.operation.key: wish for wish in chunk}
+        try:
             while pending:
                 outcome = await self._commit_as_controller([wish.operation for wish in pending.values()])
                 if isinstance(outcome, Applied):
                     break
                 refused = pending.pop(outcome.key)
                 results[refused.index] = refused.refusal
-        if any(results):
-            await self.catch_up()  # so that whoever was first is seen
-        await self.settle()
+            if len(pending) < len(chunk):
+                await self.catch_up()  # so that whoever was first is seen
+        except ApiError as error:
+            return error
+        except CoordinationError as error:
+            return refusals.store_failed(error)
+        return None
 
     async def _set(self, key: str, value: bytes) -> None:
         outcome = await self._commit_as_controller([self._write(key, value)])
@@ -321,7 +339,7 @@ class Cluster:
     def _topic(self, name: str) -> Topic:
         topic = self.view.topics.get(name)
         if topic is None:
-            raise _unknown_topic(name)
+            raise refusals.unknown_topic(name)
         return topic
 
     # Reading
@@ -376,19 +394,3 @@ def _chunks(wishes: Sequence[_Wish]) -> Iterable[list[_Wish]]:
         size += cost
     if chunk:
         yield chunk
-
-
-def _already_exists(name: str) -> ApiError:
-    return ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-
-
-def _unknown_topic(name: str) -> ApiError:
-    return ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' does not exist.")
-
-
-def _too_many_partitions(topic: Topic) -> ApiError:
-    return ApiError(
-        ErrorCode.invalid_partitions,
-        f"Topic '{topic.name}' would have {len(topic.partitions)} partitions: more than one entry of the "
-        "coordination store can hold.",
-    )

@@ -183,6 +183,9 @@ def check_operations(operations: Sequence[Operation]) -> None:
     for operation in operations:
         if not _KEY.fullmatch(operation.key):
             raise ValueError(f"not a coordination key: {operation.key!r}")
+        if not isinstance(operation, Create) and operation.version < 0:
+            # ZooKeeper takes -1 for "any version": a write without a condition, which does not exist here.
+            raise ValueError(f"not a version to expect: {operation.version}")
         size += len(operation.key) + len(getattr(operation, "value", b""))
     if size > MAX_COMMIT_BYTES:
         raise ValueError(f"a commit of {size} bytes is above the limit of {MAX_COMMIT_BYTES}")

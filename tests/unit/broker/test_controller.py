@@ -117,13 +117,43 @@ def test_a_controller_that_was_replaced_makes_nothing() -> None:
     async def scenario(node: Node) -> None:
         entry = (await node.store.view()).entries["/controller_epoch"]
         await node.store.commit([Set("/controller_epoch", b'{"format":1,"epoch":9}', entry.version)])
+        (refusal,) = await node.controller.create_topics([NewTopic(name="t")])
+        assert isinstance(refusal, ApiError)
+        assert refusal.code is ErrorCode.not_controller
+        with pytest.raises(ApiError) as refused:
+            await node.controller.alter_node_configs("", {"log.retention.ms": "1"})
+        assert refused.value.code is ErrorCode.not_controller
+
+    on_a_controller(scenario)
+
+
+def test_a_store_that_does_not_answer_is_a_refusal_that_clients_try_again() -> None:
+    async def scenario(node: Node) -> None:
+        await node.controller.create_topics([NewTopic(name="present")])
+
+        def fails() -> None:
+            node.store.faults = [Fault.UNAVAILABLE]
+
+        fails()
+        (created,) = await node.controller.create_topics([NewTopic(name="t")])
+        fails()
+        (deleted,) = await node.controller.delete_topics(["present"])
+        fails()
+        (added,) = await node.controller.create_partitions([MorePartitions(name="present", count=2)])
+        outcomes = [created, deleted, added]
         for call in (
-            node.controller.create_topics([NewTopic(name="t")]),
+            node.controller.ensure_topic("u"),
+            node.controller.alter_topic_configs("present", {"retention.ms": "1"}),
             node.controller.alter_node_configs("", {"log.retention.ms": "1"}),
         ):
+            fails()
             with pytest.raises(ApiError) as refused:
                 await call
-            assert refused.value.code is ErrorCode.not_controller
+            outcomes.append(refused.value)
+        assert all(
+            isinstance(each, ApiError) and each.code is ErrorCode.request_timed_out for each in outcomes
+        )
+        assert set(node.cluster.view.topics) == {"present"}
 
     on_a_controller(scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from headrace.coordination.cluster import Cluster
 from headrace.coordination.memory import Fault, MemoryState, MemoryStore
 from headrace.coordination.outcomes import commit_and_know
 from headrace.coordination.store import Applied, Conflict, Create, Delete, Set
-from headrace.errors import CoordinationError, OutcomeUnknown
+from headrace.errors import ApiError, CoordinationError, ErrorCode, OutcomeUnknown
 from headrace.realworld import RealWorld
 from headrace.types import PartitionState, Topic
 
@@ -110,6 +111,47 @@ def test_a_cluster_lives_through_unknown_outcomes_at_every_step(fault: Fault) ->
         assert set(cluster.view.topics) == {"a", "c"}
         assert cluster.view.topics["a"].configs == {"retention.ms": "1"}
         assert len(ids) == 1
+        await cluster.close()
+
+    on_a_store(scenario)
+
+
+def test_a_store_that_fails_midway_leaves_each_topic_with_its_own_answer() -> None:
+    async def scenario(store: MemoryStore, other: MemoryStore) -> None:
+        cluster = await Cluster.open(store, RealWorld())
+        await cluster.register_node(
+            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
+        )
+        await cluster.become_controller(1)
+        state = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
+        names = [f"t{n}" for n in range(1100)]
+        topics = [Topic(name=name, topic_id=uuid.uuid4(), partitions=(state,)) for name in names]
+
+        def fail_second_commit() -> None:
+            commits = iter([False, True])
+            apply = MemoryStore.commit
+
+            async def commit(operations: Any) -> Any:
+                if operations and next(commits, False):
+                    raise CoordinationError("database or disk is full")
+                return await apply(store, operations)
+
+            store.commit = commit  # type: ignore[method-assign]
+
+        fail_second_commit()
+        results = await cluster.create_topics(topics)
+        assert results[:500] == [None] * 500
+        assert {result.code for result in results[500:] if result} == {ErrorCode.request_timed_out}
+        assert set(cluster.view.topics) == set(names[:500])
+        assert "disk is full" in str(results[-1])
+        fail_second_commit()
+        results = await cluster.delete_topics([*names[:500], "missing", *names[:3]])
+        assert results[:500] == [None] * 500
+        fail_second_commit()
+        await cluster.allocate_producer_ids(1)
+        with pytest.raises(ApiError) as refused:
+            await cluster.allocate_producer_ids(5000)
+        assert refused.value.code is ErrorCode.request_timed_out
         await cluster.close()
 
     on_a_store(scenario)

@@ -1,0 +1,31 @@
+"""What clients are answered when the cluster cannot do what they ask. Read next: cluster.py."""
+
+from __future__ import annotations
+
+from headrace.errors import ApiError, CoordinationError, ErrorCode
+from headrace.types import Topic
+
+
+def already_exists(name: str) -> ApiError:
+    return ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+
+
+def unknown_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' does not exist.")
+
+
+def too_many_partitions(topic: Topic) -> ApiError:
+    return ApiError(
+        ErrorCode.invalid_partitions,
+        f"Topic '{topic.name}' would have {len(topic.partitions)} partitions: more than one entry of the "
+        "coordination store can hold.",
+    )
+
+
+def not_controller(message: str) -> ApiError:
+    return ApiError(ErrorCode.not_controller, message)
+
+
+def store_failed(error: CoordinationError) -> ApiError:
+    """A time-out is what clients try again, and it says as little about the outcome as is known."""
+    return ApiError(ErrorCode.request_timed_out, f"The coordination store failed: {error}")
