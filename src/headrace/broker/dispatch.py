@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.context import EncodedReply, Handler, RequestContext
-from headrace.broker.handlers import cluster, configs, metadata, offsets, producers, topics
+from headrace.broker.handlers import cluster, configs, groups, metadata, offsets, producers, topics
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
 from headrace.errors import ApiError, DecodeError
@@ -29,6 +29,7 @@ PRODUCE_KEY, FETCH_KEY = 0, 1
 HANDLERS: dict[int, Handler] = {
     **cluster.HANDLERS,
     **configs.HANDLERS,
+    **groups.HANDLERS,
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **producers.HANDLERS,

@@ -60,6 +60,7 @@ _TABLE = (
     _api(2, "list_offsets", (1, 11), 6, "offsets"),
     _api(3, "metadata", (0, 13), 9, "metadata"),
     # Needed by producers too: librdkafka compresses with lz4 only when this API is there.
+    _api(9, "offset_fetch", (1, 10), 6, "groups"),
     _api(10, "find_coordinator", (0, 6), 3, "producers"),
     _api(API_VERSIONS_KEY, "api_versions", (0, 4), 3, "metadata"),
     _api(19, "create_topics", (2, 7), 5, "topics"),

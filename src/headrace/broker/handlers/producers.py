@@ -59,30 +59,34 @@ def _refusal_of_producer(request: Any) -> ErrorCode:
 
 async def find_coordinator(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
     key_type = getattr(request, "key_type", _GROUP)
-    code, message = _refusal(key_type, context.api_version)
-    broker.metrics.request_error(context.api_key, code)
-    refused = {
-        "error_code": code,
-        "error_message": message,
-        "node_id": NO_NODE,
-        "host": "",
-        "port": -1,
-    }
     batched = context.api_version >= _BATCHED_FROM
-    for key in request.coordinator_keys if batched else (request.key,):
+    keys = request.coordinator_keys if batched else (request.key,)
+    code, message = _refusal(key_type)
+    for key in keys:
         _log_once(key_type, key, message)
+    if key_type == _GROUP and context.api_version == _LIBRDKAFKA_VERSION:
+        answer = _this_node(broker, context)
+    else:
+        broker.metrics.request_error(context.api_key, code)
+        answer = {"error_code": code, "error_message": message, "node_id": NO_NODE, "host": "", "port": -1}
     if not batched:
-        return refused
-    return {"coordinators": [{"key": key, **refused} for key in request.coordinator_keys]}
+        return answer
+    return {"coordinators": [{"key": key, **answer} for key in keys]}
 
 
-def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
+def _this_node(broker: Broker, context: RequestContext) -> dict[str, Any]:
+    """As coordinator of a group that nobody can join; the client says so when it finds JoinGroup missing."""
+    endpoint = broker.cluster.view.nodes[broker.node_id].endpoint(context.listener)
+    if endpoint is None:
+        return {"error_code": ErrorCode.coordinator_not_available, "error_message": NO_GROUPS}
+    return {"node_id": broker.node_id, "host": endpoint.host, "port": endpoint.port}
+
+
+def _refusal(key_type: int) -> tuple[ErrorCode, str]:
     if key_type == _TRANSACTION:
         return ErrorCode.cluster_authorization_failed, NO_TRANSACTIONS
     if key_type != _GROUP:
         return ErrorCode.invalid_request, f"there is no coordinator of type {key_type}"
-    if version == _LIBRDKAFKA_VERSION:
-        return ErrorCode.coordinator_not_available, NO_GROUPS
     return ErrorCode.unsupported_version, NO_GROUPS
 
 
