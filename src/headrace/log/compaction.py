@@ -75,6 +75,8 @@ class _Compaction:
         self._pool = DescriptorPool(plan.files, _DESCRIPTORS)
         self._keys = KeyMap(plan.key_map_bytes)
         self._mapped_to = plan.first_dirty_offset
+        self._last_of_producers: dict[int, int] = {}
+        """Producer id -> where its last batch in the dirty part ends."""
         self._full = False
         self._next_horizon_ms = NEVER_MS
         self._records_read = 0
@@ -121,6 +123,8 @@ class _Compaction:
             if record.key is not None:
                 self._keys.put(record.key, record.offset)
         self._mapped_to = header.next_offset
+        if header.producer_id >= 0:
+            self._last_of_producers[header.producer_id] = header.last_offset
 
     # Second pass: copy what stays
 
@@ -192,10 +196,19 @@ class _Compaction:
             target.add(_rebuilt(header, kept, horizon))
 
     def _is_needed(self, header: BatchHeader, group_end: int) -> bool:
-        """An empty batch stays where it keeps a producer known, or the end of the segment in its place."""
+        """An empty batch stays where it keeps a producer known, or the end of the segment in its place.
+
+        A producer's last batch in the cleaned part stays even if the producer wrote more behind it: that
+        may be truncated.
+        """
         if header.next_offset == group_end:
             return True
-        return self._plan.last_offsets.get(header.producer_id) == header.last_offset
+        last = self._plan.last_offsets.get(header.producer_id)
+        if last is None:
+            return False
+        if last >= self._mapped_to:
+            last = self._last_of_producers.get(header.producer_id, header.last_offset)
+        return header.last_offset == last
 
     def _read(self, source: SourceSegment, visit: Visit) -> None:
         segment = Segment(self._plan.files, self._pool, self._plan.directory, source.base_offset, 0)

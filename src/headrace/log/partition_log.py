@@ -66,7 +66,7 @@ class PartitionLog:
         self._cleaner = compaction_swap.load_state(files, directory)
         self._failure: str | None = None
         self._unsynced: list[Segment] = []
-        self._unsynced_caches: list[Path] = []
+        self._unsynced_caches: list[Path] = [directory / partition_metadata.FILE_NAME]
         self._unsynced_directories: list[Path] = [directory, directory.parent]
         self._generation = 0
         self._reader = LogReader(loaded.segments)
@@ -381,9 +381,7 @@ class PartitionLog:
             return
         self._drop_segments(self._segments.remove_from(slot + 1))
         active = self._segments.active
-        place = active.find(offset)
-        if place is not None:
-            active.truncate(place)
+        active.truncate(offset)
         active.load_as_active()
         active.pooled.get().fsync()
         self._set_roll_time(active)

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from uuid import UUID
 
 from headrace.errors import StorageError
-from headrace.world import Files, read_file, replace_file
+from headrace.log.segment import write_cache_file
+from headrace.world import Files, read_file
 
 FILE_NAME = "partition.metadata"
 _VERSION = 0
+_CONTENT = re.compile(r"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n")
 
 
 def check(files: Files, directory: Path, topic_id: UUID | None) -> None:
-    """Writes the file when it is missing; StorageError when the directory is another topic's."""
+    """Writes the file when it is missing or torn; StorageError when the directory is another topic's."""
     if topic_id is None:
         return
     path = directory / FILE_NAME
-    text = f"version: {_VERSION}\ntopic_id: {encode_topic_id(topic_id)}\n"
-    try:
-        found = read_file(files, path).decode("ascii", "replace")
-    except FileNotFoundError:
-        replace_file(files, path, text.encode())
-        return
-    if found.split() != text.split():
+    wanted = encode_topic_id(topic_id)
+    found = _read(files, path)
+    if found is None:
+        write_cache_file(files, path, f"version: {_VERSION}\ntopic_id: {wanted}\n".encode())
+    elif found != wanted:
         raise StorageError(
-            f"{path}: holds {' '.join(found.split())!r}, but the topic has id {encode_topic_id(topic_id)}; "
-            "move the directory away"
+            f"{path}: belongs to topic id {found}, but the topic has id {wanted}; move the directory away"
         )
+
+
+def _read(files: Files, path: Path) -> str | None:
+    try:
+        match = _CONTENT.fullmatch(read_file(files, path).decode("ascii", "replace"))
+    except FileNotFoundError:
+        return None
+    return match and match[1]
 
 
 def encode_topic_id(topic_id: UUID) -> str:

@@ -134,12 +134,14 @@ class _Loader:
         first = max(bisect_right(bases, recovery_point) - 1, 0)
         doubtful = self._segments[first:]
         trusted = self._trust(self._segments[:first], doubtful)
-        self._restore_state(trusted, doubtful[0].base_offset)
+        # A snapshot up to the recovery point is as good as the log, and knows more than a compacted one.
+        self._restore_state(trusted, max(recovery_point, doubtful[0].base_offset))
         scanned = self._scan_all(doubtful, recovery_point)
         self._segments = [*trusted, *scanned]
         end_offset = scanned[-1].next_offset
         if end_offset < recovery_point:
             self._report = replace(self._report, missing_offsets=recovery_point - end_offset)
+            self._fold.restore(self._segments, self._snapshots, end_offset)
         self._make_durable(scanned)
 
     def _trust(self, segments: list[Segment], doubtful: list[Segment]) -> list[Segment]:
@@ -217,6 +219,7 @@ class _Loader:
             segment.seal()
         self._epochs.save()
         self._files.sync_directory(self._directory)
+        self._files.sync_directory(self._directory.parent)
 
     # Producers and epochs
 

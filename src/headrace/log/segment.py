@@ -166,14 +166,17 @@ class Segment:
         """Removes bytes behind the last batch: what a failed or torn write left."""
         self.pooled.get().truncate(self.size)
 
-    def truncate(self, place: BatchPlace) -> None:
-        """Forgets the batch at `place` and all behind it, in the file too."""
+    def truncate(self, offset: int) -> None:
+        """Forgets the batch that holds `offset` and all behind it, in the file too."""
+        place = self.find(offset)
+        if place is None:
+            return
         self.pooled.get().truncate(place.position)
         self.index.truncate(place.position)
         times = self.times
         times.truncate(place.base_offset - self.base_offset)
         self.size = place.position
-        self.next_offset = place.base_offset
+        self.next_offset = min(offset, place.base_offset)
         positions = self.index.positions
         self._bytes_since_index = self.size - (positions[-1] if positions else 0)
         self.index_entries = len(positions)

@@ -144,6 +144,7 @@ class MemoryFiles:
         """File names that `cached` calls cold."""
         self.locked: set[Path] = set()
         self._root = _Directory()
+        self._root.names["/"] = self._root.durable["/"] = _Directory()
 
     # Faults
 
@@ -163,7 +164,7 @@ class MemoryFiles:
         """How many of `size` further bytes the disk has room for."""
         return size if self.capacity >= _DEFAULT_CAPACITY else min(size, self.free_bytes(Path()))
 
-    def _used(self) -> int:
+    def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in _inodes(self._root))
 
     def crash(self) -> None:
@@ -243,7 +244,7 @@ class MemoryFiles:
         directory.pending.clear()
 
     def free_bytes(self, path: Path) -> int:
-        return max(self.capacity - self._used(), 0)
+        return max(self.capacity - self.used_bytes(), 0)
 
     def total_bytes(self, path: Path) -> int:
         return self.capacity
