@@ -55,7 +55,7 @@ def read_stored(topic: str, value: bytes) -> StoredRanges:
             raise ClientError(f"outside {document['outside']!r}")
         return StoredRanges(
             topic_id=str(document["topic_id"]),
-            ranges=parse_ranges(document["ranges"]),
+            ranges=parse_ranges(str(document["ranges"])),
             outside=document["outside"],
         )
     except (ValueError, KeyError, TypeError, ClientError) as error:

@@ -1,0 +1,69 @@
+"""The ready line of `headrace serve`: on a terminal, in a pipe, as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.cli.output import Output
+from headrace.cli.serve import print_ready
+from headrace.types import Endpoint
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def broker(**changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "node_id": 3,
+        "endpoints": (Endpoint(listener="MAIN", host="127.0.0.1", port=9092),),
+        "metrics_address": ("127.0.0.1", 8080),
+        "config": SimpleNamespace(data_directory=Path("data")),
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+def test_in_a_pipe_it_is_one_line() -> None:
+    stdout = io.StringIO()
+    print_ready(broker(), Output(stdout=stdout))
+    line = stdout.getvalue()
+    assert line.startswith("Headrace 0.")
+    assert line.endswith(" ready at 127.0.0.1:9092, data in data, metrics at http://127.0.0.1:8080/metrics\n")
+
+
+def test_on_a_terminal_it_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stdout = Terminal()
+    print_ready(broker(), Output(stdout=stdout))
+    assert "\x1b[1;32mHeadrace 0." in stdout.getvalue()
+
+
+@pytest.mark.row("D20")
+def test_several_listeners_are_named_and_no_metrics_said() -> None:
+    endpoints = (
+        Endpoint(listener="OUTSIDE", host="localhost", port=9092),
+        Endpoint(listener="INSIDE", host="broker", port=29092),
+    )
+    stdout = io.StringIO()
+    print_ready(broker(endpoints=endpoints, metrics_address=None), Output(stdout=stdout))
+    assert "ready at localhost:9092 (OUTSIDE), broker:29092 (INSIDE), " in stdout.getvalue()
+    assert stdout.getvalue().endswith("metrics at none\n")
+
+
+def test_as_json_it_is_one_document() -> None:
+    stdout = io.StringIO()
+    print_ready(broker(), Output(as_json=True, stdout=stdout))
+    ready = json.loads(stdout.getvalue())
+    assert ready["ready"] is True
+    assert ready["node_id"] == 3
+    assert ready["listeners"] == {"MAIN": "127.0.0.1:9092"}
+    assert ready["data"] == "data"
+    assert ready["metrics"] == "http://127.0.0.1:8080/metrics"
