@@ -1,0 +1,70 @@
+"""Peers that are not on PyPI: Apache Kafka's Java tools and the Go tool chain. Missing ones skip by name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from java_tool import JavaTool
+
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+
+_GO_SOURCES = Path(__file__).parent / "go"
+_GO_BUILD_TIMEOUT_S = 600
+
+
+@pytest.fixture(scope="session")
+def kafka_engine() -> KafkaEngine:
+    """Apache Kafka's jars, fetched by Maven on first use."""
+    if reason := why_kafka_is_missing():
+        pytest.skip(reason)
+    engine = KafkaEngine()
+    assert engine.jars.folder.is_dir()
+    return engine
+
+
+@pytest.fixture
+def java(kafka_engine: KafkaEngine, bootstrap: str) -> JavaTool:
+    return JavaTool(kafka_engine, bootstrap)
+
+
+@pytest.fixture(scope="session")
+def java_source(kafka_engine: KafkaEngine) -> Callable[..., str]:
+    """Runs a single-file Java program on Apache Kafka's class path."""
+    if shutil.which("javac") is None:
+        pytest.skip("no javac: a Java development kit runs source files, a runtime does not")
+
+    def run(source: Path, *arguments: str, stdin: str = "") -> str:
+        result = kafka_engine.tool(str(source), *arguments, stdin=stdin)
+        assert result.returncode == 0, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def go_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds one of the programs in tests/compat/go with the ordinary go tool."""
+    if shutil.which("go") is None:
+        pytest.skip("no Go: install the Go tool chain (go)")
+    folder = tmp_path_factory.mktemp("go")
+
+    def build(name: str) -> Path:
+        program = folder / name
+        if not program.exists():
+            built = subprocess.run(
+                ["go", "build", "-o", str(program), "."],
+                cwd=_GO_SOURCES / name,
+                capture_output=True,
+                text=True,
+                timeout=_GO_BUILD_TIMEOUT_S,
+                check=False,
+            )
+            assert built.returncode == 0, f"go build of {name} failed:\n{built.stderr}"
+        return program
+
+    return build
