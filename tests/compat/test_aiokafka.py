@@ -310,7 +310,7 @@ def test_records_are_deleted(run: Run) -> None:
             await producer.send_and_wait(topic, str(number).encode())
         at = TopicPartition(topic, 0)
         await (await clients.admin()).delete_records({at: RecordsToDelete(before_offset=4)})
-        consumer = await clients.consumer(at)
+        consumer = await clients.consumer(at, auto_offset_reset="earliest")
         assert await consumer.beginning_offsets([at]) == {at: 4}
         await consumer.seek_to_beginning()
         assert values(await read(consumer, 1)) == [b"4"]

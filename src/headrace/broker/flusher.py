@@ -14,7 +14,7 @@ from headrace.world import World
 
 if TYPE_CHECKING:
     from headrace.broker.partition import Partition
-    from headrace.log.log_slice import Flush
+    from headrace.log.flush import Flush
 
 
 class Flusher:

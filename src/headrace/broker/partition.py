@@ -6,6 +6,7 @@ the write there is no `await`, so a partition needs no lock. Read next: log/part
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from headrace.broker.metrics import TopicCounters
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.broker.waiters import AckWaiter, FetchWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
-from headrace.log.log_slice import Flush, LogSlice
+from headrace.log.flush import Flush
+from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerEntry
 from headrace.types import TopicId, TopicPartition
@@ -26,6 +28,7 @@ from headrace.world import Clock
 
 NO_TIMESTAMP = -1
 ZSTD = 4
+SETTLE_S = 1.0
 
 
 class Appended(NamedTuple):
@@ -204,6 +207,19 @@ class Partition:
             return False
         self._ack_waiters.append(waiter)
         return True
+
+    async def caught_up(self) -> None:
+        """Returns when what is in the log now is committed: whoever got acks=1 may ask for it at once.
+
+        Bounded: after SETTLE_S the answer is what there is by then.
+        """
+        if self.high_watermark >= self._log.log_end_offset or not self.online:
+            return
+        caught_up = asyncio.Event()
+        deadline = self._clock.monotonic() + SETTLE_S
+        waiter = AckWaiter(self._log.log_end_offset - 1, deadline, lambda code: caught_up.set())
+        self._ack_waiters.append(waiter)
+        await caught_up.wait()
 
     def expire_ack_waiters(self, now: float) -> None:
         waiters = self._ack_waiters

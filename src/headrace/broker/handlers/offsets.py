@@ -9,7 +9,7 @@ behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replicati
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.context import Handler, RequestContext
@@ -61,6 +61,14 @@ def _code_of(error: Exception) -> ErrorCode:
     return error.code if isinstance(error, ApiError) else ErrorCode.kafka_storage_error
 
 
+async def _caught_up(broker: Broker, asked: Iterable[tuple[str, int]]) -> None:
+    """What an acks=1 producer was told is written counts, although its fsync may be under way."""
+    for name, partition_index in asked:
+        partition = broker.partitions.get(name, partition_index)
+        if partition is not None:
+            await partition.caught_up()
+
+
 # ListOffsets
 
 
@@ -69,6 +77,8 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
     times_asked = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
+
+    await _caught_up(broker, times_asked)
 
     def found(name: str, asked: Any) -> dict[str, Any]:
         if times_asked[name, asked.partition_index] > 1:
@@ -165,6 +175,7 @@ async def _delete_in_partition(
     broker: Broker, context: RequestContext, name: str, asked: Any
 ) -> dict[str, Any]:
     low_watermark, code = _UNKNOWN, ErrorCode.none
+    await _caught_up(broker, [(name, asked.partition_index)])
     try:
         partition, offset = _deletion(broker, name, asked.partition_index, asked.offset)
         low_watermark = await partition.delete_records_before(offset)

@@ -90,6 +90,8 @@ class FakePartition:
     def active_producers(self) -> list[Any]:
         return self.producers
 
+    async def caught_up(self) -> None: ...
+
 
 class FakePartitions:
     def __init__(self, partitions: Iterable[FakePartition]) -> None:
