@@ -17,7 +17,7 @@ from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
-from headrace.wire.messages import decode_request, encode_reply
+from headrace.wire.messages import decode_request, encode_error_reply, encode_reply
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
@@ -107,7 +107,9 @@ class Dispatcher:
             reply = await HANDLERS[context.api_key](self._broker, context, request)
         except ApiError as error:
             self._metrics.request_error(context.api_key, error.code)
-            reply = {"error_code": error.code, "error_message": error.message}
+            return encode_error_reply(
+                context.api_key, context.api_version, context.correlation_id, error.code, error.message
+            )
         if isinstance(reply, EncodedReply):
             return reply.for_request(context.correlation_id)
         return encode_reply(context.api_key, context.api_version, context.correlation_id, reply)

@@ -15,6 +15,7 @@ from headrace.wire.api_table import APIS, Api, request_header_flexible, response
 from headrace.wire.decoder import Budget, message_decoder
 from headrace.wire.encoder import message_encoder
 from headrace.wire.primitives import MALFORMED, skip_tagged_fields, string
+from headrace.wire.schema import field_names, message_class
 
 MAX_REQUEST_ITEMS = 300_000
 """Array items in one request: room for CreateTopics of 20,000 topics with configs, yet memory is bounded."""
@@ -49,6 +50,17 @@ def encode_reply(api_key: int, version: int, correlation_id: int, fields: Mappin
     write(out, fields)
     _LENGTH.pack_into(out, 0, len(out) - 4)
     return bytes(out)
+
+
+def encode_error_reply(
+    api_key: int, version: int, correlation_id: int, error_code: int, message: str | None
+) -> bytes:
+    """The reply that refuses a whole request. TypeError for an API whose reply has no place for that."""
+    names = field_names(message_class(_api(api_key).name, version, "response"), ()) or frozenset()
+    fields: dict[str, Any] = {"error_code": error_code}
+    if "error_message" in names:
+        fields["error_message"] = message
+    return encode_reply(api_key, version, correlation_id, fields)
 
 
 def encode_request(

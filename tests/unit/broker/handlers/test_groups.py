@@ -29,7 +29,8 @@ def ask(version: int, fields: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("version", range(1, 8))
 def test_one_group_has_committed_nothing(version: int) -> None:
     answer = ask(version, {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0, 3]}]})
-    assert [(p.partition_index, p.committed_offset) for p in answer.topics[0].partitions] == [(0, -1), (3, -1)]
+    partitions = answer.topics[0].partitions
+    assert [(p.partition_index, p.committed_offset) for p in partitions] == [(0, -1), (3, -1)]
 
 
 @pytest.mark.parametrize("version", range(8, 11))
