@@ -1,4 +1,4 @@
-"""`headrace serve` as a user meets it: the ready line, refusals in one line, a clean stop."""
+"""`headrace serve` as a user meets it, and what commands say when something else serves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_runner import COMMAND, Cli, wait_for_line
+from cli_runner import COMMAND, Cli, interrupt, wait_for_line
 
 from headrace.testing.node import NodeProcess
 
@@ -114,3 +115,33 @@ def test_a_bad_setting_names_its_place(tmp_path: Path) -> None:
     line = refused("--config", str(file))
     assert f"{file}:2" in line
     assert "log.segment.bytes" in line
+
+
+def test_what_answers_but_is_no_broker_is_named_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        ended = Cli(f"127.0.0.1:{server.getsockname()[1]}")("topics", "list")
+        thread.join()
+    assert ended.code == 1
+    assert "something answers there, but not as a Kafka broker" in ended.err
+    assert "--bootstrap" in ended.err
+
+
+def test_ctrl_c_ends_the_wait_for_a_mute_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = Cli(f"127.0.0.1:{server.getsockname()[1]}").start("topics", "list")
+        try:
+            connection, _ = server.accept()
+            ended = interrupt(process)
+            connection.close()
+        finally:
+            process.kill()
+    assert (ended.code, ended.out, ended.err) == (130, "", "")

@@ -74,12 +74,12 @@ def consume(
     stops = None if follow else admin.offsets(topic, partitions, "latest")
     starts = find_starts(admin, topic, partitions, position)
     printer = RecordPrinter(output, topic, "json" if as_json else form, verbose=verbose)
-    reader = RecordReader(
-        bootstrap, topic, starts, stops, on_trouble=_SayOnce(output), on_pause=output.flush
-    )
+    trouble = _Trouble(output)
+    reader = RecordReader(bootstrap, topic, starts, stops, on_trouble=trouble, on_pause=output.flush)
     try:
         for record in islice(reader, maximum):
             printer.print(record)
+            trouble.over()
     finally:
         reader.close()
         if output.terminal:
@@ -99,14 +99,17 @@ def _chosen(topic: TopicDescription, wanted: list[int] | None) -> list[int]:
     return sorted(set(wanted)) if wanted else there
 
 
-class _SayOnce:
-    """Says each kind of passing trouble once, not at every attempt to reconnect."""
+class _Trouble:
+    """Says once that the connection is lost, not at every attempt to get it back."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._said: set[str] = set()
+        self._told = False
 
     def __call__(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._output.note(f"trouble, trying on: {text}")
+        if not self._told:
+            self._told = True
+            self._output.note(f"the connection is lost, trying on ({text})")
+
+    def over(self) -> None:
+        self._told = False
