@@ -46,7 +46,9 @@ class Clients:
         return await self._started(client, client.close)
 
     async def consumer(self, *partitions: TopicPartition, **options: Any) -> AIOKafkaConsumer:
-        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, **options)
+        """Begins at the beginning: a seek_to_beginning() would race with its own reset to the end."""
+        settings = {"group_id": None, "auto_offset_reset": "earliest", **options}
+        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **settings)
         await self._started(client, client.stop)
         client.assign(list(partitions))
         return client
@@ -122,7 +124,6 @@ def test_every_acks_setting_delivers(run: Run, acks: int | str) -> None:
             await producer.send(topic, value)
         await producer.flush()
         consumer = await clients.consumer(TopicPartition(topic, 0))
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 100)) == sent
 
     run(scenario)
@@ -138,7 +139,6 @@ def test_every_codec_round_trips(run: Run, codec: str | None) -> None:
             await producer.send(topic, value)
         await producer.flush()
         consumer = await clients.consumer(TopicPartition(topic, 0))
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 100)) == sent
 
     run(scenario)
@@ -151,7 +151,6 @@ def test_an_idempotent_producer_delivers_in_order(run: Run) -> None:
         sends = [await producer.send(topic, str(number).encode()) for number in range(500)]
         assert [(await send).offset for send in sends] == list(range(500))
         consumer = await clients.consumer(TopicPartition(topic, 0))
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 500)) == [str(number).encode() for number in range(500)]
 
     run(scenario)
@@ -168,7 +167,6 @@ def test_key_value_headers_and_timestamp_come_back_as_sent(run: Run) -> None:
         await producer.send_and_wait(topic, b"no key")
         await producer.send_and_wait(topic, None, key=b"tombstone")
         consumer = await clients.consumer(TopicPartition(topic, 0))
-        await consumer.seek_to_beginning()
         first, no_key, tombstone = await read(consumer, 3)
         assert (first.key, first.value, list(first.headers)) == (b"k", b"v", headers)
         assert (first.timestamp, first.timestamp_type) == (now_ms, 0)
@@ -202,7 +200,6 @@ def test_large_messages_pass_and_too_large_ones_are_refused(run: Run) -> None:
         with pytest.raises(MessageSizeTooLargeError):
             await producer.send_and_wait(topic, b"x" * 2_000_000)
         consumer = await clients.consumer(TopicPartition(topic, 0))
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 1)) == [large]
 
     run(scenario)
@@ -213,7 +210,6 @@ def test_producing_to_an_unknown_topic_creates_it(run: Run) -> None:
         producer = await clients.producer()
         await producer.send_and_wait(clients.topic, b"first")
         consumer = await clients.consumer(TopicPartition(clients.topic, 0))
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 1)) == [b"first"]
 
     run(scenario)
@@ -230,7 +226,6 @@ def test_consumers_read_from_beginning_offset_timestamp_and_end(run: Run) -> Non
         await producer.flush()
         at = TopicPartition(topic, 0)
         a, b = await clients.consumer(at), await clients.consumer(at)
-        await a.seek_to_beginning()
         b.seek(at, 30)
         assert values(await read(a, 2)) == [b"0", b"1"]
         assert values(await read(b, 2)) == [b"30", b"31"]
@@ -253,7 +248,6 @@ def test_a_consumer_follows_pauses_and_seeks(run: Run) -> None:
         producer = await clients.producer()
         partitions = [TopicPartition(topic, number) for number in range(3)]
         consumer = await clients.consumer(*partitions)
-        await consumer.seek_to_beginning()
 
         async def send_to_each(value: bytes) -> None:
             for at in partitions:
@@ -312,7 +306,6 @@ def test_records_are_deleted(run: Run) -> None:
         await (await clients.admin()).delete_records({at: RecordsToDelete(before_offset=4)})
         consumer = await clients.consumer(at, auto_offset_reset="earliest")
         assert await consumer.beginning_offsets([at]) == {at: 4}
-        await consumer.seek_to_beginning()
         assert values(await read(consumer, 1)) == [b"4"]
 
     run(scenario)

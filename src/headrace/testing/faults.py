@@ -43,11 +43,15 @@ class Faults:
         self._allowed = sorted(allowed)
         self._usual_network = network.profile
 
+    @property
+    def broke_the_disk(self) -> bool:
+        return bool(self.counts["write_error"] or self.counts["sync_error"])
+
     async def run(self, duration_s: float) -> None:
         """One fault after another, sometimes two at once, with quiet moments between them."""
         deadline = asyncio.get_running_loop().time() + duration_s
         while asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(self._random.uniform(0.05, 2.0))
+            await asyncio.sleep(self._random.uniform(0.05, 1.2))
             names = self._random.sample(self._allowed, 2 if self._random.random() < 0.3 else 1)
             await asyncio.gather(*(self.inject(name) for name in names))
         self.heal()

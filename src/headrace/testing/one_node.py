@@ -38,6 +38,7 @@ from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 HOST, PORT, TOPIC = "127.0.0.1", 9092, "topic"
+DURATION_S = 6.0
 PROGRESS_S = 30
 """After the faults every producer gets home within this much virtual time."""
 
@@ -76,7 +77,7 @@ class RunReport:
     starts: int = 0
 
 
-def draw_plan(random: Random, duration_s: float = 8.0) -> Plan:
+def draw_plan(random: Random, duration_s: float = DURATION_S) -> Plan:
     flush = random.choice(("ack", "ack", "ack", "interval", "os"))
     retention = random.random() < 0.2
     configs = {
@@ -239,8 +240,9 @@ class OneNodeRun:
 
     async def _bring_home(self, producing: list[asyncio.Task[None]]) -> None:
         broker = await self.node.wait_until_serving()
-        if any(not partition.online for partition in broker.partitions.all()):
-            self.node.kill()  # after a disk fault the operator starts the node again
+        online = sum(partition.online for partition in broker.partitions.all())
+        if online < self.plan.partitions and self.faults.broke_the_disk:
+            self.node.kill()  # R24: the operator starts it again; a disk that was only full needs nobody
         for producer in self.producers:
             producer.stopping = True
         _, late = await asyncio.wait(producing, timeout=PROGRESS_S)
@@ -256,15 +258,18 @@ class OneNodeRun:
         await asyncio.wait(consuming)
 
     async def _read_all(self, index: int) -> FinalLog:
-        while True:
+        error: Exception | None = None
+        for _ in range(PROGRESS_S * 10):
             try:
                 connection = await connect(self.world, self.target, "final")
                 try:
                     return await self._read_log(connection, index)
                 finally:
                     connection.abort()
-            except (ClientError, TryAgain, OSError):
+            except (ClientError, TryAgain, OSError) as failure:
+                error = failure
                 await asyncio.sleep(0.1)
+        raise BrokenPromise(f"{self.target.partition(index)} cannot be read after the faults: {error}")
 
     async def _read_log(self, connection: Connection, index: int) -> FinalLog:
         first = await list_offset(connection, self.target, index, EARLIEST)
@@ -293,7 +298,7 @@ def _config() -> NodeConfig:
     return load_config(None, settings, None)
 
 
-def run_seed(seed: int, *, duration_s: float = 8.0) -> RunReport:
+def run_seed(seed: int, *, duration_s: float = DURATION_S) -> RunReport:
     plan = draw_plan(Random(f"plan {seed}"), duration_s)
     report = RunReport(seed=seed, plan=plan)
     with Simulation(seed) as simulation:

@@ -120,7 +120,7 @@ class SimConsumer:
         for topic in answer.responses:
             for data in topic.partitions:
                 await self._take(connection, data)
-        await asyncio.sleep(self._random.uniform(0, 0.1))
+        await asyncio.sleep(self._random.uniform(0, 0.2))
 
     def _request(self, topic_id: Any) -> dict[str, Any]:
         changed = {

@@ -129,8 +129,8 @@ class SimProducer:
                 if batch is None:
                     break
                 in_flight.append((batch, self._send(connection, batch)))
-                if self._random.random() < 0.3:
-                    await asyncio.sleep(self._random.uniform(0, 0.05))
+                if self._random.random() < 0.6:
+                    await asyncio.sleep(self._random.uniform(0, 0.1))
             if not in_flight:
                 return
             await self._take_reply(in_flight)
@@ -151,7 +151,7 @@ class SimProducer:
         records = [Record(place, now_ms, None, self._next_value()) for place in range(count)]
         data = build_batch(
             records,
-            codec=self._random.choice((0, 0, 0, 1, 4)),
+            codec=self._random.choice((0, 0, 0, 1, 3, 4 if self._version >= 7 else 0)),
             producer_id=self._producer_id,
             producer_epoch=0 if self.kind.idempotent else -1,
             base_sequence=self._sequences[partition] if self.kind.idempotent else -1,
