@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,3 +145,36 @@ def test_ctrl_c_ends_the_wait_for_a_mute_server() -> None:
         finally:
             process.kill()
     assert (ended.code, ended.out, ended.err) == (130, "", "")
+
+
+def test_a_node_that_creates_no_topics_is_answered_with_the_command_that_does(
+    start_node: Callable[..., NodeProcess], topic: str
+) -> None:
+    node = start_node({"auto.create.topics.enable": "false"})
+    ended = Cli(node.bootstrap)("produce", topic, stdin="x\n")
+    assert ended.code == 1
+    assert ended.err == (
+        f"headrace: topic '{topic}' does not exist, and the broker does not create topics by itself; "
+        f"create it: headrace topics create {topic}\n"
+    )
+
+
+def test_consume_goes_on_after_the_node_was_killed_and_started_again(
+    start_node: Callable[..., NodeProcess], topic: str
+) -> None:
+    node = start_node()
+    cli = Cli(node.bootstrap)
+    cli.prepare("topics", "create", topic)
+    cli.prepare("produce", topic, stdin="before\n")
+    process = cli.start("consume", topic)
+    try:
+        wait_for_line(process, lambda line: line == b"before\n")
+        node.kill()
+        node.start()
+        cli.prepare("produce", topic, stdin="after\n")
+        assert wait_for_line(process, lambda line: True) == [b"after\n"]
+        ended = interrupt(process)
+    finally:
+        process.kill()
+    assert ended.code == 130
+    assert ended.err.count("the connection is lost, trying on") <= 1

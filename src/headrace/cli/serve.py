@@ -66,7 +66,7 @@ def serve(
 ) -> None:
     """Run a node. With no argument it listens on 127.0.0.1:9092 and keeps its data in your data folder.
 
-    Flags win over variables, variables over the file. Ctrl-C stops it; everything acknowledged is on disk.
+    Flags win over variables, variables over the file. Ctrl-C stops it cleanly.
 
     \b
     Examples:

@@ -15,7 +15,15 @@ from headrace.client.settings import client_settings
 
 _BATCH = 500
 _WAIT_S = 0.2
-_PASSING_TROUBLE = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"}
+_PASSING_TROUBLE = {
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "_TIMED_OUT",
+    # About the group that the library insists on and that nobody joins:
+    "COORDINATOR_NOT_AVAILABLE",
+    "GROUP_AUTHORIZATION_FAILED",
+}
 """librdkafka goes on trying by itself."""
 
 
