@@ -1,0 +1,201 @@
+"""What every machine shares: events in, effects out, records as the only lasting change, a short memory.
+
+A machine decides and nothing else: no clock, no chance, no disk, no socket. Whatever it needs of these comes
+with the event (`fresh_member_id`) or as `now`; whatever it wants of these leaves as an effect.
+
+How a driver (broker/machine_driver.py) runs one:
+- Load: `apply` every record of the log in order, then one `step(Loaded(), now)`; its effects set the timers.
+- Request: `step(event, now)` where the event carries a `ReplyToken`. The machine has applied its records when
+  `step` returns; the driver appends them in order and as one batch, and gives the step's replies when they,
+  and all that was appended before them, are committed (R31). A step without records may still carry what an
+  earlier, uncommitted step decided, so its replies wait for the same point.
+- Every token is answered exactly once, perhaps by a later step (JoinGroup waits for the others).
+- Timers: `SetTimer` replaces the timer of the same key; a timer that is due comes back as `TimerFired(key)`.
+- A failed append leaves the outcome unknown: drop the machine, answer the open tokens (`open_tokens`) with
+  NOT_COORDINATOR, reload from the log under a higher epoch. Nothing is rolled back (R31).
+
+Read next: group_records.py (the records), group_classic.py, group_consumer.py, offsets.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NewType, Protocol
+
+ReplyToken = NewType("ReplyToken", int)
+"""Names one request that waits for its reply. The driver makes them and never uses one twice."""
+
+TimerKey = tuple[str, ...]
+"""Names one timer of one machine, e.g. ("session", member_id)."""
+
+STORY_LENGTH = 32
+
+
+class Now(NamedTuple):
+    """Time-outs count on `monotonic_ms`; record timestamps and retention on `wall_ms` (R34)."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of everything that may happen to a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Base of everything that a machine writes to its log, and reads back at load."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBody:
+    """Base of every answer. Free of protocol versions: the handler drops what an older version lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Event):
+    """All records of the log have been applied; from here on the machine leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    key: TimerKey
+
+
+class Reply(NamedTuple):
+    token: ReplyToken
+    body: ReplyBody
+
+
+class SetTimer(NamedTuple):
+    key: TimerKey
+    deadline_ms: int
+    """On the monotonic clock."""
+
+
+class CancelTimer(NamedTuple):
+    key: TimerKey
+
+
+class TimelineEvent(NamedTuple):
+    """One line of a group's timeline (`headrace groups events`, D21): `kind` and what belongs to it."""
+
+    wall_ms: int
+    kind: str
+    details: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Effects:
+    """What one step wants done. Order matters within each list, not between them."""
+
+    records: list[Record] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    timeline: list[TimelineEvent] = field(default_factory=list)
+
+
+class Step:
+    """One step under way: the present, and what has been decided so far."""
+
+    __slots__ = ("_apply", "effects", "now")
+
+    def __init__(self, now: Now, apply: Callable[[Record], None]) -> None:
+        self.now = now
+        self.effects = Effects()
+        self._apply = apply
+
+    def emit(self, record: Record) -> None:
+        """Writes a record and changes the machine by it at once: the rest of the step sees the change."""
+        self.effects.records.append(record)
+        self._apply(record)
+
+    def reply(self, token: ReplyToken, body: ReplyBody) -> None:
+        self.effects.replies.append(Reply(token, body))
+
+    def set_timer(self, key: TimerKey, after_ms: int) -> None:
+        self.effects.timers.append(SetTimer(key, self.now.monotonic_ms + after_ms))
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        self.effects.timers.append(CancelTimer(key))
+
+    def tell(self, kind: str, **details: Any) -> None:
+        self.effects.timeline.append(TimelineEvent(self.now.wall_ms, kind, details))
+
+
+class StoryEntry(NamedTuple):
+    now: Now
+    event: Event
+    effects: Effects
+    quiet_before: int
+    """How many steps since the entry before left no trace but their reply (heartbeats, mostly)."""
+
+
+class Story:
+    """The last steps that mattered, for `headrace debug` and for the message of a broken invariant."""
+
+    __slots__ = ("_entries", "_quiet")
+
+    def __init__(self, length: int = STORY_LENGTH) -> None:
+        self._entries: deque[StoryEntry] = deque(maxlen=length)
+        self._quiet = 0
+
+    def add(self, now: Now, event: Event, effects: Effects) -> None:
+        if effects.records or effects.timers or effects.timeline:
+            self._entries.append(StoryEntry(now, event, effects, self._quiet))
+            self._quiet = 0
+        else:
+            self._quiet += 1
+
+    def entries(self) -> list[StoryEntry]:
+        return list(self._entries)
+
+
+class Machine(Protocol):
+    """What a driver sees of a machine."""
+
+    def step(self, event: Event, now: Now) -> Effects: ...
+
+    def apply(self, record: Record) -> None:
+        """Changes the lasting state; the same function live and at load (R33)."""
+
+    def snapshot(self) -> Any:
+        """The lasting state as a value: equal for a machine and for one that only applied its records."""
+
+    def open_tokens(self) -> Iterable[ReplyToken]:
+        """The requests that still wait."""
+
+    def story(self) -> list[StoryEntry]: ...
+
+
+class BaseMachine(ABC):
+    """Runs a step and remembers it. A subclass writes `decide`, `apply`, `snapshot` and `open_tokens`."""
+
+    def __init__(self) -> None:
+        self._story = Story()
+
+    def step(self, event: Event, now: Now) -> Effects:
+        step = Step(now, self.apply)
+        self.decide(event, step)
+        self._story.add(now, event, step.effects)
+        return step.effects
+
+    def story(self) -> list[StoryEntry]:
+        return self._story.entries()
+
+    @abstractmethod
+    def decide(self, event: Event, step: Step) -> None:
+        """Says through `step` what follows. A machine made of parts passes its step on to them."""
+
+    @abstractmethod
+    def apply(self, record: Record) -> None: ...
+
+    @abstractmethod
+    def snapshot(self) -> Any: ...
+
+    @abstractmethod
+    def open_tokens(self) -> Iterable[ReplyToken]: ...
