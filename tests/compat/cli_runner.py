@@ -1,4 +1,4 @@
-"""Runs the real `headrace` command: in a pipe, and on a pseudo-terminal."""
+"""Runs `headrace` commands: inside this process as in a pipe, as processes, on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from headrace.cli import main
 
@@ -54,24 +54,28 @@ class Cli:
         self.bootstrap = bootstrap
 
     def __call__(self, *arguments: str, stdin: str | bytes = b"") -> Ended:
-        data = stdin.encode() if isinstance(stdin, str) else stdin
+        """As in a pipe, but inside this process: a quarter of the time that a new interpreter takes."""
+        out, err = _captured(), _captured()
+        given = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin))
+        with _streams(given, out, err), _bootstrap(self.bootstrap):
+            code = main.run(list(arguments))
+        return Ended(code, _text(out), _text(err))
+
+    def prepare(self, *arguments: str, stdin: str | bytes = b"") -> None:
+        """What a test needs before it comes to its point."""
+        self(*arguments, stdin=stdin).ok()
+
+    def process(self, *arguments: str, stdin: bytes = b"") -> Ended:
+        """In a pipe, as a process of its own."""
         done = subprocess.run(
             [*COMMAND, *arguments],
             env=self.environment,
-            input=data,
+            input=stdin,
             capture_output=True,
             timeout=TIMEOUT_S,
             check=False,
         )
         return Ended(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
-
-    def prepare(self, *arguments: str, stdin: str | bytes = b"") -> None:
-        """The same command inside this process, which is quicker: for what a test needs before its point."""
-        data = stdin.encode() if isinstance(stdin, str) else stdin
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), _typed(data):
-            code = main.run([*arguments, "--bootstrap", self.bootstrap])
-        assert code == 0, said.getvalue()
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -134,12 +138,36 @@ def interrupt(process: subprocess.Popen[bytes]) -> Ended:
 
 
 @contextlib.contextmanager
-def _typed(data: bytes) -> Iterator[None]:
-    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data))
+def _streams(stdin: TextIO, stdout: TextIO, stderr: TextIO) -> Iterator[None]:
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr
     try:
         yield
     finally:
-        sys.stdin = before
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def _bootstrap(address: str) -> Iterator[None]:
+    before = os.environ.get("HEADRACE_BOOTSTRAP")
+    os.environ["HEADRACE_BOOTSTRAP"] = address
+    try:
+        yield
+    finally:
+        del os.environ["HEADRACE_BOOTSTRAP"]
+        if before is not None:
+            os.environ["HEADRACE_BOOTSTRAP"] = before
+
+
+def _captured() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode(errors="surrogateescape")
 
 
 def _read_until_closed(master: int) -> str:

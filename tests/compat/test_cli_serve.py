@@ -44,7 +44,7 @@ def serve(started: Started, *arguments: str, **environment: str) -> subprocess.P
 
 def refused(*arguments: str) -> str:
     """The one line with which serve gives up."""
-    ended = Cli("")("serve", *arguments)
+    ended = Cli("").process("serve", *arguments)
     assert ended.code == 1
     assert ended.out == ""
     assert ended.err.count("\n") == 1, ended.err
@@ -60,7 +60,7 @@ def test_the_ready_line_says_address_data_and_metrics(started: Started, tmp_path
     assert match is not None, line
     assert Path(match[2]) == tmp_path / "headrace"
     assert Path(match[2]).is_dir()
-    Cli(f"127.0.0.1:{match[1]}")("topics", "list").ok()
+    Cli(f"127.0.0.1:{match[1]}").process("topics", "list").ok()
 
 
 def test_the_ready_line_as_json_and_with_two_listeners(started: Started, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_ready_line_as_json_and_with_two_listeners(started: Started, tmp_pat
     assert ready["metrics"] is None
     assert set(ready["listeners"]) == {"OUTSIDE", "INSIDE"}
     for address in ready["listeners"].values():
-        Cli(address)("topics", "list").ok()
+        Cli(address).process("topics", "list").ok()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -128,7 +128,7 @@ def test_what_answers_but_is_no_broker_is_named_at_once() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        ended = Cli(f"127.0.0.1:{server.getsockname()[1]}")("topics", "list")
+        ended = Cli(f"127.0.0.1:{server.getsockname()[1]}").process("topics", "list")
         thread.join()
     assert ended.code == 1
     assert "something answers there, but not as a Kafka broker" in ended.err
@@ -151,7 +151,7 @@ def test_a_node_that_creates_no_topics_is_answered_with_the_command_that_does(
     start_node: Callable[..., NodeProcess], topic: str
 ) -> None:
     node = start_node({"auto.create.topics.enable": "false"})
-    ended = Cli(node.bootstrap)("produce", topic, stdin="x\n")
+    ended = Cli(node.bootstrap).process("produce", topic, stdin=b"x\n")
     assert ended.code == 1
     assert ended.err == (
         f"headrace: topic '{topic}' does not exist, and the broker does not create topics by itself; "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -56,6 +57,7 @@ def _root(
 
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code. Never raises, never prints a traceback."""
+    fail = partial(_fail, as_json="--json" in arguments)
     try:
         code = app(args=arguments, standalone_mode=False, prog_name="headrace")
         sys.stdout.flush()
@@ -64,11 +66,11 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help text
             print(error.format_message(), file=sys.stderr)
             return USAGE
-        return _fail(error.format_message().rstrip("."), USAGE, next_step=_help_for(error))
+        return fail(error.format_message().rstrip("."), USAGE, next_step=_help_for(error))
     except HeadraceError as error:
         what = getattr(error, "what", str(error))
         next_step, code = getattr(error, "next_step", None), getattr(error, "code", None)
-        return _fail(what, FAILURE, next_step=next_step, code=code)
+        return fail(what, FAILURE, next_step=next_step, code=code)
     except ReaderGone:
         return 0
     except BrokenPipeError:
@@ -77,11 +79,11 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except OSError as error:
-        return _fail(f"{error.filename or 'the operating system'}: {error.strerror or error}", FAILURE)
+        return fail(f"{error.filename or 'the operating system'}: {error.strerror or error}", FAILURE)
     except Exception as error:
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
-        return _fail(
+        return fail(
             f"a defect in Headrace: {type(error).__name__}: {error}",
             FAILURE,
             next_step="set HEADRACE_TRACEBACK=1 to see where, and report it",
@@ -95,9 +97,11 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _fail(what: str, exit_code: int, *, next_step: str | None = None, code: Any = None) -> int:
+def _fail(
+    what: str, exit_code: int, *, as_json: bool, next_step: str | None = None, code: Any = None
+) -> int:
     """One line on stderr: what failed, and what to do next."""
-    if "--json" in sys.argv:
+    if as_json:
         line = json_text({"error": what, "next": next_step, "code": None if code is None else str(code)})
     else:
         line = "headrace: " + clean(" ".join((f"{what}; {next_step}" if next_step else what).split()))

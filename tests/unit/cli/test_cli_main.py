@@ -151,12 +151,8 @@ def test_a_wrong_bootstrap_address_is_named(capsys: pytest.CaptureFixture[str]) 
     assert "'host:port' is not a bootstrap address; write it as HOST:PORT" in capsys.readouterr().err
 
 
-def test_an_error_as_json_is_one_document_on_stderr(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["topics", "list", "--json", "--bootstrap", NOWHERE]
-    monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
-    assert main.run(arguments) == 1
+def test_an_error_as_json_is_one_document_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["topics", "list", "--json", "--bootstrap", NOWHERE]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     error = json.loads(captured.err)
