@@ -10,6 +10,8 @@ How a driver (broker/machine_driver.py) runs one:
   and all that was appended before them, are committed (R31). A step without records may still carry what an
   earlier, uncommitted step decided, so its replies wait for the same point.
 - Every token is answered exactly once, perhaps by a later step (JoinGroup waits for the others).
+- Questions: a `Question` asks for what a machine may not work out itself (a regular expression, off the
+  loop); its answer comes back as the event that the question names. A failure is answered too.
 - Timers: `SetTimer` replaces the timer of the same key; a timer that is due comes back as `TimerFired(key)`.
 - A failed append leaves the outcome unknown: drop the machine, answer the open tokens (`open_tokens`) with
   NOT_COORDINATOR, reload from the log under a higher epoch. Nothing is rolled back (R31).
@@ -57,6 +59,11 @@ class ReplyBody:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Base of everything that a machine asks its driver to find out."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded(Event):
     """All records of the log have been applied; from here on the machine leads."""
 
@@ -97,6 +104,7 @@ class Effects:
     replies: list[Reply] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     timeline: list[TimelineEvent] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
 
 
 class Step:
@@ -123,6 +131,9 @@ class Step:
     def cancel_timer(self, key: TimerKey) -> None:
         self.effects.timers.append(CancelTimer(key))
 
+    def ask(self, question: Question) -> None:
+        self.effects.questions.append(question)
+
     def tell(self, kind: str, **details: Any) -> None:
         self.effects.timeline.append(TimelineEvent(self.now.wall_ms, kind, details))
 
@@ -145,7 +156,7 @@ class Story:
         self._quiet = 0
 
     def add(self, now: Now, event: Event, effects: Effects) -> None:
-        if effects.records or effects.timers or effects.timeline:
+        if effects.records or effects.timers or effects.timeline or effects.questions:
             self._entries.append(StoryEntry(now, event, effects, self._quiet))
             self._quiet = 0
         else:
