@@ -99,6 +99,8 @@ class Faults:
         errors = self._node.machine.files.errors
         errors[operation] = OSError(errno.EIO, os.strerror(errno.EIO))
         await asyncio.sleep(self._random.uniform(0.05, 1))
+        if self._random.random() < 0.5 and "power_cut" in self._allowed:
+            self._node.cut_power()
         errors.pop(operation, None)
         self._node.kill()
 

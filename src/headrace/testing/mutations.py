@@ -1,0 +1,107 @@
+"""Mutations (T3): a rule is taken out of the code at import, and the simulation must notice.
+
+A mutation is a small file: the module, the text that keeps the rule, the text without it. No switch that
+weakens a rule exists in the product. `python -m headrace.testing.mutations FILE SEEDS` runs until one fails.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+
+
+class StaleMutation(Exception):
+    """The text that keeps the rule is no longer in the module: the mutation has to follow the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    rule: str
+    why: str
+    module: str
+    before: str
+    after: str
+
+    def apply(self, source: str) -> str:
+        if source.count(self.before) != 1:
+            raise StaleMutation(
+                f"{self.rule}: {self.module} holds the text {source.count(self.before)} times"
+            )
+        return source.replace(self.before, self.after)
+
+
+def load_mutation(path: Path) -> Mutation:
+    return Mutation(**tomllib.loads(path.read_text()))
+
+
+def check_fresh(mutation: Mutation) -> None:
+    """Raises StaleMutation; imports nothing."""
+    spec = importlib.util.find_spec(mutation.module)
+    if spec is None or spec.origin is None:
+        raise StaleMutation(f"{mutation.rule}: there is no module {mutation.module}")
+    compile(mutation.apply(Path(spec.origin).read_text()), spec.origin, "exec")
+
+
+class _MutatingLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, mutation: Mutation, path: str) -> None:
+        super().__init__(mutation.module, path)
+        self._mutation = mutation
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self._mutation.apply(Path(self.path).read_text())
+        return self.source_to_code(source.encode(), self.path)
+
+
+class MutatingFinder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutation: Mutation) -> None:
+        self.applied = False
+        self._mutation = mutation
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._mutation.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        assert spec is not None
+        assert spec.origin is not None
+        self.applied = True
+        return importlib.util.spec_from_loader(fullname, _MutatingLoader(self._mutation, spec.origin))
+
+
+def _root_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def main(path: str, seeds: str) -> int:
+    """0: caught; 3: survived."""
+    mutation = load_mutation(Path(path))
+    finder = MutatingFinder(mutation)
+    sys.meta_path.insert(0, finder)
+    from headrace.testing.one_node import run_seed
+
+    if not finder.applied:
+        raise StaleMutation(f"{mutation.module} is not part of the simulation")
+    logging.disable(logging.CRITICAL)
+    for seed in range(int(seeds)):
+        try:
+            run_seed(seed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the mutation was noticed
+            print(f"caught by seed {seed}: {_root_of(error)!r}")
+            return 0
+    print(f"survived {seeds} seeds: {mutation.rule}, {mutation.why}")
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
