@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+import headrace
 from headrace.cli import main
 from headrace.client.errors import ClientError
 from headrace.config import NodeConfig
@@ -210,6 +213,16 @@ def test_help_loads_no_kafka_library_and_no_broker() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stderr.strip() in ("[]", "['kio']"), "kio's error codes are part of headrace.errors"
+
+
+def test_confluent_kafka_is_named_in_the_client_package_only() -> None:
+    source = Path(headrace.__file__).parent
+    importing = {
+        path.relative_to(source).parts[0]
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import|from) confluent_kafka", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    }
+    assert importing == {"client"}
 
 
 def test_client_and_cli_work_without_what_windows_lacks() -> None:
