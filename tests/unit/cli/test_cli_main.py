@@ -220,7 +220,7 @@ def test_confluent_kafka_is_named_in_the_client_package_only() -> None:
     importing = {
         path.relative_to(source).parts[0]
         for path in source.rglob("*.py")
-        if re.search(r"^\s*(import|from) confluent_kafka", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if re.search(r"(?m)^\s*(import|from) confluent_kafka", path.read_text(encoding="utf-8"))
     }
     assert importing == {"client"}
 
