@@ -1,0 +1,283 @@
+"""Records of `__consumer_offsets`: values and their bytes, as Apache Kafka 4.3 writes them.
+
+A key begins with its record type, a value with its version. Written: GroupMetadata value version 3 and
+OffsetCommit value version 4 (1 with an expiry of its own, asked for by old clients). Read: every version.
+A record whose `value` is None is a tombstone. Must not know what the records mean to a group.
+Read next: consumer_group_records.py (KIP-848), group_classic.py and offsets.py (who applies them).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import cast
+
+from headrace.errors import DecodeError
+from headrace.machines import consumer_group_records as consumer
+from headrace.machines.machine import Record
+from headrace.machines.record_bytes import (
+    Reader,
+    int16,
+    int32,
+    int64,
+    plain_array,
+    plain_bytes,
+    string,
+)
+from headrace.types import NO_TOPIC_ID
+from headrace.wire.primitives import MALFORMED, read_compact_string, read_string, uvarint
+
+NO_TIMESTAMP = -1
+NO_EPOCH = -1
+NO_PRODUCER_ID = -1
+
+OFFSET_COMMIT, GROUP_METADATA = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadata:
+    """One member of a classic group as its last finished generation left it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """A classic group: empty, or stable with an assignment for each member."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp: int
+    members: tuple[MemberMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataRecord(Record):
+    group_id: str
+    value: GroupMetadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """`expire_timestamp`: only where an old client (OffsetCommit 2 to 4) asked for its own retention."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_timestamp: int = NO_TIMESTAMP
+    expire_timestamp: int = NO_TIMESTAMP
+    topic_id: uuid.UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRecord(Record):
+    """`producer_id` stands in the batch, not in the record: the loader takes it from there."""
+
+    group_id: str
+    topic: str
+    partition: int
+    value: CommittedOffset | None
+    producer_id: int = NO_PRODUCER_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMarkerRecord(Record):
+    """A control batch: what the producer committed to this group becomes real, or is forgotten."""
+
+    group_id: str
+    producer_id: int
+    committed: bool
+
+
+GroupRecord = GroupMetadataRecord | OffsetCommitRecord | consumer.ConsumerGroupRecord
+
+
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    """(key, value) for the log; the value of a tombstone is None."""
+    match record:
+        case OffsetCommitRecord():
+            return _offset_commit_key(record), _offset_commit_value(record.value)
+        case GroupMetadataRecord():
+            key = int16(GROUP_METADATA) + string(record.group_id)
+            return key, None if record.value is None else _group_metadata_value(record.value)
+        case _:
+            record_type, key = consumer.encode_key(record)
+            value = None if record.value is None else int16(0) + consumer.encode_value(record)
+            return int16(record_type) + key, value
+
+
+def decode(key: bytes, value: bytes | None, *, producer_id: int = NO_PRODUCER_ID) -> GroupRecord | None:
+    """The record, or None for a type that is not ours to understand (share and Streams groups).
+
+    DecodeError: the bytes are not what they claim to be, or of a version that is newer than this code.
+    """
+    try:
+        return _decode(key, value, producer_id)
+    except MALFORMED as problem:
+        raise DecodeError(f"record of __consumer_offsets with key {key.hex()}: {problem}") from problem
+
+
+def _decode(key: bytes, value: bytes | None, producer_id: int) -> GroupRecord | None:
+    record_type = int.from_bytes(key[:2], "big", signed=True)
+    if record_type in (0, OFFSET_COMMIT):  # 0: the same key, written by Kafka before 0.9
+        return _read_offset_commit(key, value, producer_id)
+    if record_type == GROUP_METADATA:
+        group_id, _ = read_string(memoryview(key), 2, len(key))
+        return GroupMetadataRecord(
+            group_id=group_id or "", value=None if value is None else _read_group_metadata(Reader(value))
+        )
+    if record_type in consumer.RECORD_TYPES:
+        body = None
+        if value is not None:
+            body = Reader(value)
+            _refuse_newer(body.int16(), 0, record_type)
+        return consumer.decode(record_type, Reader(key, 2), body)
+    return None
+
+
+def _refuse_newer(version: int, newest: int, record_type: int) -> None:
+    if not 0 <= version <= newest:
+        raise DecodeError(
+            f"value version {version} of record type {record_type} in __consumer_offsets; "
+            f"this release reads 0 to {newest}: it was written by a newer one"
+        )
+
+
+def _group_metadata_value(value: GroupMetadata) -> bytes:
+    return b"".join(
+        (
+            int16(3),
+            string(value.protocol_type),
+            int32(value.generation),
+            string(value.protocol),
+            string(value.leader),
+            int64(value.current_state_timestamp),
+            plain_array([_member_bytes(member) for member in value.members]),
+        )
+    )
+
+
+def _member_bytes(member: MemberMetadata) -> bytes:
+    return b"".join(
+        (
+            string(member.member_id),
+            string(member.group_instance_id),
+            string(member.client_id),
+            string(member.client_host),
+            int32(member.rebalance_timeout_ms),
+            int32(member.session_timeout_ms),
+            plain_bytes(member.subscription),
+            plain_bytes(member.assignment),
+        )
+    )
+
+
+def _read_group_metadata(value: Reader) -> GroupMetadata:
+    version = value.int16()
+    _refuse_newer(version, 4, GROUP_METADATA)
+    compact = version >= 4
+    return GroupMetadata(
+        protocol_type=value.string(compact=compact),
+        generation=value.int32(),
+        protocol=value.nullable_string(compact=compact),
+        leader=value.nullable_string(compact=compact),
+        current_state_timestamp=value.int64() if version >= 2 else NO_TIMESTAMP,
+        members=value.array(lambda reader: _read_member(reader, version), compact=compact),
+    )
+
+
+def _read_member(reader: Reader, version: int) -> MemberMetadata:
+    compact = version >= 4
+    member_id = reader.string(compact=compact)
+    instance_id = reader.nullable_string(compact=compact) if version >= 3 else None
+    client_id, client_host = reader.string(compact=compact), reader.string(compact=compact)
+    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+    session_timeout_ms = reader.int32()
+    member = MemberMetadata(
+        member_id=member_id,
+        group_instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        # Version 0 had one time-out for both.
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=reader.bytes(compact=compact),
+        assignment=reader.bytes(compact=compact),
+    )
+    if compact:
+        reader.tagged_fields()
+    return member
+
+
+# Offset commits are the bulk of the topic, written at every commit and read at every start: straight code.
+
+_OFFSET_KEY_HEAD = int16(OFFSET_COMMIT)
+_OFFSET_VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leader epoch
+_OFFSET_VALUE_OLD = struct.Struct(">hq")  # before version 3
+_INT64_PAIR = struct.Struct(">qq")
+
+
+def _offset_commit_key(record: OffsetCommitRecord) -> bytes:
+    return _OFFSET_KEY_HEAD + string(record.group_id) + string(record.topic) + int32(record.partition)
+
+
+def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
+    if value is None:
+        return None
+    metadata = value.metadata.encode()
+    if value.expire_timestamp != NO_TIMESTAMP:
+        times = _INT64_PAIR.pack(value.commit_timestamp, value.expire_timestamp)
+        return _OFFSET_VALUE_OLD.pack(1, value.offset) + int16(len(metadata)) + metadata + times
+    topic_id = value.topic_id
+    tags = b"\0" if topic_id == NO_TOPIC_ID else b"\x01\x00\x10" + topic_id.bytes
+    head = _OFFSET_VALUE_HEAD.pack(4, value.offset, value.leader_epoch)
+    return head + uvarint(len(metadata) + 1) + metadata + int64(value.commit_timestamp) + tags
+
+
+def _read_offset_commit(key: bytes, value: bytes | None, producer_id: int) -> OffsetCommitRecord:
+    view, end = memoryview(key), len(key)
+    group_id, position = read_string(view, 2, end)
+    topic, position = read_string(view, position, end)
+    if end != position + 4:
+        raise DecodeError(f"offset commit key of {end} bytes should have {position + 4}")
+    partition = int.from_bytes(key[position:], "big", signed=True)
+    committed = None if value is None else _read_committed_offset(value)
+    return OffsetCommitRecord(cast(str, group_id), cast(str, topic), partition, committed, producer_id)
+
+
+def _read_committed_offset(value: bytes) -> CommittedOffset:
+    view, end = memoryview(value), len(value)
+    version, offset = _OFFSET_VALUE_OLD.unpack_from(view)
+    _refuse_newer(version, 4, OFFSET_COMMIT)
+    position, leader_epoch = _OFFSET_VALUE_OLD.size, NO_EPOCH
+    if version >= 3:
+        version, offset, leader_epoch = _OFFSET_VALUE_HEAD.unpack_from(view)
+        position = _OFFSET_VALUE_HEAD.size
+    if version >= 4:
+        metadata, position = read_compact_string(view, position, end)
+        commit_timestamp = int.from_bytes(view[position : position + 8], "big", signed=True)
+        topic_id = _read_topic_id(value, position + 8)
+        return CommittedOffset(offset, leader_epoch, metadata or "", commit_timestamp, NO_TIMESTAMP, topic_id)
+    metadata, position = read_string(view, position, end)
+    if version == 1:
+        commit_timestamp, expire_timestamp = _INT64_PAIR.unpack_from(view, position)
+    else:
+        commit_timestamp, expire_timestamp = Reader(value, position).int64(), NO_TIMESTAMP
+    return CommittedOffset(offset, leader_epoch, metadata or "", commit_timestamp, expire_timestamp)
+
+
+def _read_topic_id(value: bytes, position: int) -> uuid.UUID:
+    if value[position] == 0:
+        return NO_TOPIC_ID
+    topic_id = Reader(value, position).tagged_fields().get(0)
+    return topic_id.uuid() if topic_id else NO_TOPIC_ID
