@@ -6,6 +6,7 @@ beside them. Putting those in place is the owner's: compaction_swap.py. Rules: K
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
@@ -19,9 +20,9 @@ from headrace.log.compaction_plan import (
 )
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.index import LARGEST_RELATIVE_OFFSET, TIME_ENTRY_BYTES
-from headrace.log.leftovers import CLEANED_SUFFIX, unlink_segment
+from headrace.log.leftovers import CLEANED_SUFFIX, unlink_segment, write_swap_journal
 from headrace.log.producer_state import NO_OFFSET
-from headrace.log.segment import INDEX_SUFFIX, NEVER_MS, TIME_INDEX_SUFFIX, Segment
+from headrace.log.segment import NEVER_MS, Segment
 from headrace.log.segment_scan import Visit, scan
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.records import Record, build_batch, read_records
@@ -92,6 +93,9 @@ class _Compaction:
             if cleaned is not None:
                 groups.append(cleaned)
                 bytes_written += cleaned.size
+        if groups:
+            bases = [group.source_base_offsets[0] for group in groups]
+            write_swap_journal(self._plan.files, self._plan.directory, bases)
         return CompactionResult(
             groups=tuple(groups),
             first_dirty_offset=self._mapped_to,
@@ -143,7 +147,7 @@ class _Compaction:
             target.abandon()
             unlink_segment(plan.files, plan.directory, base_offset, CLEANED_SUFFIX)
             return None
-        target.finish(plan)
+        target.finish()
         bases = tuple(source.base_offset for source in group)
         return CleanedGroup(bases, target.segment.size, last_batch_end)
 
@@ -251,18 +255,13 @@ class _Target:
         self._buffer = bytearray()
         self._batches = []
 
-    def finish(self, plan: CompactionPlan) -> None:
+    def finish(self) -> None:
         """Durable, so that the swap needs only renames."""
         self._write()
         segment = self.segment
         segment.pooled.get().fsync()
-        segment.save_indexes()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            file = plan.files.open(segment.path(suffix), "read")
-            try:
-                file.fsync()
-            finally:
-                file.close()
+        if not segment.save_indexes(durable=True):
+            raise OSError(errno.ENOSPC, "no space left for the indexes of a cleaned segment")
         segment.pooled.retire()
 
     def abandon(self) -> None:

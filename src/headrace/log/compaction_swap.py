@@ -1,9 +1,11 @@
 """Putting cleaned segments in place, so that a crash at any moment leaves one whole version of every record.
 
+    compaction.py                writes X.cleaned and the swap journal, both durable
     X.cleaned -> X.swap -> X     renames, nothing to wait for; the first segment of a group is replaced
-    later: directory fsync, then the other segments of the group are unlinked (on a thread)
+    `swap_done` on a thread      fsync of the directory; then journal and superfluous segments go
 
-A start in between finds the replaced segments overlapped by the new one and drops them (recovery.py).
+A start in between drops the indexes that the journal names (leftovers.py) and the segments that the new one
+overlaps (recovery.py).
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.log.compaction_plan import CleanedGroup, CleanerState
-from headrace.log.leftovers import CLEANED_SUFFIX, SWAP_SUFFIX, unlink_segment
+from headrace.log.leftovers import (
+    CLEANED_SUFFIX,
+    SWAP_JOURNAL,
+    SWAP_SUFFIX,
+    unlink_if_there,
+    unlink_segment,
+)
 from headrace.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -58,7 +66,8 @@ def load_state(files: Files, directory: Path) -> CleanerState:
     return CleanerState(first_dirty_offset, next_horizon_ms)
 
 
-def save_state(files: Files, directory: Path, state: CleanerState) -> None:
-    """Only after the swap is durable: else a power cut would leave uncleaned records counted as clean."""
+def swap_done(files: Files, directory: Path, state: CleanerState) -> None:
+    """The swap is durable. Not before: a power cut would leave uncleaned records counted as clean."""
     lines = (_STATE_VERSION, state.first_dirty_offset, state.next_horizon_ms)
     replace_file(files, directory / STATE_FILE, "".join(f"{line}\n" for line in lines).encode())
+    unlink_if_there(files, directory / SWAP_JOURNAL)

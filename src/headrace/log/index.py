@@ -26,6 +26,12 @@ class IndexEntry(NamedTuple):
     """Of the first byte of the batch."""
 
 
+class TimeEntry(NamedTuple):
+    timestamp: int
+    relative_offset: int
+    """Of the last record in the batch."""
+
+
 class OffsetIndex:
     """`.index`: relative offset int32, position int32, big endian."""
 
@@ -93,10 +99,14 @@ class TimeIndex:
             self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
 
-    def last_at_or_below(self, timestamp: int) -> int:
-        """The relative offset before which no record is later than `timestamp`; 0 without an entry."""
+    def last_at_or_below(self, timestamp: int) -> TimeEntry | None:
+        """Before the offset of this entry no record is later than `timestamp`."""
         slot = bisect_right(self.timestamps, timestamp) - 1
-        return 0 if slot < 0 else self.offsets[slot]
+        return None if slot < 0 else TimeEntry(self.timestamps[slot], self.offsets[slot])
+
+    @property
+    def last(self) -> TimeEntry | None:
+        return TimeEntry(self.timestamps[-1], self.offsets[-1]) if self.timestamps else None
 
     def truncate(self, relative_offset: int) -> None:
         """Forgets batches that end at or after `relative_offset`."""

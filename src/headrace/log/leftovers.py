@@ -1,18 +1,27 @@
 """File names in a partition's directory, and what an interrupted deletion or compaction leaves there.
 
-    .cleaned   a compaction did not finish: delete
-    .swap      a compaction finished, its rename did not: finish it
-    .deleted   retention removed this segment, and with it every earlier one
+    .cleaned            a compaction did not finish: delete
+    .swap               a compaction finished, its rename did not: finish it
+    swap-in-progress    names the segments whose log and index files may come from different versions
+    .deleted            retention removed this segment, and with it every earlier one
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headrace.log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, file_stem
-from headrace.world import Files
+from headrace.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    file_stem,
+)
+from headrace.log.segment_scan import scan
+from headrace.world import Files, read_file, replace_file
 
+SWAP_JOURNAL = "swap-in-progress"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
@@ -42,8 +51,25 @@ def tidy(files: Files, directory: Path) -> list[str]:
     swapped = sorted((name for name in names if name.endswith(SWAP_SUFFIX)), key=_log_file_last)
     for name in swapped:
         files.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))
+    if SWAP_JOURNAL in names:
+        _drop_indexes(files, directory)
     _finish_deletion(files, directory, names)
     return files.listdir(directory)
+
+
+def write_swap_journal(files: Files, directory: Path, base_offsets: Iterable[int]) -> None:
+    """Durable before the first rename of a swap; removed when the last one is durable."""
+    text = "".join(f"{base_offset}\n" for base_offset in base_offsets)
+    replace_file(files, directory / SWAP_JOURNAL, text.encode())
+
+
+def _drop_indexes(files: Files, directory: Path) -> None:
+    for line in read_file(files, directory / SWAP_JOURNAL).split():
+        stem = file_stem(int(line))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            unlink_if_there(files, directory / (stem + suffix))
+    files.sync_directory(directory)
+    files.unlink(directory / SWAP_JOURNAL)
 
 
 def _log_file_last(name: str) -> bool:
@@ -54,13 +80,28 @@ def _finish_deletion(files: Files, directory: Path, names: Sequence[str]) -> Non
     """Segments are deleted oldest first, but names may reach the disk in any order."""
     deleted = offsets_of(names, LOG_SUFFIX + DELETED_SUFFIX)
     if deleted:
-        for offset in offsets_of(names, LOG_SUFFIX):
+        offsets = offsets_of(names, LOG_SUFFIX)
+        if not offsets or offsets[-1] <= deleted[-1]:
+            _begin_behind(files, directory, deleted[-1])
+        for offset in offsets:
             if offset <= deleted[-1]:
                 unlink_segment(files, directory, offset)
         files.sync_directory(directory)
     for name in names:
         if name.endswith(DELETED_SUFFIX):
             files.unlink(directory / name)
+
+
+def _begin_behind(files: Files, directory: Path, base_offset: int) -> None:
+    """The segment that followed the deleted ones was lost; its offsets must not be given out again."""
+    stem = file_stem(base_offset)
+    file = files.open(directory / (stem + LOG_SUFFIX + DELETED_SUFFIX), "read")
+    try:
+        end = scan(file, size=file.size(), expected_offset=base_offset)
+    finally:
+        file.close()
+    if end.next_offset > base_offset:
+        files.open(directory / (file_stem(end.next_offset) + LOG_SUFFIX), "create").close()
 
 
 def unlink_segment(files: Files, directory: Path, base_offset: int, suffix: str = "") -> None:

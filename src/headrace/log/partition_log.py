@@ -17,15 +17,16 @@ from headrace.errors import DiskFullError, StorageError
 from headrace.log import compaction_swap, partition_metadata, retention, time_lookup
 from headrace.log.compaction_plan import CleanerState, CompactionPlan, CompactionResult, make_plan
 from headrace.log.descriptors import DescriptorPool
+from headrace.log.flush import Flush, Unsynced
 from headrace.log.index import TIME_ENTRY_BYTES
 from headrace.log.leftovers import unlink_segment
 from headrace.log.log_config import LogConfig
 from headrace.log.log_reader import LogReader
-from headrace.log.log_slice import Flush, LogSlice
+from headrace.log.log_slice import LogSlice
 from headrace.log.markers import read_marker
 from headrace.log.recovery import LoadedLog, load_log
 from headrace.log.scrub import ScrubPlan, plan_scrub
-from headrace.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from headrace.log.segment import Segment
 from headrace.log.state_fold import StateFold
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files
@@ -65,9 +66,10 @@ class PartitionLog:
         self._removals = retention.Removals(files, directory)
         self._cleaner = compaction_swap.load_state(files, directory)
         self._failure: str | None = None
-        self._unsynced: list[Segment] = []
-        self._unsynced_caches: list[Path] = [directory / partition_metadata.FILE_NAME]
-        self._unsynced_directories: list[Path] = [directory, directory.parent]
+        self._unsynced = Unsynced(files)
+        self._unsynced.add_file(directory / partition_metadata.FILE_NAME)
+        self._unsynced.add_names_in(directory)
+        self._unsynced.add_names_in(directory.parent)
         self._generation = 0
         self._reader = LogReader(loaded.segments)
         self.reconfigure(config)
@@ -127,7 +129,7 @@ class PartitionLog:
     @property
     def wants_flush(self) -> bool:
         """A segment was sealed and is not on disk yet: worth a flush even where none is asked for."""
-        return bool(self._unsynced)
+        return self._unsynced.has_segments
 
     # Append
 
@@ -214,9 +216,9 @@ class PartitionLog:
             snapshot = self._save_producers()
         except OSError as error:
             raise self._append_failed(sealed, error) from error
-        self._unsynced.append(sealed)
-        self._unsynced_caches += (sealed.path(INDEX_SUFFIX), sealed.path(TIME_INDEX_SUFFIX), snapshot)
-        self._unsynced_directories = [self.directory]
+        self._unsynced.add_segment(sealed)
+        self._unsynced.add_file(snapshot)
+        self._unsynced.add_names_in(self.directory)
         self._segments.append(segment)
         return segment
 
@@ -310,21 +312,12 @@ class PartitionLog:
 
     def begin_flush(self) -> Flush | None:
         """What must be fsynced so that everything appended so far is safe; None when it is."""
-        if self.flushed_offset >= self.log_end_offset and not self._unsynced:
+        if self.flushed_offset >= self.log_end_offset and not self._unsynced.has_segments:
             return None
         self.epochs.save()
         active = self._segments.active
-        flush = Flush(
-            self._files,
-            end_offset=self.log_end_offset,
-            generation=self._generation,
-            pooled=[segment.pooled for segment in (*self._unsynced, active)],
-            caches=self._unsynced_caches,
-            directories=self._unsynced_directories,
-        )
-        self._unsynced, self._unsynced_caches, self._unsynced_directories = [], [], []
         self._reader.remember(self.log_end_offset, active.size)
-        return flush
+        return self._unsynced.take(active, self.log_end_offset, self._generation)
 
     def end_flush(self, flush: Flush) -> None:
         """Call it whether `sync` succeeded or not: after a failure the log is fenced for good (R24)."""
@@ -362,7 +355,7 @@ class PartitionLog:
         count = max(self._segments.slot_of(self.log_start_offset), 0)
         if count:
             removed = self._segments.remove_first(count)
-            self._forget_unsynced(removed)
+            self._unsynced.remove_segments(removed)
             self._removals.delete(removed, self._clock.monotonic() + self.config.file_delete_delay_ms / 1000)
             self._snapshots.keep_only(self._segments.base_offsets)
         self.epochs.truncate_from_start(self.log_start_offset)
@@ -404,7 +397,7 @@ class PartitionLog:
         for segment in reversed(segments):
             segment.retire()
             unlink_segment(self._files, self.directory, segment.base_offset)
-        self._forget_unsynced(segments)
+        self._unsynced.remove_segments(segments)
 
     def _end_moved_to(self, end_offset: int) -> None:
         self._generation += 1
@@ -421,7 +414,7 @@ class PartitionLog:
 
     def plan_compaction(self, now_ms: int, limit_offset: int) -> CompactionPlan | None:
         """What the worker is to do; None when nothing is due. Only what is fsynced is touched."""
-        if not self.config.compacts or self.fenced:
+        if not self.config.compacts or self.fenced or self._removals.swap_pending:
             return None
         return make_plan(
             self._files,
@@ -454,7 +447,7 @@ class PartitionLog:
             return
         state = self._cleaner = CleanerState(result.first_dirty_offset, result.next_horizon_ms)
         files, directory = self._files, self.directory
-        self._removals.replaced(superfluous, lambda: compaction_swap.save_state(files, directory, state))
+        self._removals.replaced(superfluous, lambda: compaction_swap.swap_done(files, directory, state))
 
     def collect_deleted(self, now_monotonic: float) -> Callable[[], None] | None:
         """The removal of files whose delay is over, to be called on a thread; None when there are none."""
@@ -463,11 +456,8 @@ class PartitionLog:
     def _start_segment(self, base_offset: int) -> Segment:
         segment = self._new_segment(base_offset)
         segment.create()
-        self._unsynced_directories = [self.directory]
+        self._unsynced.add_names_in(self.directory)
         return segment
-
-    def _forget_unsynced(self, removed: list[Segment]) -> None:
-        self._unsynced = [segment for segment in self._unsynced if segment not in removed]
 
     def plan_scrub(self) -> ScrubPlan:
         """For `scrub` in the worker process: looks for bit rot in all segments."""
@@ -488,10 +478,9 @@ class PartitionLog:
     def _save_all(self) -> None:
         active = self._segments.active
         active.save_indexes()
-        self._unsynced_caches += (active.path(INDEX_SUFFIX), active.path(TIME_INDEX_SUFFIX))
-        self._unsynced_caches.append(self._save_producers())
-        self._unsynced_directories = [self.directory, self.directory.parent]
-        self._unsynced.append(active)
+        self._unsynced.add_segment(active)
+        self._unsynced.add_file(self._save_producers())
+        self._unsynced.add_names_in(self.directory)
         flush = self.begin_flush()
         if flush is not None:
             try:

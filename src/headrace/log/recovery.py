@@ -216,7 +216,7 @@ class _Loader:
         for segment in scanned:
             segment.pooled.get().fsync()
         for segment in scanned[:-1]:
-            segment.seal()
+            segment.seal(durable=True)
         self._epochs.save()
         self._files.sync_directory(self._directory)
         self._files.sync_directory(self._directory.parent)

@@ -58,6 +58,8 @@ class Removals:
         self._due: list[tuple[float, list[Path]]] = []
         self._replaced: list[Path] = []
         self._after_sync: Callable[[], None] | None = None
+        self.swap_pending = False
+        """Segments were replaced, and not all that belongs to it is on disk and done."""
 
     def delete(self, segments: Iterable[Segment], due: float) -> None:
         """Renames the files of deleted segments; they are unlinked when they are due."""
@@ -78,6 +80,7 @@ class Removals:
         """Files whose content lives on under another name, which only has to become durable."""
         self._replaced += paths
         self._after_sync = after_sync
+        self.swap_pending = True
 
     def collect(self, now: float) -> Callable[[], None] | None:
         """Takes out what is due; the returned call does it and blocks for the disk."""
@@ -92,7 +95,8 @@ class Removals:
     def _remove(self, paths: list[Path], after_sync: Callable[[], None] | None) -> None:
         """First every rename must be durable: a power cut must not bring back only some of the segments."""
         self._files.sync_directory(self._directory)
-        if after_sync is not None:
-            after_sync()
         for path in paths:
             unlink_if_there(self._files, path)
+        if after_sync is not None:
+            after_sync()
+            self.swap_pending = False

@@ -18,11 +18,12 @@ from headrace.log.index import (
     TIME_ENTRY_BYTES,
     IndexEntry,
     OffsetIndex,
+    TimeEntry,
     TimeIndex,
 )
 from headrace.log.segment_scan import scan
 from headrace.wire.batch import HEADER_SIZE, read_header
-from headrace.world import Bytes, Files, read_file, write_all
+from headrace.world import Bytes, Files, read_file, replace_file, write_all
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -188,10 +189,9 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base
         if times.timestamps:
             self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
-        file = self.pooled.get()
         entry = self.index.last_at_or_before(self.size)
         for place in self.walk(0 if entry is None else entry.position):
-            timestamp = read_header(file.pread(HEADER_SIZE, place.position)).max_timestamp
+            timestamp = self._time_of(place)
             if timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = timestamp, place.last_offset
         self._timestamps_known = True
@@ -210,31 +210,64 @@ class Segment:
         """Makes max_timestamp right. A time index whose last entry the log denies is built anew."""
         if self._timestamps_known:
             return
-        times, base = self.times, self.base_offset
-        if times.timestamps:
-            self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
-            self._timestamps_known = self._confirms(self.max_timestamp, self.max_timestamp_offset)
-        if not self._timestamps_known:
+        last = self.times.last
+        place = self._place_of(last)
+        if last is None or place is None or self._rises_behind(place, last.timestamp):
             self.rebuild_indexes()
+        else:
+            self.max_timestamp, self.max_timestamp_offset = last.timestamp, place.last_offset
+            self._timestamps_known = True
 
-    def _confirms(self, timestamp: int, offset: int) -> bool:
+    def earliest_offset_after(self, timestamp: int) -> int:
+        """No record before this offset is later than `timestamp`."""
+        entry = self.times.last_at_or_below(timestamp)
+        if entry is None:
+            return self.base_offset
+        place = self._place_of(entry)
+        if place is None or entry.timestamp > timestamp:
+            self.rebuild_indexes()
+            return self.base_offset
+        return place.last_offset
+
+    def _place_of(self, entry: TimeEntry | None) -> BatchPlace | None:
+        """The batch that a time entry speaks of; None when the log has none like it."""
+        if entry is None:
+            return None
+        offset = self.base_offset + entry.relative_offset
         place = self.find(offset)
-        if place is None or place.last_offset != offset:
-            return False
-        header = read_header(self.pooled.get().pread(HEADER_SIZE, place.position))
-        return header.max_timestamp == timestamp
+        if place is None or place.last_offset != offset or self._time_of(place) != entry.timestamp:
+            return None
+        return place
 
-    def seal(self) -> None:
-        """No more batches: the indexes get their files and need not stay in memory."""
-        if self.save_indexes():
+    def _rises_behind(self, place: BatchPlace, timestamp: int) -> bool:
+        """Whether later batches come soon behind `place`: then the end of the time index is missing."""
+        limit = place.position + place.size + 2 * self._index_interval
+        for following in self.walk(place.position + place.size):
+            if self._time_of(following) > timestamp:
+                return True
+            if following.position > limit:
+                break
+        return False
+
+    def _time_of(self, place: BatchPlace) -> int:
+        return read_header(self.pooled.get().pread(HEADER_SIZE, place.position)).max_timestamp
+
+    def seal(self, *, durable: bool = False) -> None:
+        """No more batches: the indexes get their files and need not stay in memory.
+
+        Those of a segment below the recovery point are believed, so they must not be less durable than it:
+        by the next flush, or at once.
+        """
+        if self.save_indexes(durable=durable):
             self._index_may_go()
 
-    def save_indexes(self) -> bool:
+    def save_indexes(self, *, durable: bool = False) -> bool:
         """Writes what is in memory; the last time entry holds the largest timestamp. False on a full disk."""
         self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        write = replace_file if durable else write_cache_file
         try:
-            write_cache_file(self._files, self.path(INDEX_SUFFIX), self.index.encode())
-            write_cache_file(self._files, self.path(TIME_INDEX_SUFFIX), self.times.encode())
+            write(self._files, self.path(INDEX_SUFFIX), self.index.encode())
+            write(self._files, self.path(TIME_INDEX_SUFFIX), self.times.encode())
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -275,7 +308,7 @@ class Segment:
         self.size = size
         if end.fault is not None:
             raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
-        self.seal()
+        self.seal(durable=True)
         return self.index, self.times
 
     # Finding

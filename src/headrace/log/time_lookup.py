@@ -49,8 +49,7 @@ def _from(segments: SegmentList, start_offset: int) -> Iterator[Segment]:
 
 
 def _first_in(segment: Segment, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-    relative = segment.times.last_at_or_below(timestamp_ms)
-    first = segment.find(max(segment.base_offset + relative, start_offset))
+    first = segment.find(max(segment.earliest_offset_after(timestamp_ms), start_offset))
     if first is None:
         return None
     for place in segment.walk(first.position):

@@ -156,6 +156,9 @@ class LogMachine(RuleBasedStateMachine):
     def time_passes(self, milliseconds: int) -> None:
         self.clock.now_ms += milliseconds
         self.log.producers.expire(self.clock.now_ms)
+        self._collect()
+
+    def _collect(self) -> None:
         remove = self.log.collect_deleted(self.clock.monotonic())
         if remove is not None:
             remove()
@@ -212,11 +215,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def compaction(self, data: st.DataObject) -> None:
         flush(self.log)
+        if data.draw(st.booleans()):
+            self._collect()
         limit = data.draw(st.sampled_from(self.boundaries[::-1]))
         plan = self.log.plan_compaction(self.clock.now_ms, limit)
         if plan is None:
             return
-        limit = self.compacted_to = plan.segments[-1].end_offset
+        limit = plan.segments[-1].end_offset
+        self.compacted_to = max(self.compacted_to, limit)
         self.log.finish_compaction(plan, compact(plan))
         self._check_compacted(limit)
 
@@ -262,7 +268,7 @@ class LogMachine(RuleBasedStateMachine):
         earlier_start = self.log.log_start_offset
         self.files.crash()
         self._open(clean=False)
-        assert flushed <= self.log.log_end_offset <= end
+        assert flushed <= self.log.log_end_offset <= end, (flushed, end, self.log.recovery)
         assert self.log_start_checkpoint <= self.log.log_start_offset <= earlier_start
         found = read_all(self.log)
         for record in found:

@@ -1,0 +1,108 @@
+"""What is written but not yet on disk, and the fsyncs that change it (R23).
+
+A `Flush` is begun and ended by the log's owner; `sync` in between blocks and runs on a thread.
+Read next: partition_log.py, broker/flusher.py (group commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from headrace.log.descriptors import PooledFile
+from headrace.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from headrace.world import Files
+
+
+class Flush:
+    """Everything that must reach the disk before `end_offset` is safe (R23)."""
+
+    __slots__ = ("_caches", "_directories", "_files", "_pooled", "end_offset", "generation", "synced")
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        end_offset: int,
+        generation: int,
+        pooled: Sequence[PooledFile],
+        caches: Sequence[Path],
+        directories: Sequence[Path],
+    ) -> None:
+        self.end_offset = end_offset
+        self.generation = generation
+        """Of the log when the flush began; a truncation in between makes its news worthless."""
+        self.synced = False
+        self._files = files
+        self._pooled = [(handle, handle.pin()) for handle in pooled]
+        self._caches = caches
+        self._directories = directories
+
+    def sync(self) -> None:
+        """Blocks for the disk: runs on a thread. Raises OSError, which must not be retried (R24)."""
+        for _, file in self._pooled:
+            file.fsync()
+        for path in self._caches:
+            self._sync_cache(path)
+        for directory in self._directories:
+            self._files.sync_directory(directory)
+        self.synced = True
+
+    def _sync_cache(self, path: Path) -> None:
+        """Indexes and snapshots of sealed segments; whatever removed one meanwhile was right to."""
+        try:
+            file = self._files.open(path, "read")
+        except FileNotFoundError:
+            return
+        try:
+            file.fsync()
+        finally:
+            file.close()
+
+    def release(self) -> None:
+        for handle, _ in self._pooled:
+            handle.unpin()
+        self._pooled = []
+
+
+class Unsynced:
+    """Collects what the next flush has to cover besides the active segment's batches."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._segments: list[Segment] = []
+        self._caches: list[Path] = []
+        self._directories: list[Path] = []
+
+    @property
+    def has_segments(self) -> bool:
+        return bool(self._segments)
+
+    def add_segment(self, segment: Segment) -> None:
+        """Its batches, and its indexes, which are believed once they are below the recovery point."""
+        self._segments.append(segment)
+        self._caches += (segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX))
+
+    def add_file(self, path: Path) -> None:
+        self._caches.append(path)
+
+    def add_names_in(self, directory: Path) -> None:
+        if directory not in self._directories:
+            self._directories.append(directory)
+
+    def remove_segments(self, segments: Iterable[Segment]) -> None:
+        gone = set(segments)
+        self._segments = [segment for segment in self._segments if segment not in gone]
+
+    def take(self, active: Segment, end_offset: int, generation: int) -> Flush:
+        """A flush of all this and of the active segment; nothing is left to do but that."""
+        flush = Flush(
+            self._files,
+            end_offset=end_offset,
+            generation=generation,
+            pooled=[segment.pooled for segment in dict.fromkeys((*self._segments, active))],
+            caches=self._caches,
+            directories=self._directories,
+        )
+        self._segments, self._caches, self._directories = [], [], []
+        return flush
