@@ -114,7 +114,7 @@ class LogMachine(RuleBasedStateMachine):
     def fill_disk(self, room: int) -> None:
         """The append fails and leaves nothing; after room has returned all goes on."""
         self.files.capacity = self.files.used_bytes() + room
-        view, batches = batch_of([Record(0, NOW_MS, b"a", bytes(400))])
+        view, batches = batch_of([Record(0, NOW_MS, b"a", bytes(20_000))])
         with pytest.raises(DiskFullError):
             self.log.append(view, batches, self.epoch)
         assert self.log.fenced
