@@ -1,0 +1,150 @@
+"""Bad input, manners: slow senders, readers that never read, floods of connections (T17, short form).
+
+Against a live node, with a well-behaved client measured beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.testing.node import NodeProcess
+from headrace.testing.rawclient import Canary, RawClient, simple_batch
+
+StartNode = Callable[..., NodeProcess]
+MEMORY_ROOM = 64 << 20
+
+
+@pytest.fixture
+def node(start_node: StartNode) -> NodeProcess:
+    return start_node({"connections.max.idle.ms": "3000"})
+
+
+@pytest.fixture
+def canary(node: NodeProcess) -> Iterator[Canary]:
+    with Canary(node.bootstrap) as canary:
+        yield canary
+        canary.wait_for_rounds(20)
+        canary.check()
+
+
+def test_a_slow_sender_is_served_in_the_end(node: NodeProcess, canary: Canary) -> None:
+    with RawClient(node.bootstrap) as client:
+        client.create_topic("slow")
+        frame = client.produce_frame("slow", simple_batch(b"v" * 100))
+        for start in range(0, len(frame), 10):
+            client.send(frame[start : start + 10])
+            time.sleep(0.02)
+        assert client.receive() is not None
+        assert client.end_offset("slow") == 1
+
+
+def test_a_sender_that_stops_in_a_frame_is_closed_when_idle(node: NodeProcess, canary: Canary) -> None:
+    with RawClient(node.bootstrap) as client:
+        client.send(struct.pack(">i", 1000) + b"half a frame")
+        started = time.monotonic()
+        assert client.is_closed_by_node(10)
+        assert 2 < time.monotonic() - started < 8
+
+
+def test_a_reader_that_never_reads_is_bounded_in_memory(node: NodeProcess, canary: Canary) -> None:
+    """Requests without end for replies that nobody takes: reading from the client stops, not the node."""
+    with RawClient(node.bootstrap) as writer:
+        writer.create_topic("data")
+        for _ in range(20):
+            writer.produce("data", simple_batch(os.urandom(900_000)))
+    memory = node.rss_bytes()
+    hoarders = [RawClient(node.bootstrap, receive_buffer=4096) for _ in range(5)]
+    for client in hoarders:
+        place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 << 20}
+        fields = {
+            "replica_id": -1,
+            "max_wait": 0,
+            "min_bytes": 1,
+            "max_bytes": 50 << 20,
+            "session_epoch": -1,
+            "topics": [{"topic": "data", "partitions": [place]}],
+        }
+        client.socket.settimeout(0.2)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            for _ in range(2000):
+                client.send(client.frame(1, 11, fields))
+    canary.wait_for_rounds(50)
+    assert node.rss_bytes() - memory < MEMORY_ROOM
+    for client in hoarders:
+        client.socket.close()
+
+
+def test_small_replies_that_nobody_reads_are_bounded_too(node: NodeProcess, canary: Canary) -> None:
+    memory = node.rss_bytes()
+    with RawClient(node.bootstrap, receive_buffer=4096) as client:
+        client.socket.settimeout(0.2)
+        burst = b"".join(client.frame(3, 1, {"topics": None}) for _ in range(1000))
+        sent = 0
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            for _ in range(500):
+                client.send(burst)
+                sent += len(burst)
+        canary.wait_for_rounds(50)
+        assert node.rss_bytes() - memory < MEMORY_ROOM
+        assert sent < 50 << 20, "the node went on reading although nobody took its replies"
+
+
+def test_idle_connections_are_closed_and_their_descriptors_return(node: NodeProcess, canary: Canary) -> None:
+    before = node.descriptors()
+    idle = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(300)]
+    deadline = time.monotonic() + 10
+    while node.descriptors() < before + 300 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    while node.descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert node.descriptors() <= before
+    for connection in idle:
+        connection.close()
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(start_node: StartNode) -> None:
+    node = start_node({"max.connections.per.ip": "50"})
+    with Canary(node.bootstrap) as canary:
+        many = [RawClient(node.bootstrap) for _ in range(60)]
+        assert sum(client.is_closed_by_node(0.3) for client in many[-8:]) == 8
+        canary.check()
+        for client in many:
+            client.socket.close()
+        canary.wait_for_rounds(20)
+        with RawClient(node.bootstrap) as client:
+            assert client.end_offset("canary") > 0
+
+
+@pytest.mark.parametrize(
+    ("connections", "seconds"),
+    [
+        pytest.param(500, 3, id="short"),
+        pytest.param(5000, 600, id="soak_T17", marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_t17_floods_of_connections_are_outlived(
+    start_node: StartNode, connections: int, seconds: int
+) -> None:
+    """Idle connections and a storm of new ones that send half a header and leave."""
+    node = start_node()
+    with Canary(node.bootstrap) as canary:
+        canary.wait_for_rounds(100)
+        quiet_ms = canary.check()
+        idle = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(connections)]
+        canary.wait_for_rounds(50)
+        memory, since, deadline = node.rss_bytes(), canary.begin(), time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with socket.create_connection(("127.0.0.1", node.port)) as brief:
+                brief.sendall(b"\0\0")
+            time.sleep(0.005)
+        canary.check(since, p99_ms=max(10 * quiet_ms, 300))
+        assert node.rss_bytes() - memory < MEMORY_ROOM
+        for connection in idle:
+            connection.close()
