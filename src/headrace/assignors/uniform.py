@@ -1,0 +1,25 @@
+"""Uniform, KIP-848's default: even, and members keep what their last target gave them.
+
+Unlike sticky, `owned` is the coordinator's own last target, so nobody claims what another has. Rack-unaware.
+Read next: balance.py; machines/consumer_target.py, who calls this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.assignors.balance import balance
+from headrace.assignors.subscriptions import Assignment, Subscriber, T, in_kafka_order
+
+NAME = "uniform"
+
+
+def assign(subscribers: Iterable[Subscriber[T]], partition_counts: Mapping[T, int]) -> Assignment[T]:
+    members = in_kafka_order(subscribers)
+    owners = {
+        (topic, partition): member.member_id
+        for member in members
+        for topic, partitions in member.owned.items()
+        for partition in partitions
+    }
+    return balance(members, partition_counts, owners)
