@@ -7,7 +7,8 @@ point where their logs part from it (R12, R13). Read next: partition_log.py.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -96,6 +97,14 @@ class EpochHistory:
         if self.dirty:
             replace_file(self._files, self._path, _encode(self._entries))
             self.dirty = False
+
+    def take_unsaved(self) -> Callable[[], None] | None:
+        """Writes what `save` would, to be called on a thread; None when the file is up to date."""
+        if not self.dirty:
+            return None
+        self.dirty = False
+        data = _encode(self._entries)
+        return partial(replace_file, self._files, self._path, data, suffix=".flush.tmp")
 
     def _changed(self) -> None:
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED

@@ -6,7 +6,7 @@ Read next: partition_log.py, broker/flusher.py (group commit).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headrace.log.descriptors import PooledFile
@@ -17,7 +17,16 @@ from headrace.world import Files
 class Flush:
     """Everything that must reach the disk before `end_offset` is safe (R23)."""
 
-    __slots__ = ("_caches", "_directories", "_files", "_pooled", "end_offset", "generation", "synced")
+    __slots__ = (
+        "_before",
+        "_caches",
+        "_directories",
+        "_files",
+        "_pooled",
+        "end_offset",
+        "generation",
+        "synced",
+    )
 
     def __init__(
         self,
@@ -28,6 +37,7 @@ class Flush:
         pooled: Sequence[PooledFile],
         caches: Sequence[Path],
         directories: Sequence[Path],
+        before: Callable[[], None] | None,
     ) -> None:
         self.end_offset = end_offset
         self.generation = generation
@@ -37,9 +47,12 @@ class Flush:
         self._pooled = [(handle, handle.pin()) for handle in pooled]
         self._caches = caches
         self._directories = directories
+        self._before = before
 
     def sync(self) -> None:
         """Blocks for the disk: runs on a thread. Raises OSError, which must not be retried (R24)."""
+        if self._before is not None:
+            self._before()
         for _, file in self._pooled:
             file.fsync()
         for path in self._caches:
@@ -94,8 +107,10 @@ class Unsynced:
         gone = set(segments)
         self._segments = [segment for segment in self._segments if segment not in gone]
 
-    def take(self, active: Segment, end_offset: int, generation: int) -> Flush:
-        """A flush of all this and of the active segment; nothing is left to do but that."""
+    def take(
+        self, active: Segment, end_offset: int, generation: int, before: Callable[[], None] | None
+    ) -> Flush:
+        """A flush of all this and of the active segment; nothing is left to do but that and `before`."""
         flush = Flush(
             self._files,
             end_offset=end_offset,
@@ -103,6 +118,7 @@ class Unsynced:
             pooled=[segment.pooled for segment in dict.fromkeys((*self._segments, active))],
             caches=self._caches,
             directories=self._directories,
+            before=before,
         )
         self._segments, self._caches, self._directories = [], [], []
         return flush

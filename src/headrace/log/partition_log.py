@@ -314,10 +314,11 @@ class PartitionLog:
         """What must be fsynced so that everything appended so far is safe; None when it is."""
         if self.flushed_offset >= self.log_end_offset and not self._unsynced.has_segments:
             return None
-        self.epochs.save()
         active = self._segments.active
         self._reader.remember(self.log_end_offset, active.size)
-        return self._unsynced.take(active, self.log_end_offset, self._generation)
+        return self._unsynced.take(
+            active, self.log_end_offset, self._generation, before=self.epochs.take_unsaved()
+        )
 
     def end_flush(self, flush: Flush) -> None:
         """Call it whether `sync` succeeded or not: after a failure the log is fenced for good (R24)."""
@@ -327,6 +328,8 @@ class PartitionLog:
             self._failure = f"{self.directory}: fsync failed; the disk is not trusted any more"
         elif flush.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, flush.end_offset)
+        else:
+            self.epochs.dirty = True  # the flush may have written epochs that the truncation took back
 
     def begin_epoch(self, epoch: int) -> None:
         """R13: a new leader writes its epoch down, durably, before it appends. Blocks for an fsync."""

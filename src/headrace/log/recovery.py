@@ -96,10 +96,7 @@ class _Loader:
     # Segments
 
     def find_segments(self, log_start_offset: int) -> None:
-        """Those that hold something at or above the log start; the others were being deleted."""
         bases = offsets_of(self._names, LOG_SUFFIX)
-        while len(bases) > 1 and bases[1] <= log_start_offset:
-            unlink_segment(self._files, self._directory, bases.pop(0))
         if not bases:
             bases = [log_start_offset]
             self._create_segment(log_start_offset)
@@ -237,6 +234,8 @@ class _Loader:
     def finish(self, log_start_offset: int) -> LoadedLog:
         if self._segments[-1].next_offset < log_start_offset:
             self._start_over(log_start_offset)
+        while len(self._segments) > 1 and self._segments[1].base_offset <= log_start_offset:
+            self._drop(self._segments.pop(0))  # its deletion was interrupted
         segments = SegmentList(self._segments)
         segments.active.load_as_active()
         end_offset = segments.active.next_offset

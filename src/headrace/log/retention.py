@@ -6,12 +6,13 @@ delay; a reader that holds it reads on. Read next: leftovers.py (what a crash in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headrace.log.leftovers import DELETED_SUFFIX, unlink_if_there
 from headrace.log.log_config import LogConfig
-from headrace.log.segment import SEGMENT_SUFFIXES, Segment
+from headrace.log.segment import SEGMENT_SUFFIXES, Segment, file_stem
 from headrace.log.segment_list import SegmentList
 from headrace.world import Files
 
@@ -61,20 +62,21 @@ class Removals:
         self.swap_pending = False
         """Segments were replaced, and not all that belongs to it is on disk and done."""
 
-    def delete(self, segments: Iterable[Segment], due: float) -> None:
-        """Renames the files of deleted segments; they are unlinked when they are due."""
+    def delete(self, segments: Sequence[Segment], due: float) -> None:
+        """Renames the files of deleted segments, the log's oldest; they are unlinked when they are due."""
+        paths = [segment.path(suffix) for segment in segments for suffix in SEGMENT_SUFFIXES]
         for segment in segments:
-            renamed = []
-            for suffix in SEGMENT_SUFFIXES:
-                path = segment.path(suffix)
-                target = path.with_name(path.name + DELETED_SUFFIX)
-                try:
-                    self._files.rename(path, target)
-                except FileNotFoundError:
-                    continue
-                renamed.append(target)
             segment.retire()
-            self._due.append((due, renamed))
+        # What compaction put them in the place of goes with them, or a restart would take it for the log.
+        gone = {path for path in self._replaced if path.name < file_stem(segments[-1].next_offset)}
+        self._replaced = [path for path in self._replaced if path not in gone]
+        self._due.append((due, [self._rename(path) for path in (*paths, *gone)]))
+
+    def _rename(self, path: Path) -> Path:
+        target = path.with_name(path.name + DELETED_SUFFIX)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rename(path, target)
+        return target
 
     def replaced(self, paths: Iterable[Path], after_sync: Callable[[], None]) -> None:
         """Files whose content lives on under another name, which only has to become durable."""
