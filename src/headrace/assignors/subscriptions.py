@@ -1,0 +1,70 @@
+"""What every assignor is given and gives back. Topics are names (clients) or ids (the broker).
+
+Assignors are pure functions `assign(subscribers, partition_counts) -> Assignment` and import nothing of ours.
+Read next: range.py, round_robin.py, sticky.py, uniform.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T", bound=Any)
+
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber(Generic[T]):
+    """A member of the group. `owned` and `generation` matter to the assignors that keep what is there."""
+
+    member_id: str
+    topics: Collection[T]
+    instance_id: str | None = None
+    owned: Mapping[T, Collection[int]] = field(default_factory=dict)
+    generation: int = NO_GENERATION
+    """In which generation the member came to own this; an older claim to a partition loses."""
+
+
+Assignment = dict[str, dict[T, list[int]]]
+"""By member id, then topic: partitions in rising order. Every member has an entry, no topic an empty one."""
+
+
+def in_kafka_order(subscribers: Iterable[Subscriber[T]]) -> list[Subscriber[T]]:
+    """Static members first, by instance id; then the others by member id, compared as Java compares."""
+    return sorted(
+        subscribers,
+        key=lambda member: (
+            (0, _java_order(member.instance_id))
+            if member.instance_id is not None
+            else (1, _java_order(member.member_id))
+        ),
+    )
+
+
+def _java_order(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def subscribers_by_topic(
+    subscribers: Sequence[Subscriber[T]], partition_counts: Mapping[T, int]
+) -> dict[T, list[Subscriber[T]]]:
+    """The topics that exist and that somebody subscribes to, in order, with their subscribers in order."""
+    found: dict[T, list[Subscriber[T]]] = {}
+    for member in subscribers:
+        for topic in set(member.topics):
+            if topic in partition_counts:
+                found.setdefault(topic, []).append(member)
+    return {topic: found[topic] for topic in sorted(found)}
+
+
+def as_assignment(
+    subscribers: Iterable[Subscriber[T]], holders: Mapping[str, Iterable[tuple[T, int]]]
+) -> Assignment[T]:
+    assignment: Assignment[T] = {}
+    for member in subscribers:
+        topics = assignment[member.member_id] = {}
+        for topic, partition in sorted(holders[member.member_id]):
+            topics.setdefault(topic, []).append(partition)
+    return assignment
