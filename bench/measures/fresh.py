@@ -103,7 +103,7 @@ def _producers_batches() -> list[bytes]:
 def _write_as_many_producers(cell: Cell, connection: RawConnection, topic: str, partitions: int) -> None:
     """The first batch of 10,000 idempotent producers, spread over all partitions."""
     requests = [
-        produce_request(topic, {number % partitions: batch}, acks=-1)
+        produce_request(topic, {number % partitions: batch}, acks=1)
         for number, batch in enumerate(_producers_batches())
     ]
     send_each(connection, requests, produce_check(topic), in_flight=64)

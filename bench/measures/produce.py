@@ -55,12 +55,12 @@ def _java(cell: Cell, value_bytes: int, records: int) -> Figures:
 
 def java_100(cell: Cell) -> Figures:
     """What a JVM application gets for small events (idempotent, acks=all, as its defaults are)."""
-    return _java(cell, 100, cell.scaled(1_500_000, least=20_000))
+    return _java(cell, 100, cell.scaled(1_200_000, least=20_000))
 
 
 def java_1000(cell: Cell) -> Figures:
     """The same with records of 1,000 bytes."""
-    return _java(cell, 1000, cell.scaled(300_000, least=10_000))
+    return _java(cell, 1000, cell.scaled(250_000, least=10_000))
 
 
 def _many_partitions(cell: Cell) -> str:

@@ -209,7 +209,7 @@ _MIXED = Measure(
     profile=mixed.PROFILE,
     lines=(
         _latency(
-            f"mixed produce and tailing consume in slices of {mixed.SLICE_SECONDS:.0f} s, "
+            f"mixed produce and tailing consume (slices of {mixed.SLICE_SECONDS:.0f} s in turn) "
             "with roll, retention and snapshots: produce p99.9",
             "999",
             1.0,
