@@ -464,7 +464,8 @@ class PartitionLog:
 
     def plan_scrub(self) -> ScrubPlan:
         """For `scrub` in the worker process: looks for bit rot in all segments."""
-        return plan_scrub(self._files, self.directory, self._segments)
+        gapless = not self.config.compacts and self._cleaner == CleanerState()
+        return plan_scrub(self._files, self.directory, self._segments, gapless=gapless)
 
     # End
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from headrace.log.batch_walk import corrupt
+from headrace.log.compaction_swap import STATE_FILE
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.epochs import EpochHistory
 from headrace.log.leftovers import offsets_of, tidy, unlink_segment
@@ -87,6 +88,7 @@ class _Loader:
         self._config = config
         self._names = names
         self._segments: list[Segment] = []
+        self._gapless = not config.compacts and STATE_FILE not in names
         self._producers = ProducerState(expiration_ms=config.producer_id_expiration_ms, now_ms=now_ms)
         self._snapshots = SnapshotFiles(files, directory, offsets_of(names, SNAPSHOT_SUFFIX))
         self._epochs = EpochHistory(files, directory)
@@ -187,6 +189,7 @@ class _Loader:
             leader_epoch=leader_epoch,
             note=segment.note,
             visit=self._fold.visit,
+            gapless=self._gapless,
         )
         if end.fault is not None:
             if end.next_offset < recovery_point:

@@ -21,6 +21,8 @@ class ScrubPlan:
     directory: Path
     segments: tuple[tuple[int, int], ...]
     """(base offset, bytes to check)."""
+    gapless: bool
+    """No compaction has been here: a missing offset is a fault too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +44,13 @@ class ScrubReport:
     """At most one per segment: behind an unsound batch nothing can be told."""
 
 
-def plan_scrub(files: Files, directory: Path, segments: SegmentList) -> ScrubPlan:
+def plan_scrub(files: Files, directory: Path, segments: SegmentList, *, gapless: bool) -> ScrubPlan:
     """All segments as long as they are now; batches are appended behind, never changed."""
     return ScrubPlan(
         files=files,
         directory=directory,
         segments=tuple((segment.base_offset, segment.size) for segment in segments),
+        gapless=gapless,
     )
 
 
@@ -62,7 +65,8 @@ def scrub(plan: ScrubPlan) -> ScrubReport:
             file = segment.pooled.get()
         except FileNotFoundError:
             continue
-        end = scan(file, size=min(size, file.size()), expected_offset=base_offset)
+        size = min(size, file.size())
+        end = scan(file, size=size, expected_offset=base_offset, gapless=plan.gapless)
         segment.retire()
         batches += end.batches
         bytes_read += end.position

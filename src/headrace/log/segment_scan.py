@@ -47,11 +47,12 @@ def scan(
     note: Note | None = None,
     visit: Visit | None = None,
     visit_all: bool = False,
+    gapless: bool = False,
 ) -> ScanEnd:
     """Checks magic, length, CRC32C, rising offsets and epochs that do not fall, from `position` to `size`.
 
     `visit` is called for batches of producers and for the first batch of a leader epoch; with `visit_all` for
-    every batch.
+    every batch. `gapless`: no compaction has been here, so each offset follows the last.
     """
     unpack, checksum = _HEADER.unpack_from, crc32c
     chunk, at, available, batches = memoryview(b""), 0, 0, 0
@@ -66,6 +67,7 @@ def scan(
             fields[3] != MAGIC
             or batch_size < HEADER_SIZE
             or fields[0] < expected_offset
+            or (gapless and fields[0] != expected_offset)
             or fields[6] < 0
             or fields[2] < leader_epoch
             or batch_size > size - position
@@ -104,8 +106,8 @@ def _fault(
         return f"magic byte {fields[3]} instead of {MAGIC}"
     if batch_size < HEADER_SIZE or fields[6] < 0:
         return f"an impossible batch of {batch_size} bytes and {fields[6] + 1} offsets"
-    if fields[0] < expected_offset:
-        return f"offset {fields[0]} does not rise"
     if fields[2] < leader_epoch:
         return f"leader epoch {fields[2]} falls below {leader_epoch}"
+    if batch_size <= remaining:
+        return f"offset {fields[0]} does not follow"
     return f"a batch of {batch_size} bytes is cut off after {remaining}"
