@@ -176,9 +176,12 @@ def write_all(file: File, data: Bytes, position: int) -> None:
         position += written
 
 
-def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """All or nothing, also across a power cut: temporary file, fsync, rename, fsync of the folder (R25)."""
-    temporary = path.with_name(path.name + ".tmp")
+def replace_file(files: Files, path: Path, data: bytes, *, suffix: str = ".tmp") -> None:
+    """All or nothing, also across a power cut: temporary file, fsync, rename, fsync of the folder (R25).
+
+    Two threads that may replace the same file use different suffixes.
+    """
+    temporary = path.with_name(path.name + suffix)
     file = files.open(temporary, "create")
     try:
         file.truncate(0)
