@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import shutil
 import signal
@@ -11,17 +10,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from bench.judge import LineResult
+from bench.documents import RESULTS, write_documents, write_json
 from bench.machine import describe_run
 from bench.model import VARIANTS, Measure, Suite
 from bench.nodes import Nodes, make_variants
-from bench.plots import draw_growth, draw_ratios
 from bench.progress import ConsoleProgress
-from bench.report import markdown, open_console, print_table
+from bench.report import open_console, print_table
 from bench.runner import MeasureRecord, Runner
 from bench.suites import SUITES
 from bench.workers import WorkerPool
@@ -29,8 +26,6 @@ from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 
 _QUICK_SCALE = 0.08
-_RESULTS = Path("build/bench")
-_DOCS = Path("docs/benchmarks")
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +35,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--rows", metavar="NAME,NAME", help="only these measures; docs stay as they are")
     parser.add_argument("--rounds", type=int, help="rounds per measure (default 7)")
     parser.add_argument("--engines", default=",".join(VARIANTS), help=f"some of {','.join(VARIANTS)}")
-    parser.add_argument("--work", type=Path, default=_RESULTS / "data", help="where nodes keep their data")
+    parser.add_argument("--work", type=Path, default=RESULTS / "data", help="where nodes keep their data")
     options = parser.parse_args(arguments)
     options.engines = _names(parser, "--engines", options.engines, VARIANTS)
     return options
@@ -71,8 +66,13 @@ def run_suite(suite: Suite, options: argparse.Namespace, console: Console) -> bo
     scale = _QUICK_SCALE if options.quick else 1.0
     kafka = KafkaEngine()
     nodes = Nodes(make_variants(options.engines, kafka), options.work.resolve())
-    run = {"suite": suite.name, **describe_run(nodes, kafka, rounds=rounds, scale=scale)}
-    output = _RESULTS / f"{suite.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    whole = not options.quick and options.rows is None and set(options.engines) == set(VARIANTS)
+    run = {
+        "suite": suite.name,
+        "whole": whole,
+        **describe_run(nodes, kafka, rounds=rounds, scale=scale),
+    }
+    output = RESULTS / f"{suite.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     pool = WorkerPool()
     records: list[MeasureRecord] = []
     started = time.monotonic()
@@ -85,7 +85,7 @@ def run_suite(suite: Suite, options: argparse.Namespace, console: Console) -> bo
             for measure in measures:
                 records.append(runner.run(measure))
                 run["minutes"] = round((time.monotonic() - started) / 60, 1)
-                _write_json(output, run, records)
+                write_json(output, run, records)
     finally:
         nodes.stop()
         pool.close()
@@ -93,30 +93,8 @@ def run_suite(suite: Suite, options: argparse.Namespace, console: Console) -> bo
     results = [result for record in records for result in record.results()]
     print_table(console, f"{suite.title} ({rounds} rounds, {run['minutes']} minutes)", results)
     console.print(f"every round: {output}")
-    whole = not options.quick and options.rows is None and set(options.engines) == set(VARIANTS)
-    _write_documents(_DOCS if whole else _RESULTS, suite, results, records, run)
+    write_documents(suite, results, records, run)
     return not any(record.error for record in records)
-
-
-def _write_json(path: Path, run: dict[str, Any], records: Sequence[MeasureRecord]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {**run, "measures": [record.as_json() for record in records]}
-    path.write_text(json.dumps(document, indent=1))
-
-
-def _write_documents(
-    folder: Path,
-    suite: Suite,
-    results: Sequence[LineResult],
-    records: Sequence[MeasureRecord],
-    run: dict[str, Any],
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{suite.name}.md").write_text(markdown(suite.title, results, run))
-    draw_ratios(suite.title, results, folder / f"{suite.name}.png")
-    for record in records:
-        if record.measure.name == "fresh_node":
-            draw_growth(record.rounds(), folder / f"{suite.name}-growth.png")
 
 
 def raise_descriptor_limit() -> None:

@@ -108,7 +108,11 @@ def markdown(title: str, results: Sequence[LineResult], run: Mapping[str, Any]) 
     origin = f"`make bench SUITE={run['suite']}` on {run['time'][:10]}, commit {run['commit']}"
     made = f"Made by {origin}: do not edit."
     lines = [f"# {title}", "", made, "", _setting(run), "", _HOW, "", _FLUSH_POLICIES, ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    return "\n".join(lines) + "\n" + markdown_table(results)
+
+
+def markdown_table(results: Sequence[LineResult]) -> str:
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     lines += ["| " + " | ".join(_markdown_cells(result)) + " |" for result in results]
     return "\n".join(lines) + "\n"
 

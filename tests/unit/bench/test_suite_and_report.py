@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from bench.__main__ import chosen_measures, parse_arguments
+from bench.documents import with_table
 from bench.judge import LineResult, Spread
 from bench.loads import parse_producer_perf
 from bench.measures.fresh import GROWTH_CONNECTIONS, GROWTH_PARTITIONS, growth_figure
 from bench.model import ACK, KAFKA, OS, Better, Line
 from bench.plots import draw_growth, draw_ratios
-from bench.report import markdown, number, print_table
+from bench.report import markdown, markdown_table, number, print_table
 from bench.suites.node import NODE_SUITE
 from rich.console import Console
 
@@ -25,6 +26,7 @@ RUN: dict[str, Any] = {
     "commit": "abc",
     "rounds": 7,
     "minutes": 28.0,
+    "whole": True,
     "versions": {"apache-kafka": "4.3.0", "headrace": "0.1.0", "python": "3.11", "confluent-kafka": "2"},
     "machine": {"cores": 2, "processor": "p", "memory_gb": 8, "system": "s"},
 }
@@ -65,6 +67,59 @@ def test_markdown_names_both_flush_policies_and_marks_a_missed_line() -> None:
     assert "| ≥ 1× (goal 2×) | **missed** |" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
+
+
+def test_the_readme_gets_the_same_table_between_its_marks_and_nothing_else_changes() -> None:
+    readme = "before\n<!-- bench:node -->\nold\n<!-- /bench:node -->\nafter\n"
+    once = with_table(readme, "node", "| new |\n")
+    assert once == "before\n<!-- bench:node -->\n| new |\n<!-- /bench:node -->\nafter\n"
+    assert with_table(once, "node", "| new |\n") == once
+    assert with_table(readme, "groups", "| new |\n") == readme
+    assert markdown_table([result()]) in markdown("title", [result()], RUN)
+
+
+# What the table promises: figure, promised ratio, and whether more is better.
+PROMISES = [
+    ("raw_produce", "mb_per_s", 1.5),
+    ("raw_produce", "cpu_s_per_gb", 0.5),
+    ("confluent_100", "krecords_per_s", 1.0),
+    ("confluent_100", "cpu_s_per_gb", 0.45),
+    ("confluent_1000", "krecords_per_s", 1.0),
+    ("confluent_1000", "cpu_s_per_gb", 0.45),
+    ("java_100", "krecords_per_s", 0.9),
+    ("java_100", "cpu_s_per_gb", 0.45),
+    ("java_1000", "krecords_per_s", 1.0),
+    ("java_1000", "cpu_s_per_gb", 0.45),
+    ("many_producers", "mb_per_s", 0.9),
+    ("many_producers", "cpu_s_per_gb", 0.6),
+    ("lz4", "cpu_s_per_gb", 0.5),
+    ("zstd", "cpu_s_per_gb", 0.5),
+    ("neighbour", "p99_us", 0.7),
+    ("small_requests", "krequests_per_s", 8.0),
+    ("synchronous", "p50_us", 0.7),
+    ("synchronous", "p99_us", 0.7),
+    ("end_to_end", "p50_us", 0.6),
+    ("end_to_end", "p99_us", 0.6),
+    ("fetch_1mb", "mb_per_s", 1.0),
+    ("fetch_1mb", "cpu_s_per_gb", 0.7),
+    ("fetch_10mb", "mb_per_s", 1.0),
+    ("fetch_10mb", "cpu_s_per_gb", 1.1),
+    ("mixed", "p999_us", 1.0),
+    ("fresh_node", "start_s", 0.1),
+    ("fresh_node", "idle_mb", 0.2),
+    ("fresh_node", "loaded_mb", 0.4),
+    ("fresh_node", "metadata_p50_us", 1.0),
+    ("many_idempotent_producers", "mb_per_s", 0.7),
+    ("background", "cold_read_ratio", 2.0),
+    ("background", "compaction_ratio", 2.0),
+]
+
+
+def test_every_promise_has_a_line_with_its_target() -> None:
+    lines = {(measure.name, line.figure): line for measure in NODE_SUITE.measures for line in measure.lines}
+    for name, figure, target in PROMISES:
+        assert lines[name, figure].target == target
+    assert lines["many_idempotent_producers", "mb_per_s"].judged == ACK
 
 
 def test_pictures_are_drawn_also_from_incomplete_rounds(tmp_path: Path) -> None:
