@@ -108,7 +108,8 @@ def markdown(title: str, results: Sequence[LineResult], run: Mapping[str, Any]) 
     origin = f"`make bench SUITE={run['suite']}` on {run['time'][:10]}, commit {run['commit']}"
     made = f"Made by {origin}: do not edit."
     lines = [f"# {title}", "", made, "", _setting(run), "", _HOW, "", _FLUSH_POLICIES, ""]
-    return "\n".join(lines) + "\n" + markdown_table(results)
+    pictures = [f"![ratios to Apache Kafka]({run['suite']}.png)", f"![growth]({run['suite']}-growth.png)"]
+    return "\n".join(lines) + "\n" + markdown_table(results) + "\n" + "\n\n".join(pictures) + "\n"
 
 
 def markdown_table(results: Sequence[LineResult]) -> str:
