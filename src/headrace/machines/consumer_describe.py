@@ -1,0 +1,51 @@
+"""A KIP-848 group as ConsumerGroupDescribe tells it. Reads, changes nothing. Read next: group_consumer.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headrace.machines.consumer_events import ConsumerGroupDescription, DescribedConsumer
+from headrace.machines.consumer_member import Member, Partitions
+from headrace.machines.consumer_state import ConsumerGroupState
+from headrace.types import ClusterView, TopicId
+
+
+def describe(state: ConsumerGroupState, view: ClusterView, assignor: str) -> ConsumerGroupDescription:
+    return ConsumerGroupDescription(
+        group_id=state.group_id,
+        state=state.state,
+        group_epoch=state.group_epoch,
+        assignment_epoch=state.assignment_epoch,
+        assignor=assignor,
+        members=tuple(
+            _described(member, state.target.get(member_id, {}), view)
+            for member_id, member in sorted(state.members.items())
+        ),
+    )
+
+
+def _described(member: Member, target: Partitions, view: ClusterView) -> DescribedConsumer:
+    metadata = member.metadata
+    return DescribedConsumer(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=metadata.subscribed_topic_names,
+        subscribed_topic_regex=metadata.subscribed_topic_regex,
+        assignment=_by_name(member.assigned, view),
+        target=_by_name(target, view),
+        member_type=0 if member.uses_classic_protocol else 1,
+    )
+
+
+def _by_name(
+    partitions: Mapping[TopicId, Collection[int]], view: ClusterView
+) -> Mapping[str, tuple[int, ...]]:
+    return {
+        view.topic_names[topic_id]: tuple(sorted(numbers))
+        for topic_id, numbers in partitions.items()
+        if topic_id in view.topic_names
+    }

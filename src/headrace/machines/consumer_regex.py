@@ -1,0 +1,64 @@
+"""When a KIP-848 group has its regular expressions matched against the topics, and when not.
+
+All of a group's expressions are resolved at once, so that they cause one rebalance together, and at most
+every ten seconds, as Apache Kafka does. Not part of the lasting state. Read next: group_consumer.py.
+"""
+
+from __future__ import annotations
+
+from headrace.machines.consumer_events import ConsumerGroupHeartbeat, ResolveRegex
+from headrace.machines.consumer_state import ConsumerGroupState
+from headrace.machines.machine import Step
+from headrace.types import ClusterView
+
+MIN_INTERVAL_MS = 10_000
+
+
+class RegexRefresh:
+    def __init__(self, view: ClusterView) -> None:
+        self._topics_created_at = view.version
+        self._asked = False
+        self._resolved_at_ms: int | None = None
+
+    def topics_created(self, view: ClusterView) -> None:
+        self._topics_created_at = view.version
+
+    def maybe_ask(
+        self,
+        step: Step,
+        state: ConsumerGroupState,
+        view: ClusterView,
+        request: ConsumerGroupHeartbeat,
+        *,
+        interval_ms: int,
+    ) -> None:
+        """After a member's subscription was applied."""
+        if not state.regex_subscribers or self._asked or not self._is_due(step, state, interval_ms):
+            return
+        self._asked = True
+        step.ask(
+            ResolveRegex(
+                group_id=state.group_id,
+                regexes=frozenset(state.regex_subscribers),
+                view=view,
+                client_id=request.client_id,
+                client_host=request.client_host,
+            )
+        )
+
+    def _is_due(self, step: Step, state: ConsumerGroupState, interval_ms: int) -> bool:
+        last_ms, now_ms = self._resolved_at_ms, step.now.monotonic_ms
+        if last_ms is None or not state.resolved:
+            return True
+        if now_ms <= last_ms + MIN_INTERVAL_MS:
+            return False
+        return (
+            state.regex_subscribers.keys() != state.resolved.keys()
+            or any(found.version < self._topics_created_at for found in state.resolved.values())
+            or now_ms > last_ms + interval_ms
+        )
+
+    def answered(self, step: Step, *, failed: bool) -> None:
+        self._asked = False
+        if not failed:
+            self._resolved_at_ms = step.now.monotonic_ms

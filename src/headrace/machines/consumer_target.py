@@ -1,0 +1,76 @@
+"""From subscriptions and topics to a target assignment: who should hold what, computed by the coordinator.
+
+Pure functions over a group's state and the picture of the cluster. Read next: assignors/uniform.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from headrace.assignors import range as range_assignor
+from headrace.assignors import uniform
+from headrace.assignors.subscriptions import Assignment, Subscriber
+from headrace.machines.consumer_member import Member, Partitions
+from headrace.machines.consumer_state import ConsumerGroupState
+from headrace.types import ClusterView, TopicId
+
+Assignor = Callable[[Iterable[Subscriber[TopicId]], Mapping[TopicId, int]], Assignment[TopicId]]
+
+ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, range_assignor.NAME: range_assignor.assign}
+
+
+def metadata_hash(topics: Iterable[str], view: ClusterView) -> int:
+    """Changes when a subscribed topic appears, goes, comes back as another one, or gets partitions.
+
+    0 when none exists. Not Apache Kafka's function: a group taken over from its log has one rebalance more.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    nothing = True
+    for name in sorted(topics):
+        topic = view.topics.get(name)
+        if topic is not None:
+            nothing = False
+            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+    return 0 if nothing else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def subscribed_topic_ids(member: Member, state: ConsumerGroupState, view: ClusterView) -> frozenset[TopicId]:
+    """The existing topics a member subscribes to; an expression not yet resolved matches none."""
+    names = set(member.metadata.subscribed_topic_names)
+    if member.regex is not None and (resolved := state.resolved.get(member.regex)) is not None:
+        names.update(resolved.topics)
+    return frozenset(view.topics[name].topic_id for name in names if name in view.topics)
+
+
+def preferred_assignor(state: ConsumerGroupState, configured: Sequence[str]) -> str:
+    """The one most members ask for, the first of equals by name; the first configured when none asks."""
+    counts = {name: count for name, count in state.server_assignors().items() if name in configured}
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else configured[0]
+
+
+def compute_target(state: ConsumerGroupState, view: ClusterView, assignor: str) -> dict[str, Partitions]:
+    """Every member's share, starting from what the last target gave it."""
+    found: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
+    subscribers = []
+    counts: dict[TopicId, int] = {}
+    for member in state.members.values():
+        subscription = (member.metadata.subscribed_topic_names, member.regex)
+        topics = found.get(subscription)
+        if topics is None:
+            topics = found[subscription] = subscribed_topic_ids(member, state, view)
+            for topic_id in topics:
+                counts[topic_id] = len(view.topics[view.topic_names[topic_id]].partitions)
+        subscribers.append(
+            Subscriber(
+                member_id=member.member_id,
+                topics=topics,
+                instance_id=member.instance_id,
+                owned=state.target.get(member.member_id, {}),
+            )
+        )
+    assignment = ASSIGNORS[assignor](subscribers, counts)
+    return {
+        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
+        for member_id, topics in assignment.items()
+    }

@@ -1,0 +1,84 @@
+"""The records of one KIP-848 group, in the words of its machine. Emits and decides nothing.
+
+Read next: group_consumer.py; consumer_group_records.py for the records themselves.
+"""
+
+from __future__ import annotations
+
+from headrace.machines.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentRecord,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMemberMetadataRecord,
+    ConsumerGroupMetadata,
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupRegularExpressionRecord,
+    ConsumerGroupTargetAssignmentMemberRecord,
+    ConsumerGroupTargetAssignmentMetadataRecord,
+    ResolvedRegularExpression,
+    TargetAssignmentMetadata,
+)
+from headrace.machines.consumer_member import Member, Partitions, topics_of
+from headrace.machines.machine import Step
+
+
+class GroupWriter:
+    """Lives for one step."""
+
+    __slots__ = ("_group_id", "_step")
+
+    def __init__(self, step: Step, group_id: str) -> None:
+        self._step = step
+        self._group_id = group_id
+
+    def epoch(self, epoch: int, metadata_hash: int) -> None:
+        value = ConsumerGroupMetadata(epoch=epoch, metadata_hash=metadata_hash)
+        self._step.emit(ConsumerGroupMetadataRecord(group_id=self._group_id, value=value))
+
+    def member(self, member_id: str, metadata: ConsumerGroupMemberMetadata | None) -> None:
+        self._step.emit(
+            ConsumerGroupMemberMetadataRecord(group_id=self._group_id, member_id=member_id, value=metadata)
+        )
+
+    def current(self, member: Member) -> None:
+        self._step.emit(
+            ConsumerGroupCurrentMemberAssignmentRecord(
+                group_id=self._group_id, member_id=member.member_id, value=member.current()
+            )
+        )
+
+    def target(self, member_id: str, partitions: Partitions) -> None:
+        self._step.emit(
+            ConsumerGroupTargetAssignmentMemberRecord(
+                group_id=self._group_id, member_id=member_id, value=topics_of(partitions)
+            )
+        )
+
+    def target_epoch(self, epoch: int) -> None:
+        value = TargetAssignmentMetadata(assignment_epoch=epoch, assignment_timestamp=self._step.now.wall_ms)
+        self._step.emit(ConsumerGroupTargetAssignmentMetadataRecord(group_id=self._group_id, value=value))
+
+    def regex(self, regex: str, resolved: ResolvedRegularExpression | None) -> None:
+        self._step.emit(
+            ConsumerGroupRegularExpressionRecord(
+                group_id=self._group_id, regular_expression=regex, value=resolved
+            )
+        )
+
+    def member_is_gone(self, member_id: str) -> None:
+        """Its tombstones, the subscription's last: Kafka refuses to load any other order."""
+        self._step.emit(
+            ConsumerGroupCurrentMemberAssignmentRecord(
+                group_id=self._group_id, member_id=member_id, value=None
+            )
+        )
+        self._step.emit(
+            ConsumerGroupTargetAssignmentMemberRecord(
+                group_id=self._group_id, member_id=member_id, value=None
+            )
+        )
+        self.member(member_id, None)
+
+    def group_is_gone(self) -> None:
+        """The tombstones of a group without members and regular expressions."""
+        self._step.emit(ConsumerGroupTargetAssignmentMetadataRecord(group_id=self._group_id, value=None))
+        self._step.emit(ConsumerGroupMetadataRecord(group_id=self._group_id, value=None))
