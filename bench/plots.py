@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,25 +23,35 @@ _LABELS = {KAFKA: "Apache Kafka", OS: "Headrace, flush os", ACK: "Headrace, flus
 
 def draw_ratios(title: str, results: Sequence[LineResult], path: Path) -> None:
     """One dot per line and flush policy with its lowest and highest round; green is the promised side."""
-    panels = [
-        ("higher is better", [r for r in results if r.line.better is Better.HIGHER and r.ratios]),
-        ("lower is better", [r for r in results if r.line.better is Better.LOWER and r.ratios]),
-    ]
-    panels = [(name, rows) for name, rows in panels if rows]
+    panels = _panels(results)
     if not panels:
         return
     heights = [len(rows) + 1.5 for _, rows in panels]
     figure = Figure(figsize=(11, 0.36 * sum(heights) + 1.2), layout="constrained")
     axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for axis, (name, rows) in zip(axes, panels, strict=True):
-        _draw_panel(axis, name, rows)
+    for axis, (label, rows) in zip(axes, panels, strict=True):
+        _draw_panel(axis, label, rows)
     axes[0].legend(loc="upper left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title.replace("`", ""), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
 
-def _draw_panel(axis: Axes, name: str, rows: Sequence[LineResult]) -> None:
+def _panels(results: Sequence[LineResult]) -> list[tuple[str, list[LineResult]]]:
+    """(what the axis means, its lines); panels without lines are left out."""
+    to_kafka = [result for result in results if result.ratios and not result.line.own]
+    higher = [result for result in to_kafka if result.line.better is Better.HIGHER]
+    lower = [result for result in to_kafka if result.line.better is Better.LOWER]
+    own = [result for result in results if result.ratios and result.line.own]
+    panels = [
+        ("ratio to Apache Kafka = 1 (higher is better; green: promised)", higher),
+        ("ratio to Apache Kafka = 1 (lower is better; green: promised)", lower),
+        ("ratio to its own quiet p99 = 1 (lower is better; green: promised)", own),
+    ]
+    return [(label, rows) for label, rows in panels if rows]
+
+
+def _draw_panel(axis: Axes, label: str, rows: Sequence[LineResult]) -> None:
     axis.axvline(1.0, color=_COLORS[KAFKA], linewidth=1)
     for position, result in enumerate(rows):
         _draw_target(axis, position, result)
@@ -49,15 +60,15 @@ def _draw_panel(axis: Axes, name: str, rows: Sequence[LineResult]) -> None:
             if ratio is None:
                 continue
             error = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
-            label = _LABELS[variant] if position == 0 else None
             color = _COLORS[variant]
+            name = _LABELS[variant] if position == 0 else None
             axis.errorbar(
-                ratio.median, position + shift, xerr=error, fmt="o", markersize=4, color=color, label=label
+                ratio.median, position + shift, xerr=error, fmt="o", markersize=4, color=color, label=name
             )
     axis.set_xscale("log")
-    axis.set_yticks(range(len(rows)), [_short(result.line.title) for result in rows], fontsize=7)
+    axis.set_yticks(range(len(rows)), [_wrapped(result.line.title) for result in rows], fontsize=7)
     axis.set_ylim(len(rows) - 0.4, -0.9)
-    axis.set_xlabel(f"ratio to Apache Kafka = 1 ({name}; green: promised)", fontsize=8)
+    axis.set_xlabel(label, fontsize=8)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
     axis.grid(axis="x", alpha=0.3)
 
@@ -71,8 +82,8 @@ def _draw_target(axis: Axes, position: int, result: LineResult) -> None:
     axis.plot([target], [position], marker="|", color="#3a9d4b", markersize=11)
 
 
-def _short(title: str) -> str:
-    return title if len(title) <= 64 else title[:61] + "…"
+def _wrapped(title: str) -> str:
+    return "\n".join(wrap(title.replace("`", ""), 62))
 
 
 def draw_growth(rounds: Sequence[Round], path: Path) -> None:

@@ -10,7 +10,13 @@ from bench.cell import Cell
 from bench.judge import percentile
 from bench.model import Figures
 from bench.payloads import plain_batch
-from bench.raw_client import RawConnection, produce_check, round_trips, send_each
+from bench.raw_client import (
+    RawConnection,
+    produce_check,
+    produce_pipelined,
+    round_trips,
+    send_each,
+)
 from bench.raw_requests import RawReplyError, metadata_request, produce_request
 
 GROWTH_PARTITIONS = (1, 100, 1000)
@@ -46,6 +52,7 @@ def _grow(cell: Cell, stack: ExitStack) -> Figures:
     figures: Figures = {}
     connections: list[RawConnection] = []
     topic = cell.create_topic()
+    _warm_up(cell, topic)
     partitions = 1
     steps = [(count, GROWTH_CONNECTIONS[0]) for count in GROWTH_PARTITIONS]
     steps.append((GROWTH_PARTITIONS[-1], GROWTH_CONNECTIONS[-1]))
@@ -62,6 +69,15 @@ def _grow(cell: Cell, stack: ExitStack) -> Figures:
     _write_as_many_producers(cell, connections[0], topic, partitions)
     figures["loaded_mb"] = cell.node.rss_bytes() / 1e6
     return figures
+
+
+def _warm_up(cell: Cell, topic: str) -> None:
+    """Small requests only: a JVM compiles its hot path, and no engine's memory is filled with data."""
+    request = produce_request(topic, {0: plain_batch(1, 100)}, acks=1)
+    with cell.connect() as connection:
+        produce_pipelined(
+            connection, request, produce_check(topic), in_flight=16, seconds=max(2 * cell.scale, 0.3)
+        )
 
 
 def _open_connections(cell: Cell, stack: ExitStack, connections: list[RawConnection], wanted: int) -> None:
