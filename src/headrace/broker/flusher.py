@@ -1,20 +1,26 @@
-"""Group commit: one thread per disk turns many waiting appends into few fsyncs (R23).
+"""Group commit: a few threads turn many waiting appends into few fsyncs (R23).
 
-While one round is on the disk, later appends gather for the next. The loop never waits for the disk.
-Read next: partition.py (what happens when a flush is done).
+While a partition is on its way to the disk, its later appends gather for its next flush. Partitions do not
+wait for each other. The loop never waits for the disk. Read next: partition.py (what a finished flush does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.metrics import Metrics
-from headrace.world import World
+from headrace.world import Thread, World
 
 if TYPE_CHECKING:
-    from headrace.broker.partition import Partition
+    from headrace.broker.partition import BegunFlush, Partition
     from headrace.log.flush import Flush
+
+Share = list[tuple["Partition", "BegunFlush"]]
+
+FLUSH_THREADS = 8
+"""A file system commits all fsyncs that wait at the same time together: on ext4, 16 files took 10 ms one by
+one and 1.2 ms from eight threads; more threads gained nothing."""
 
 
 class Flusher:
@@ -22,46 +28,74 @@ class Flusher:
         self._world = world
         self._metrics = metrics
         self._on_disk_failure = on_disk_failure
-        self._thread = world.tasks.thread("flush")
+        self._idle: list[Thread] = [world.tasks.thread(f"flush-{n}") for n in range(FLUSH_THREADS)]
         self._dirty: dict[Partition, None] = {}
-        self._running = False
+        self._flushing: dict[Partition, None] = {}
+        """By one thread at a time: the later flush of a partition relies on what the earlier one took."""
+        self._sharing_out = False
         self._failed = False
 
     def request(self, partition: Partition) -> None:
         self._dirty[partition] = None
-        if not self._running and not self._failed:
-            self._running = True
-            self._world.tasks.spawn(self._run(), name="flush")
+        if self._idle and not self._sharing_out and partition not in self._flushing:
+            self._sharing_out = True  # at the end of this turn of the loop, with what else it brings
+            self._world.tasks.call_soon(self._share_out)
 
     async def flush_all(self, partitions: Iterable[Partition]) -> None:
         """Returns when all that was appended before the call is on disk."""
         for partition in partitions:
             partition.request_flush()
-        while self._running:
+        while (self._dirty and not self._failed) or self._flushing:
             await self._world.tasks.sleep(0.001)
 
-    async def _run(self) -> None:
-        try:
-            while self._dirty:
-                await self._flush_round()
-        except OSError as error:
-            self._failed = True  # R24: never retried, since the dirty pages may be gone
-            self._on_disk_failure(error)
-        finally:
-            self._running = False
+    def _share_out(self) -> None:
+        """Gives the partitions that wait to the threads that do not."""
+        self._sharing_out = False
+        waiting = [partition for partition in self._dirty if partition not in self._flushing]
+        threads = min(len(self._idle), len(waiting))
+        for number in range(threads):
+            if self._failed:
+                return
+            self._start(waiting[number::threads])
 
-    async def _flush_round(self) -> None:
-        partitions, self._dirty = list(self._dirty), {}
-        begun = [(p, begun_flush) for p in partitions if (begun_flush := p.begin_flush()) is not None]
-        if not begun:
-            return
-        started = self._world.clock.monotonic()
+    def _start(self, partitions: list[Partition]) -> None:
+        begun: Share = []
         try:
-            await self._thread.run(_sync_all, [begun_flush.flush for _, begun_flush in begun])
-        finally:
-            for partition, begun_flush in begun:
-                partition.end_flush(begun_flush)
-        self._metrics.fsync_done(self._world.clock.monotonic() - started)
+            for partition in partitions:
+                del self._dirty[partition]
+                begun_flush = partition.begin_flush()
+                if begun_flush is not None:
+                    begun.append((partition, begun_flush))
+                    self._flushing[partition] = None
+        except OSError as error:
+            self._fail(error)
+        if begun:
+            thread = self._idle.pop()
+            syncing = thread.run(_sync_all, [begun_flush.flush for _, begun_flush in begun])
+            self._world.tasks.spawn(self._finish(syncing, thread, begun), name="flush")
+
+    async def _finish(self, syncing: Awaitable[None], thread: Thread, begun: Share) -> None:
+        started = self._world.clock.monotonic()
+        failure: OSError | None = None
+        try:
+            await syncing
+            self._metrics.fsync_done(self._world.clock.monotonic() - started)
+        except OSError as error:
+            failure = error
+        self._idle.append(thread)
+        for partition, begun_flush in begun:
+            del self._flushing[partition]
+            partition.end_flush(begun_flush)
+        if failure is not None:
+            self._fail(failure)
+        elif self._dirty:
+            self._share_out()
+
+    def _fail(self, error: OSError) -> None:
+        """R24: never retried, since the dirty pages may be gone."""
+        if not self._failed:
+            self._failed = True
+            self._on_disk_failure(error)
 
 
 def _sync_all(flushes: list[Flush]) -> None:

@@ -160,12 +160,19 @@ class Broker:
         offsets = self._log_offsets()
         self.partitions.close()
         if self.failure is None:
-            self.checkpoints.save(offsets)
-            self.checkpoints.mark_clean(self._node_epoch)
+            self._mark_clean(offsets)
         self._http.close()
         await self.cluster.close()
         await self.world.tasks.close()
         self._lock.release()
+
+    def _mark_clean(self, offsets: LogOffsets) -> None:
+        """Without the mark the next start checks the logs: what a full disk costs, and no more."""
+        try:
+            self.checkpoints.save(offsets)
+            self.checkpoints.mark_clean(self._node_epoch)
+        except OSError as error:
+            logger.error("the next start will check the logs, since this stop could not be noted: %s", error)
 
     async def persist_offsets(self) -> None:
         await self._checkpoint_thread.run(self.checkpoints.save, self._log_offsets())
