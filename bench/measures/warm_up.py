@@ -18,5 +18,5 @@ def warm_up_node(cell: Cell) -> None:
         large = produce_request(topic, {0: plain_batch(1000, 1000)}, acks=1)
         count, _ = produce_pipelined(connection, large, check, in_flight=5, seconds=seconds)
         small = produce_request(topic, {0: plain_batch(1, 100)}, acks=-1)
-        produce_pipelined(connection, small, check, in_flight=16, seconds=seconds / 2)
+        produce_pipelined(connection, small, check, in_flight=16, seconds=seconds)
         fetch_each(connection, topic, [batch * 1000 for batch in range(count)], max_bytes=1 << 20)
