@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headrace.log.descriptors import PooledFile
 from headrace.world import File
 
@@ -18,6 +20,11 @@ class LogSlice:
         self.size = size
         self.next_offset = next_offset
         """The offset after the last batch: what a reader asks for next."""
+
+    @property
+    def path(self) -> Path | None:
+        """For messages; None once it is released."""
+        return None if self._pooled is None else self._pooled.path
 
     def bytes(self) -> bytes:
         return self.file.pread(self.size, self.position)
