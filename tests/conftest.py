@@ -35,6 +35,7 @@ def start_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start
         listeners: Sequence[str] = (),
         arguments: Sequence[str] = (),
         descriptor_limit: int | None = None,
+        port: int | None = None,
     ) -> NodeProcess:
         node = NodeProcess(
             directory or tmp_path / f"node-{len(nodes)}",
@@ -42,6 +43,7 @@ def start_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start
             listeners=listeners,
             arguments=arguments,
             descriptor_limit=descriptor_limit,
+            port=port,
         )
         nodes.append(node)
         return node.start()

@@ -93,6 +93,16 @@ def records_in(data: bytes) -> Iterator[Record]:
         position += size
 
 
+def end_of(data: bytes, position: int) -> int:
+    """Where a reader of these batches goes on; compaction leaves batches without a record."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        header = read_header(view, at)
+        position = max(position, header.next_offset)
+        at += header.size
+    return position
+
+
 async def list_offset(connection: Connection, target: Target, index: int, timestamp: int) -> int:
     partition = {"partition_index": index, "timestamp": timestamp}
     fields = {"replica_id": -1, "topics": [{"name": target.topic, "partitions": [partition]}]}
