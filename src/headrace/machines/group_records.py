@@ -92,9 +92,11 @@ class OffsetCommitRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionMarkerRecord(Record):
-    """A control batch: what the producer committed to this group becomes real, or is forgotten."""
+    """A control batch: what the producer committed becomes real, or is forgotten.
 
-    group_id: str
+    Written by the transaction coordinator; meant for every group of the log that it stands in.
+    """
+
     producer_id: int
     committed: bool
 

@@ -1,0 +1,39 @@
+"""What a rebalance moved, for the group's timeline (D21). Known for the `consumer` protocol type alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.machines.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
+from headrace.machines.group_records import GroupMetadata
+
+MOVES_NAMED = 20
+"""A timeline line stays readable; the number of moves is always given."""
+
+
+def describe_moves(before: GroupMetadata | None, after: GroupMetadata | None) -> dict[str, Any]:
+    """`moved`: partitions that changed hands, as (partition, from, to); `given` and `taken`: those with no
+    owner before or after, which is how a cooperative rebalance moves them in two steps.
+    """
+    if after is None or after.protocol_type != PROTOCOL_TYPE:
+        return {}
+    old, new = owners(before), owners(after)
+    moved = [(name, old[name], owner) for name, owner in sorted(new.items()) if old.get(name, owner) != owner]
+    return {
+        "moved_count": len(moved),
+        "moved": moved[:MOVES_NAMED],
+        "given": len(new.keys() - old.keys()),
+        "taken": len(old.keys() - new.keys()),
+    }
+
+
+def owners(group: GroupMetadata | None) -> dict[str, str]:
+    """Member id by "topic-partition"."""
+    if group is None:
+        return {}
+    return {
+        f"{topic}-{partition}": member.member_id
+        for member in group.members
+        for topic, partitions in assigned_partitions(member.assignment).items()
+        for partition in partitions
+    }

@@ -1,0 +1,241 @@
+"""How a classic group gets from one generation to the next, whoever asked for it.
+
+Holds the clockwork (waiting replies, timers, the initial delay) over a ClassicState; group_classic.py decides
+when to turn it. Names and order of steps are those of Kafka's GroupMetadataManager, which is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.machines.classic_moves import describe_moves
+from headrace.machines.classic_state import ClassicState, GroupState, Member
+from headrace.machines.group_events import (
+    NO_MEMBER_ID,
+    JoinGroupReply,
+    SyncGroupReply,
+)
+from headrace.machines.group_records import GroupMetadataRecord
+from headrace.machines.machine import ReplyToken, Step, TimerKey
+from headrace.machines.timers import TimerBook
+from headrace.wire.error_codes import ErrorCode
+
+JOIN_TIMER: TimerKey = ("join",)
+SYNC_TIMER: TimerKey = ("sync",)
+
+
+def session_timer(member_id: str) -> TimerKey:
+    return ("session", member_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupSettings:
+    """Kafka's names: group.min.session.timeout.ms, group.max.session.timeout.ms, group.max.size,
+    group.initial.rebalance.delay.ms; the last is fixed in Kafka.
+    """
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    new_member_join_timeout_ms: int = 300_000
+
+
+class _InitialDelay(NamedTuple):
+    """A new group waits `delay_ms` at a time, `remaining_ms` more at most, while members keep coming."""
+
+    delay_ms: int
+    remaining_ms: int
+
+
+class Rebalance:
+    def __init__(self, group: ClassicState, timers: TimerBook, settings: ClassicGroupSettings) -> None:
+        self._group = group
+        self._timers = timers
+        self._settings = settings
+        self._initial: _InitialDelay | None = None
+        self._newcomer = False
+        """Somebody new came during the present stretch of the initial delay."""
+        self._began_ms = 0
+        self._reason = ""
+
+    def expect_heartbeat(self, step: Step, member: Member) -> None:
+        self._timers.arm(step, session_timer(member.member_id), member.session_timeout_ms)
+
+    def add(self, step: Step, member: Member, protocol_type: str, token: ReplyToken) -> None:
+        group = self._group
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous is GroupState.EMPTY:
+            self._newcomer = True
+        group.add(member, protocol_type)
+        group.join_tokens[member.member_id] = token
+        # A new member has no id to send heartbeats with, and may have gone away unseen while its request
+        # waits: it is given up after this time. If it is still there it tries again.
+        timeout_ms = self._settings.new_member_join_timeout_ms
+        self._timers.arm(step, session_timer(member.member_id), timeout_ms)
+
+    def await_join(self, step: Step, member_id: str, token: ReplyToken) -> None:
+        self.answer_join(step, JoinGroupReply(member_id=member_id, error=ErrorCode.rebalance_in_progress))
+        self._group.join_tokens[member_id] = token
+
+    def await_sync(self, step: Step, member_id: str, token: ReplyToken) -> None:
+        self.answer_sync(step, member_id, SyncGroupReply(error=ErrorCode.rebalance_in_progress))
+        self._group.sync_tokens[member_id] = token
+
+    def answer_join(self, step: Step, reply: JoinGroupReply, *, member_id: str | None = None) -> None:
+        """Answers the member's waiting JoinGroup, if there is one."""
+        token = self._group.join_tokens.pop(reply.member_id if member_id is None else member_id, None)
+        if token is not None:
+            step.reply(token, reply)
+
+    def answer_sync(self, step: Step, member_id: str, reply: SyncGroupReply) -> bool:
+        token = self._group.sync_tokens.pop(member_id, None)
+        if token is not None:
+            step.reply(token, reply)
+        return token is not None
+
+    def drop(self, step: Step, member_id: str) -> None:
+        """Removes a member, or an id that was given out; who still waits under it is told to start anew."""
+        unknown = ErrorCode.unknown_member_id
+        self.answer_join(step, JoinGroupReply(member_id=NO_MEMBER_ID, error=unknown), member_id=member_id)
+        self.answer_sync(step, member_id, SyncGroupReply(error=unknown))
+        self._timers.disarm(step, session_timer(member_id))
+        self._group.remove(member_id)
+
+    def prepare_or_complete(self, step: Step, reason: str) -> None:
+        if self._group.can_rebalance:
+            self.prepare(step, reason)
+        else:
+            self.complete_if_all_joined(step)
+
+    def prepare(self, step: Step, reason: str) -> None:
+        group = self._group
+        self._began_ms, self._reason = step.now.monotonic_ms, reason
+        step.tell("rebalance", generation=group.generation, reason=reason)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._turn_away_syncs(step)
+        group.unsynced.clear()
+        self._timers.disarm(step, SYNC_TIMER)
+        initial = group.state is GroupState.EMPTY
+        group.move_to(GroupState.PREPARING_REBALANCE, step.now.wall_ms)
+        if initial:
+            delay_ms = self._settings.initial_rebalance_delay_ms
+            self._newcomer = False
+            self._initial = _InitialDelay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._timers.arm(step, JOIN_TIMER, delay_ms)
+        elif group.all_joined:
+            self.complete(step)
+        else:
+            self._timers.arm(step, JOIN_TIMER, group.rebalance_timeout_ms)
+
+    def _turn_away_syncs(self, step: Step) -> None:
+        for member in self._group.members.values():
+            member.assignment = b""
+            reply = SyncGroupReply(error=ErrorCode.rebalance_in_progress)
+            if self.answer_sync(step, member.member_id, reply):
+                self.expect_heartbeat(step, member)
+
+    def complete_if_all_joined(self, step: Step) -> None:
+        group = self._group
+        initial = group.previous is GroupState.EMPTY
+        if group.state is GroupState.PREPARING_REBALANCE and not initial and group.all_joined:
+            self.complete(step)
+
+    def join_time_is_up(self, step: Step) -> None:
+        if self._group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        initial = self._initial
+        if initial is None or not self._newcomer or not initial.remaining_ms:
+            self.complete(step)
+            return
+        self._newcomer = False
+        delay_ms = min(self._settings.initial_rebalance_delay_ms, initial.remaining_ms)
+        self._initial = _InitialDelay(delay_ms, max(initial.remaining_ms - initial.delay_ms, 0))
+        self._timers.arm(step, JOIN_TIMER, delay_ms)
+
+    def complete(self, step: Step) -> None:
+        """Ends the join phase with those who came. Static members may stay away until their session ends."""
+        group = self._group
+        self._timers.disarm(step, JOIN_TIMER)
+        self._initial = None
+        for member in list(group.members.values()):
+            if member.member_id not in group.join_tokens and member.instance_id is None:
+                self.drop(step, member.member_id)
+                step.tell("leave", member_id=member.member_id, reason="did not rejoin in time")
+        if not group.elect_joined_leader() and group.members:
+            # Nobody came. Sessions will end one by one, or somebody comes after all.
+            self._timers.arm(step, JOIN_TIMER, group.rebalance_timeout_ms)
+            return
+        group.begin_generation(step.now.wall_ms)
+        if group.members:
+            self._answer_joins(step)
+        else:
+            self.record(step)
+            step.tell("empty", generation=group.generation)
+
+    def record(self, step: Step, assignments: Mapping[str, bytes] | None = None) -> None:
+        value = self._group.record(step.now.wall_ms, assignments)
+        step.emit(GroupMetadataRecord(group_id=self._group.group_id, value=value))
+
+    def _answer_joins(self, step: Step) -> None:
+        group = self._group
+        for member in group.members.values():
+            self.answer_join(step, self.present_generation(member.member_id))
+            self.expect_heartbeat(step, member)
+            member.is_new = False
+        group.unsynced.update(group.members)
+        self._timers.arm(step, SYNC_TIMER, group.rebalance_timeout_ms)
+
+    def present_generation(self, member_id: str) -> JoinGroupReply:
+        """The answer to a JoinGroup; the leader learns the members while there is no assignment yet."""
+        group = self._group
+        assigns = group.leader == member_id and group.state is GroupState.COMPLETING_REBALANCE
+        return JoinGroupReply(
+            member_id=member_id,
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+            protocol=group.protocol,
+            leader=group.leader or "",
+            members=group.joined_members() if assigns else (),
+        )
+
+    def synced(self, step: Step, member_id: str) -> None:
+        self._group.unsynced.discard(member_id)
+        if not self._group.unsynced:
+            self._timers.disarm(step, SYNC_TIMER)
+
+    def settle(self, step: Step, assignments: Mapping[str, bytes]) -> None:
+        """The leader has decided: the generation is recorded, and everyone who waits gets their part."""
+        group = self._group
+        before = group.recorded
+        self.record(step, assignments)
+        took_ms = step.now.monotonic_ms - self._began_ms
+        step.tell(
+            "assigned",
+            generation=group.generation,
+            reason=self._reason,
+            took_ms=took_ms,
+            protocol=group.protocol,
+            members=len(group.members),
+            **describe_moves(before, group.recorded),
+        )
+        for member in group.members.values():
+            if self.answer_sync(step, member.member_id, self.present_assignment(member)):
+                self.expect_heartbeat(step, member)
+
+    def present_assignment(self, member: Member) -> SyncGroupReply:
+        group = self._group
+        return SyncGroupReply(
+            protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment
+        )
+
+    def sync_time_is_up(self, step: Step) -> None:
+        group = self._group
+        absent = [member_id for member_id in group.members if member_id in group.unsynced]
+        if not absent or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        for member_id in absent:
+            self.drop(step, member_id)
+            step.tell("leave", member_id=member_id, reason="did not ask for its assignment in time")
+        self.prepare(step, f"removing {', '.join(absent)} on pending sync request expiration")

@@ -1,0 +1,265 @@
+"""Committed offsets of one group: commit, fetch, delete, expire.
+
+A part of a group (group.py), which says who may commit and what is subscribed to (`Membership`). Lasting
+state is the fold of OffsetCommit records and transaction markers, live and at load (R33). Offsets of a
+transaction under way wait beside the others for its marker; a plain commit made meanwhile wins, as it does in
+a log that was compacted. Retention counts from when the group became empty, or from the commit where nobody
+is a member. Gap: TxnOffsetCommit's own checks of the producer are the transaction coordinator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.errors import ApiError
+from headrace.machines.group_events import (
+    FetchedOffset,
+    OffsetCommit,
+    OffsetCommitReply,
+    OffsetDelete,
+    OffsetDeleteReply,
+    OffsetFetch,
+    OffsetFetchReply,
+    OffsetToCommit,
+)
+from headrace.machines.group_records import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    OffsetCommitRecord,
+    TransactionMarkerRecord,
+)
+from headrace.machines.machine import Record, Step
+from headrace.types import TopicId
+from headrace.wire.error_codes import ErrorCode
+
+COMMIT_LINE_INTERVAL_MS = 1_000
+"""The timeline has at most one line of commits per member in this time."""
+
+PartitionCheck = Callable[[str, TopicId, int], None]
+"""(topic, its id, partition) of one offset to commit; raises ApiError for the whole request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsSettings:
+    """Kafka's offset.metadata.max.bytes and offsets.retention.minutes."""
+
+    metadata_max_bytes: int = 4_096
+    retention_ms: int = 7 * 24 * 3_600_000
+
+
+class Membership(Protocol):
+    """What offsets ask the group they belong to; checks raise ApiError."""
+
+    @property
+    def exists(self) -> bool: ...
+
+    def check_offset_commit(self, commit: OffsetCommit) -> PartitionCheck | None:
+        """None: every partition may be committed; else each has to pass what is returned."""
+
+    def committed(self, step: Step, commit: OffsetCommit) -> None:
+        """Hears of every accepted commit."""
+
+    def check_offset_fetch(self, fetch: OffsetFetch) -> None: ...
+
+    def check_offset_delete(self) -> None: ...
+
+    def subscribes_to(self, topic: str) -> bool: ...
+
+    def retention_starts(self, committed: CommittedOffset) -> int | None:
+        """The moment from which an offset's retention counts; None while it does not."""
+
+
+class Offsets:
+    def __init__(self, group_id: str, settings: OffsetsSettings | None = None) -> None:
+        self._group_id = group_id
+        self._settings = settings or OffsetsSettings()
+        self._committed: dict[str, dict[int, CommittedOffset]] = {}
+        self._in_transaction: dict[int, dict[tuple[str, int], CommittedOffset | None]] = {}
+        """By producer id. None: something newer was committed meanwhile, the marker changes nothing."""
+        self._told_at: dict[str, int] = {}
+
+    # Lasting state.
+
+    def apply(self, record: Record) -> None:
+        if isinstance(record, OffsetCommitRecord):
+            if record.value is None:
+                self._remove(record.topic, record.partition)
+            elif record.producer_id == NO_PRODUCER_ID:
+                self._supersede(record.topic, record.partition)
+                self._committed.setdefault(record.topic, {})[record.partition] = record.value
+            else:
+                transaction = self._in_transaction.setdefault(record.producer_id, {})
+                transaction[record.topic, record.partition] = record.value
+        elif isinstance(record, TransactionMarkerRecord):
+            self._end_transaction(record)
+
+    def _remove(self, topic: str, partition: int) -> None:
+        partitions = self._committed.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            self._committed.pop(topic, None)
+        for producer_id, transaction in list(self._in_transaction.items()):
+            transaction.pop((topic, partition), None)
+            if not transaction:
+                del self._in_transaction[producer_id]
+
+    def _supersede(self, topic: str, partition: int) -> None:
+        for transaction in self._in_transaction.values():
+            if (topic, partition) in transaction:
+                transaction[topic, partition] = None
+
+    def _end_transaction(self, marker: TransactionMarkerRecord) -> None:
+        for (topic, partition), value in self._in_transaction.pop(marker.producer_id, {}).items():
+            if marker.committed and value is not None:
+                self._committed.setdefault(topic, {})[partition] = value
+
+    def snapshot(self) -> Any:
+        return (
+            {topic: dict(partitions) for topic, partitions in self._committed.items()},
+            {producer_id: dict(offsets) for producer_id, offsets in self._in_transaction.items()},
+        )
+
+    @property
+    def exist(self) -> bool:
+        """Whether anything is committed, or about to be."""
+        return bool(self._committed or self._in_transaction)
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        return self._committed.get(topic, {}).get(partition)
+
+    def all(self) -> Iterator[tuple[str, int, CommittedOffset]]:
+        return ((t, p, value) for t, partitions in self._committed.items() for p, value in partitions.items())
+
+    def _unstable(self, topic: str, partition: int) -> bool:
+        return any((topic, partition) in transaction for transaction in self._in_transaction.values())
+
+    # Requests.
+
+    def commit(self, event: OffsetCommit, step: Step, membership: Membership) -> None:
+        try:
+            check = self._check_commit(event, membership)
+            if check is not None:
+                for offset in event.offsets:
+                    check(offset.topic, offset.topic_id, offset.partition)
+        except ApiError as refused:
+            step.reply(event.token, OffsetCommitReply(error=refused.code))
+            return
+        membership.committed(step, event)
+        errors = tuple(self._commit_one(event, offset, step) for offset in event.offsets)
+        step.reply(event.token, OffsetCommitReply(errors=errors))
+        self._tell_commit(event, step)
+
+    def _check_commit(self, event: OffsetCommit, membership: Membership) -> PartitionCheck | None:
+        if membership.exists or self.exist or event.generation < 0:
+            return membership.check_offset_commit(event)
+        known_to_client = event.version >= 9 and not event.transactional
+        raise ApiError(ErrorCode.group_id_not_found if known_to_client else ErrorCode.illegal_generation)
+
+    def _commit_one(self, event: OffsetCommit, offset: OffsetToCommit, step: Step) -> ErrorCode:
+        metadata = offset.metadata or ""
+        if _java_length(metadata) > self._settings.metadata_max_bytes:
+            return ErrorCode.offset_metadata_too_large
+        wall_ms = step.now.wall_ms
+        expires = NO_TIMESTAMP if event.retention_ms == -1 else wall_ms + event.retention_ms
+        value = CommittedOffset(
+            offset.offset, offset.leader_epoch, metadata, wall_ms, expires, offset.topic_id
+        )
+        record = OffsetCommitRecord(self._group_id, offset.topic, offset.partition, value, event.producer_id)
+        step.emit(record)
+        return ErrorCode.none
+
+    def _tell_commit(self, event: OffsetCommit, step: Step) -> None:
+        now_ms = step.now.monotonic_ms
+        last_ms = self._told_at.get(event.member_id)
+        if last_ms is not None and now_ms - last_ms < COMMIT_LINE_INTERVAL_MS:
+            return
+        recent = now_ms - COMMIT_LINE_INTERVAL_MS
+        self._told_at = {member: told for member, told in self._told_at.items() if told > recent}
+        self._told_at[event.member_id] = now_ms
+        step.tell("commit", member_id=event.member_id, partitions=len(event.offsets))
+
+    def fetch(self, event: OffsetFetch, step: Step, membership: Membership) -> None:
+        try:
+            if membership.exists:
+                membership.check_offset_fetch(event)
+        except ApiError as refused:
+            step.reply(event.token, OffsetFetchReply(error=refused.code))
+            return
+        wanted = event.partitions
+        if wanted is None:
+            wanted = tuple((topic, partition) for topic, partition, _ in self.all())
+        found = tuple(self._fetch_one(topic, partition, event) for topic, partition in wanted)
+        step.reply(event.token, OffsetFetchReply(offsets=found))
+
+    def _fetch_one(self, topic: str, partition: int, event: OffsetFetch) -> FetchedOffset:
+        if event.require_stable and self._unstable(topic, partition):
+            return FetchedOffset(topic, partition, None, ErrorCode.unstable_offset_commit)
+        return FetchedOffset(topic, partition, self.get(topic, partition))
+
+    def delete(self, event: OffsetDelete, step: Step, membership: Membership) -> None:
+        try:
+            if not membership.exists and not self.exist:
+                raise ApiError(ErrorCode.group_id_not_found)
+            membership.check_offset_delete()
+        except ApiError as refused:
+            step.reply(event.token, OffsetDeleteReply(error=refused.code))
+            return
+        errors = []
+        for topic, partition in event.partitions:
+            if membership.subscribes_to(topic):
+                errors.append(ErrorCode.group_subscribed_to_topic)
+                continue
+            errors.append(ErrorCode.none)
+            if self.get(topic, partition) is not None or self._unstable(topic, partition):
+                self._emit_tombstone(topic, partition, step)
+        step.reply(event.token, OffsetDeleteReply(errors=tuple(errors)))
+
+    # Things that end offsets without a request for each.
+
+    def delete_all(self, step: Step) -> None:
+        self._delete_where(step, lambda _topic: True)
+
+    def delete_topics(self, topics: frozenset[str], step: Step) -> None:
+        self._delete_where(step, lambda topic: topic in topics)
+
+    def _delete_where(self, step: Step, gone: Callable[[str], bool]) -> None:
+        committed = {(topic, partition) for topic, partition, _ in self.all() if gone(topic)}
+        waiting = {
+            key for transaction in self._in_transaction.values() for key in transaction if gone(key[0])
+        }
+        for topic, partition in sorted(committed | waiting):
+            self._emit_tombstone(topic, partition, step)
+
+    def expire(self, step: Step, membership: Membership) -> bool:
+        """Forgets what is past its retention; True when nothing is left."""
+        expired = [
+            (topic, partition)
+            for topic, partition, value in self.all()
+            if self._is_expired(topic, partition, value, step.now.wall_ms, membership)
+        ]
+        for topic, partition in expired:
+            self._emit_tombstone(topic, partition, step)
+        if expired:
+            step.tell("offsets_expired", partitions=len(expired))
+        return not self.exist
+
+    def _is_expired(
+        self, topic: str, partition: int, value: CommittedOffset, wall_ms: int, membership: Membership
+    ) -> bool:
+        starts = membership.retention_starts(value)
+        if starts is None or membership.subscribes_to(topic) or self._unstable(topic, partition):
+            return False
+        if value.expire_timestamp != NO_TIMESTAMP:
+            return wall_ms >= value.expire_timestamp
+        return wall_ms - starts >= self._settings.retention_ms
+
+    def _emit_tombstone(self, topic: str, partition: int, step: Step) -> None:
+        step.emit(OffsetCommitRecord(self._group_id, topic, partition, None))
+
+
+def _java_length(text: str) -> int:
+    """UTF-16 units: what Apache Kafka counts, whatever the setting's name says."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
