@@ -6,6 +6,7 @@ again on demand. A pinned one is never closed: somebody sends from it or fsyncs 
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
@@ -34,12 +35,16 @@ class PooledFile:
     def pin(self) -> File:
         file = self.get()
         self._pins += 1
+        if self._pins == 1:
+            self._pool.pinned_count += 1
         return file
 
     def unpin(self) -> None:
         self._pins -= 1
-        if self._retired and not self._pins:
-            self._pool.close(self)
+        if not self._pins:
+            self._pool.pinned_count -= 1
+            if self._retired:
+                self._pool.close(self)
 
     @property
     def pinned(self) -> bool:
@@ -82,14 +87,20 @@ class DescriptorPool:
     """`limit`: open files in all. `index_bytes`: loaded indexes of sealed segments in all."""
 
     def __init__(self, files: Files, limit: int, *, index_bytes: int = 32 << 20) -> None:
+        self.limit = limit
+        self.pinned_count = 0
         self._files = files
-        self._limit = limit
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
         self.indexes = LoadedIndexes(index_bytes)
 
     @property
     def open_count(self) -> int:
         return len(self._open)
+
+    @property
+    def crowded(self) -> bool:
+        """So many files are pinned that whoever can do without one should."""
+        return self.pinned_count > self.limit // 2
 
     def file(self, path: Path, mode: OpenMode = "write") -> PooledFile:
         """A place in the pool; the file itself is opened at first use."""
@@ -102,12 +113,21 @@ class DescriptorPool:
         return pooled
 
     def reopen(self, pooled: PooledFile, mode: OpenMode) -> File:
-        if len(self._open) >= self._limit:
+        if len(self._open) >= self.limit:
             self._close_one()
-        file = self._files.open(pooled.path, mode)
+        file = self._open_file(pooled.path, mode)
         pooled.file = file
         self._open[pooled] = None
         return file
+
+    def _open_file(self, path: Path, mode: OpenMode) -> File:
+        """When others have taken the process's last descriptor, the pool gives up some of its own."""
+        while True:
+            try:
+                return self._files.open(path, mode)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._close_one():
+                    raise
 
     def close(self, pooled: PooledFile) -> None:
         file, pooled.file = pooled.file, None
@@ -115,8 +135,8 @@ class DescriptorPool:
             del self._open[pooled]
             file.close()
 
-    def _close_one(self) -> None:
-        """Second chance: what was used since the last sweep goes to the back. If all are pinned, none."""
+    def _close_one(self) -> bool:
+        """Second chance: what was used since the last sweep goes to the back. False if all are pinned."""
         for _ in range(2 * len(self._open)):
             pooled = next(iter(self._open))
             if pooled.used or pooled.pinned:
@@ -124,4 +144,5 @@ class DescriptorPool:
                 self._open.move_to_end(pooled)
             else:
                 self.close(pooled)
-                return
+                return True
+        return False

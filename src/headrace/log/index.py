@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment, in memory as arrays, on disk in Kafka's format.
+"""The sparse indexes of a segment, in memory in the layout of their files, which is Kafka's.
 
 They are caches: a reader checks the batch that an entry points at, and whoever finds one wrong builds it
 anew from the log (segment.py). Offsets are relative to the segment's base offset.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 LARGEST_RELATIVE_OFFSET = 2**31 - 1
 
-_SWAP = sys.byteorder == "little"
+_LOW_HALF = 0xFFFFFFFF
+_NO_TIMESTAMP = -1
 assert array("I").itemsize == 4
 
 
@@ -35,49 +36,56 @@ class TimeEntry(NamedTuple):
 class OffsetIndex:
     """`.index`: relative offset int32, position int32, big endian."""
 
-    __slots__ = ("offsets", "positions")
+    __slots__ = ("_words",)
 
     def __init__(self) -> None:
-        self.offsets = array("I")
-        self.positions = array("I")
+        self._words = array("I")
+
+    def __len__(self) -> int:
+        return len(self._words) // 2
 
     def append(self, relative_offset: int, position: int) -> None:
-        self.offsets.append(relative_offset)
-        self.positions.append(position)
+        self._words.append(relative_offset)
+        self._words.append(position)
+
+    def entry(self, slot: int) -> IndexEntry:
+        return IndexEntry(self._words[2 * slot], self._words[2 * slot + 1])
+
+    @property
+    def last_position(self) -> int:
+        """Where the last indexed batch begins; 0 without one."""
+        return self._words[-1] if self._words else 0
 
     def last_at_or_below(self, relative_offset: int) -> IndexEntry | None:
-        slot = bisect_right(self.offsets, relative_offset) - 1
-        return None if slot < 0 else IndexEntry(self.offsets[slot], self.positions[slot])
+        with memoryview(self._words) as words:
+            slot = bisect_right(words[0::2], relative_offset) - 1
+        return None if slot < 0 else self.entry(slot)
 
     def last_at_or_before(self, position: int) -> IndexEntry | None:
-        slot = bisect_right(self.positions, position) - 1
-        return None if slot < 0 else IndexEntry(self.offsets[slot], self.positions[slot])
+        with memoryview(self._words) as words:
+            slot = bisect_right(words[1::2], position) - 1
+        return None if slot < 0 else self.entry(slot)
 
     def truncate(self, position: int) -> None:
         """Forgets batches that begin at or after `position`."""
-        slot = bisect_right(self.positions, position - 1) if position else 0
-        del self.offsets[slot:], self.positions[slot:]
+        with memoryview(self._words) as words:
+            kept = bisect_left(words[1::2], position)
+        del self._words[2 * kept :]
 
     def encode(self) -> bytes:
-        table = array("I", bytes(OFFSET_ENTRY_BYTES * len(self.offsets)))
-        table[0::2] = self.offsets
-        table[1::2] = self.positions
-        if _SWAP:
-            table.byteswap()
-        return table.tobytes()
+        return _big_endian(self._words)
 
     @classmethod
     def decode(cls, data: bytes, log_size: int) -> OffsetIndex | None:
         """None when this cannot be the index of a log file of that size."""
         if len(data) % OFFSET_ENTRY_BYTES:
             return None
-        table = array("I", data)
-        if _SWAP:
-            table.byteswap()
         index = cls()
-        index.offsets, index.positions = table[0::2], table[1::2]
-        if table and (index.positions[-1] >= log_size or index.offsets[-1] > LARGEST_RELATIVE_OFFSET):
-            return None
+        index._words = _from_big_endian(data)
+        if data:
+            relative_offset, position = index.entry(len(index) - 1)
+            if position >= log_size or relative_offset > LARGEST_RELATIVE_OFFSET:
+                return None
         return index
 
 
@@ -88,52 +96,64 @@ class TimeIndex:
     batch is the first to have it.
     """
 
-    __slots__ = ("offsets", "timestamps")
+    __slots__ = ("_words", "last_timestamp")
 
     def __init__(self) -> None:
-        self.timestamps = array("q")
-        self.offsets = array("I")
+        self._words = array("I")  # high half, low half, offset
+        self.last_timestamp = _NO_TIMESTAMP
+
+    def __len__(self) -> int:
+        return len(self._words) // 3
 
     def append_if_later(self, timestamp: int, relative_offset: int) -> None:
-        if timestamp > (self.timestamps[-1] if self.timestamps else -1):
-            self.timestamps.append(timestamp)
-            self.offsets.append(relative_offset)
+        if timestamp > self.last_timestamp:
+            self._words.extend((timestamp >> 32, timestamp & _LOW_HALF, relative_offset))
+            self.last_timestamp = timestamp
 
-    def last_at_or_below(self, timestamp: int) -> TimeEntry | None:
-        """Before the offset of this entry no record is later than `timestamp`."""
-        slot = bisect_right(self.timestamps, timestamp) - 1
-        return None if slot < 0 else TimeEntry(self.timestamps[slot], self.offsets[slot])
+    def timestamp(self, slot: int) -> int:
+        return self._words[3 * slot] << 32 | self._words[3 * slot + 1]
+
+    def entry(self, slot: int) -> TimeEntry:
+        return TimeEntry(self.timestamp(slot), self._words[3 * slot + 2])
 
     @property
     def last(self) -> TimeEntry | None:
-        return TimeEntry(self.timestamps[-1], self.offsets[-1]) if self.timestamps else None
+        return self.entry(len(self) - 1) if self._words else None
+
+    def last_at_or_below(self, timestamp: int) -> TimeEntry | None:
+        """Before the offset of this entry no record is later than `timestamp`."""
+        slot = bisect_right(range(len(self)), timestamp, key=self.timestamp) - 1
+        return None if slot < 0 else self.entry(slot)
 
     def truncate(self, relative_offset: int) -> None:
         """Forgets batches that end at or after `relative_offset`."""
-        slot = bisect_right(self.offsets, relative_offset - 1) if relative_offset else 0
-        del self.timestamps[slot:], self.offsets[slot:]
+        with memoryview(self._words) as words:
+            kept = bisect_left(words[2::3], relative_offset)
+        del self._words[3 * kept :]
+        self.last_timestamp = self.timestamp(kept - 1) if kept else _NO_TIMESTAMP
 
     def encode(self) -> bytes:
-        # An entry is three words: the high and the low half of the timestamp, then the offset.
-        table = array("I", bytes(TIME_ENTRY_BYTES * len(self.offsets)))
-        halves = array("I", self.timestamps.tobytes())
-        high, low = (1, 0) if _SWAP else (0, 1)
-        table[0::3], table[1::3] = halves[high::2], halves[low::2]
-        table[2::3] = self.offsets
-        if _SWAP:
-            table.byteswap()
-        return table.tobytes()
+        return _big_endian(self._words)
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex | None:
         if len(data) % TIME_ENTRY_BYTES:
             return None
-        table = array("I", data)
-        if _SWAP:
-            table.byteswap()
-        halves = array("I", bytes(8 * (len(table) // 3)))
-        high, low = (1, 0) if _SWAP else (0, 1)
-        halves[high::2], halves[low::2] = table[0::3], table[1::3]
         index = cls()
-        index.timestamps, index.offsets = array("q", halves.tobytes()), table[2::3]
+        index._words = _from_big_endian(data)
+        index.last_timestamp = index.timestamp(len(index) - 1) if data else _NO_TIMESTAMP
         return index
+
+
+def _big_endian(words: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        words = words[:]
+        words.byteswap()
+    return words.tobytes()
+
+
+def _from_big_endian(data: bytes) -> array[int]:
+    words = array("I", data)
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words

@@ -16,8 +16,12 @@ _VERSION = 0
 _CONTENT = re.compile(r"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n")
 
 
+class ForeignDirectoryError(StorageError):
+    """The directory was made for another topic of the same name."""
+
+
 def check(files: Files, directory: Path, topic_id: UUID | None) -> None:
-    """Writes the file when it is missing or torn; StorageError when the directory is another topic's."""
+    """Writes the file when it is missing or torn. Raises ForeignDirectoryError."""
     if topic_id is None:
         return
     path = directory / FILE_NAME
@@ -26,7 +30,7 @@ def check(files: Files, directory: Path, topic_id: UUID | None) -> None:
     if found is None:
         write_cache_file(files, path, f"version: {_VERSION}\ntopic_id: {wanted}\n".encode())
     elif found != wanted:
-        raise StorageError(
+        raise ForeignDirectoryError(
             f"{path}: belongs to topic id {found}, but the topic has id {wanted}; move the directory away"
         )
 

@@ -28,16 +28,15 @@ _NO_BATCH = (NO_SEQUENCE, NO_OFFSET, 0)
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    parts: list[bytes] = []
-    count = 0
+    parts = []
     for entry in entries:
         head = _PRODUCER.pack(entry.producer_id, entry.epoch)
         tail = _TRANSACTION.pack(entry.coordinator_epoch, entry.transaction_start)
         history = entry.history or BATCH.pack(*_NO_BATCH, entry.last_timestamp)
-        for start in range(0, len(history), BATCH.size):
-            parts += (head, history[start : start + BATCH.size], tail)
-            count += 1
-    body = count.to_bytes(4, "big") + b"".join(parts)
+        batches = [history[start : start + BATCH.size] for start in range(0, len(history), BATCH.size)]
+        parts.append(head + (tail + head).join(batches) + tail)
+    body = b"".join(parts)
+    body = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
     return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
 

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.errors import ApiError
-from headrace.wire.batch import BatchHeader
+from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from headrace.wire.error_codes import ErrorCode
 
 BATCHES_KEPT = 5
@@ -20,6 +20,7 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 LAST_SEQUENCE = 2**31 - 1
+"""After it comes 0; as a mask it wraps."""
 
 BATCH = Struct(">iqiq")
 """Last sequence, last offset, offset delta, timestamp: a batch as Kafka's snapshot holds it."""
@@ -141,22 +142,22 @@ class ProducerState:
         self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker | None = None
     ) -> None:
         """The batch was written at `base_offset`. `marker` is the record of a control batch."""
-        entry = self._entries.get(header.producer_id)
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, base_sequence, _ = header
+        entry = self._entries.get(producer_id)
         if entry is None:
-            entry = ProducerEntry(header.producer_id, header.producer_epoch)
-            self._entries[header.producer_id] = entry
-        elif entry.epoch != header.producer_epoch:
-            entry.begin_epoch(header.producer_epoch)
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.begin_epoch(epoch)
         entry.seen_ms = self._now_ms
-        if header.is_control:
+        if attributes & CONTROL_BIT:
             if marker is not None:
-                self._end_transaction(entry, marker, base_offset, header.max_timestamp)
+                self._end_transaction(entry, marker, base_offset, timestamp)
             return
-        delta = header.last_offset_delta
-        entry.add_batch(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
-        if header.is_transactional and entry.transaction_start == NO_OFFSET:
+        last_sequence = (base_sequence + delta) & LAST_SEQUENCE if base_sequence >= 0 else NO_SEQUENCE
+        entry.add_batch(last_sequence, base_offset + delta, delta, timestamp)
+        if attributes & TRANSACTIONAL_BIT and entry.transaction_start == NO_OFFSET:
             entry.transaction_start = base_offset
-            self._open_transactions[base_offset] = header.producer_id
+            self._open_transactions[base_offset] = producer_id
             self._find_first_unstable()
 
     def _end_transaction(

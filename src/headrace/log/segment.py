@@ -124,10 +124,12 @@ class Segment:
         """Makes a loaded segment ready for `note`: indexes and timestamps in memory."""
         self.ensure_timestamps()
         self.read_first_timestamp()
-        positions = self.index.positions
-        self._bytes_since_index = self.size - (positions[-1] if positions else 0)
-        self.index_entries = len(positions)
+        self._count_index_entries()
         self._pool.indexes.keep(self)
+
+    def _count_index_entries(self) -> None:
+        self.index_entries = len(self.index)
+        self._bytes_since_index = self.size - self.index.last_position
 
     def read_first_timestamp(self) -> int:
         if self.first_timestamp < 0 and self.size:
@@ -178,17 +180,15 @@ class Segment:
         times.truncate(place.base_offset - self.base_offset)
         self.size = place.position
         self.next_offset = min(offset, place.base_offset)
-        positions = self.index.positions
-        self._bytes_since_index = self.size - (positions[-1] if positions else 0)
-        self.index_entries = len(positions)
+        self._count_index_entries()
         self._find_max_timestamp()
 
     def _find_max_timestamp(self) -> None:
         """The last time entry, and the batches behind the last index entry that may exceed it."""
-        times, base = self.times, self.base_offset
+        last, base = self.times.last, self.base_offset
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base
-        if times.timestamps:
-            self.max_timestamp, self.max_timestamp_offset = times.timestamps[-1], base + times.offsets[-1]
+        if last is not None:
+            self.max_timestamp, self.max_timestamp_offset = last.timestamp, base + last.relative_offset
         entry = self.index.last_at_or_before(self.size)
         for place in self.walk(0 if entry is None else entry.position):
             timestamp = self._time_of(place)
@@ -275,8 +275,8 @@ class Segment:
         return True
 
     def _index_may_go(self) -> None:
-        entries = len(self.index.offsets)
-        self._pool.indexes.loaded(self, entries * (OFFSET_ENTRY_BYTES + TIME_ENTRY_BYTES))
+        size = len(self.index) * OFFSET_ENTRY_BYTES + len(self.times) * TIME_ENTRY_BYTES
+        self._pool.indexes.loaded(self, size)
 
     def release_indexes(self) -> None:
         """From now on they are on disk only and loaded again when needed."""

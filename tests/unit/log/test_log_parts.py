@@ -119,7 +119,7 @@ class TestIndexes:
             index.append_if_later(timestamp, offset)
         again = TimeIndex.decode(index.encode())
         assert again is not None
-        assert list(again.timestamps) == [5, NOW_MS]
+        assert [again.timestamp(slot) for slot in range(len(again))] == [5, NOW_MS]
         assert again.last_at_or_below(NOW_MS - 1) == (5, 1)
         assert again.last_at_or_below(4) is None
         assert again.last == (NOW_MS, 4)
@@ -132,11 +132,13 @@ class TestIndexes:
             times.append_if_later(number, number)
         index.truncate(20)
         times.truncate(2)
-        assert list(index.positions) == [0, 10]
-        assert list(times.timestamps) == [0, 1]
+        assert [index.entry(slot).position for slot in range(len(index))] == [0, 10]
+        assert [times.timestamp(slot) for slot in range(len(times))] == [0, 1]
+        times.append_if_later(7, 2)
+        assert times.last == (7, 2)
         index.truncate(0)
         times.truncate(0)
-        assert (len(index.positions), len(times.timestamps)) == (0, 0)
+        assert (len(index), len(times), times.last) == (0, 0, None)
 
 
 class TestEpochs:
