@@ -151,7 +151,7 @@ class ConsumerGroup(BaseMachine):
             case ConfigChanged():
                 self.config = event.config
             case DeleteGroup():
-                step.reply(event.token, ErrorReply(error=self._delete(step)))
+                step.reply(event.token, ErrorReply(error=self.delete(step)))
             case Loaded():
                 self._on_loaded(step)
             case _:
@@ -327,7 +327,7 @@ class ConsumerGroup(BaseMachine):
         step.tell("leave", member_id=member.member_id, reason=reason)
         self._raise_epoch(step, reason, metadata_hash(self.state.subscribed_topics(), self._view))
 
-    def _delete(self, step: Step) -> ErrorCode:
+    def delete(self, step: Step) -> ErrorCode:
         if not self.state.exists:
             return ErrorCode.group_id_not_found
         if self.state.members:
