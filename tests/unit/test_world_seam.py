@@ -1,4 +1,4 @@
-"""R35: wire, log, machines, coordination and broker reach time, chance, disk and network by the World alone.
+"""R35: nothing between the bytes and the broker reaches time, chance, disk or network but by the World.
 
 The rule is held by a walk over the syntax tree. ALLOWED is the whole list of exceptions, each with its
 reason; an entry that no longer matches anything fails too.
@@ -16,7 +16,7 @@ import pytest
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-PACKAGES = ("wire", "log", "machines", "coordination", "broker")
+PACKAGES = ("wire", "log", "machines", "assignors", "coordination", "broker")
 
 _PAST_THE_TRANSPORT = "file ranges go to the transport's own descriptor; without one (simulation) they do not"
 
