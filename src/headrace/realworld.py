@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import multiprocessing
 import os
 import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.world import Bytes, OpenMode
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 try:
     import fcntl
@@ -186,6 +188,14 @@ def _lower_priority() -> None:
         os.nice(10)
 
 
+def _start_worker() -> ProcessPoolExecutor:
+    import multiprocessing  # with the first job, not with the node
+    from concurrent.futures import ProcessPoolExecutor
+
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(max_workers=1, mp_context=spawn, initializer=_lower_priority)
+
+
 class RealTasks:
     """The bulk worker process is started by its first job, so that an idle node stays small."""
 
@@ -212,11 +222,7 @@ class RealTasks:
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         if self._bulk is None:
-            self._bulk = ProcessPoolExecutor(
-                max_workers=1,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_lower_priority,
-            )
+            self._bulk = _start_worker()
         return asyncio.get_running_loop().run_in_executor(self._bulk, function, *args)
 
     async def close(self) -> None:

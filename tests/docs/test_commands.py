@@ -66,9 +66,9 @@ def test_the_papers_show_commands():
 
 @pytest.mark.parametrize(("paper", "command"), HEADRACE, ids=_shown)
 def test_a_shown_headrace_command_exists_with_its_options(paper, command):
-    main = pytest.importorskip("headrace.cli.main")
+    commands = pytest.importorskip("headrace.cli.commands")
     typer = pytest.importorskip("typer")
-    found, words = _walk(typer.main.get_command(main.app), command[1:])
+    found, words = _walk(typer.main.get_command(commands.app), command[1:])
     known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
     shown = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     assert shown <= known | {"--help"}, f"{paper}: {sorted(shown - known)} of {' '.join(command)}"

@@ -1,6 +1,6 @@
-"""The command `headrace`: all commands together, and the one place where errors become a line and a code.
+"""The command `headrace`: the one place where errors become a line and a code.
 
-Commands import what they need when they run, so that `headrace --help` stays quick.
+`serve` starts without loading the command-line library (serve_plainly.py), all else through commands.py.
 """
 
 from __future__ import annotations
@@ -9,74 +9,35 @@ import contextlib
 import os
 import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from headrace import __version__
-from headrace.cli import configs, consume, log, produce, serve, topics
-from headrace.cli.help import HELP_STYLE
 from headrace.cli.output import ReaderGone, clean, drop_stdout, json_text
+from headrace.cli.serve_plainly import read_plainly, run_node
+from headrace.cli.wrong_usage import WrongUsage
 from headrace.errors import HeadraceError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
-
-# What typer raises for wrong usage; its newer versions carry the class in a private package.
-_UsageError: Any = typer.BadParameter.__base__
-
-app = typer.Typer(
-    name="headrace",
-    help="An event-streaming platform that speaks the Kafka protocol.",
-    epilog="Every command but `serve` and `log` works against Apache Kafka too: --bootstrap HOST:PORT.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=HELP_STYLE,
-)
-app.command("serve")(serve.serve)
-app.add_typer(topics.app, name="topics")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.add_typer(configs.app, name="configs")
-app.add_typer(log.app, name="log")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"headrace {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
 
 
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code. Never raises, never prints a traceback."""
     fail = partial(_fail, as_json="--json" in arguments)
     try:
-        code = app(args=arguments, standalone_mode=False, prog_name="headrace")
+        code = _run(arguments)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help text
-            print(error.format_message(), file=sys.stderr)
-            return USAGE
-        return fail(error.format_message().rstrip("."), USAGE, next_step=_help_for(error))
+        return code
+    except WrongUsage as error:
+        return fail(error.what, USAGE, next_step=error.next_step)
     except HeadraceError as error:
         what = getattr(error, "what", str(error))
-        next_step, code = getattr(error, "next_step", None), getattr(error, "code", None)
-        return fail(what, FAILURE, next_step=next_step, code=code)
+        next_step, code_name = getattr(error, "next_step", None), getattr(error, "code", None)
+        return fail(what, FAILURE, next_step=next_step, code=code_name)
     except ReaderGone:
         return 0
     except BrokenPipeError:
         drop_stdout()
         return 0
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         return fail(f"{error.filename or 'the operating system'}: {error.strerror or error}", FAILURE)
@@ -88,6 +49,15 @@ def run(arguments: list[str]) -> int:
             FAILURE,
             next_step="set HEADRACE_TRACEBACK=1 to see where, and report it",
         )
+
+
+def _run(arguments: list[str]) -> int:
+    options = read_plainly(arguments)
+    if options is not None:
+        return run_node(options)
+    from headrace.cli.commands import invoke
+
+    return invoke(arguments)
 
 
 def main() -> None:
@@ -108,11 +78,6 @@ def _fail(
     with contextlib.suppress(BrokenPipeError):
         print(line, file=sys.stderr, flush=True)
     return exit_code
-
-
-def _help_for(error: Any) -> str:
-    context = getattr(error, "ctx", None)
-    return f"see: {context.command_path if context else 'headrace'} --help"
 
 
 if __name__ == "__main__":

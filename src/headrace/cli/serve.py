@@ -1,22 +1,14 @@
-"""`headrace serve`: flags into a configuration, then the node until it is told to stop.
-
-The only module of the CLI that reaches into the broker. Read next: broker/app.py.
-"""
+"""`headrace serve` as typer knows it: help, and every form of its options. Read next: serve_plainly.py."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from headrace import __version__
 from headrace.cli.options import Json, parse_pairs
-from headrace.cli.output import Output
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+from headrace.cli.serve_plainly import ServeOptions, run_node
 
 
 def serve(
@@ -76,42 +68,16 @@ def serve(
                      --listener inside=0.0.0.0:29092,advertise=broker:29092 --allow-anonymous
       headrace serve --set num.partitions=3 --set headrace.flush.default=os
     """
-    from headrace.config import listener_overrides, load_config
-
-    overrides = parse_pairs(setting, "--set") | listener_overrides(listener or [])
-    flags: dict[str, object] = {
-        "log.dirs": data,
-        "node.id": node_id,
-        "headrace.metrics.port": metrics_port,
-        "headrace.log.format": log_format,
-        "listeners.allow.anonymous": "true" if allow_anonymous else None,
-    }
-    overrides |= {key: str(value) for key, value in flags.items() if value is not None}
-    node_config = load_config(config, overrides, dict(os.environ) if from_env else None)
-
-    from headrace.broker.app import run
-
-    raise typer.Exit(run(node_config, lambda broker: print_ready(broker, Output(as_json=as_json))))
-
-
-def print_ready(broker: Broker, output: Output) -> None:
-    """One line that says where the node is; programs wait for it."""
-    listening = {endpoint.listener: f"{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints}
-    data = str(broker.config.data_directory)
-    metrics = None
-    if broker.metrics_address is not None:
-        metrics = f"http://{broker.metrics_address[0]}:{broker.metrics_address[1]}/metrics"
-    if output.as_json:
-        document = {"ready": True, "node_id": broker.node_id, "listeners": listening}
-        output.json_line({**document, "data": data, "metrics": metrics, "version": __version__})
-    else:
-        addresses = ", ".join(
-            address if len(listening) == 1 else f"{address} ({name})" for name, address in listening.items()
-        )
-        output.styled(
-            (f"Headrace {__version__} ready", "bold green"),
-            (" at ", ""),
-            (addresses, "bold cyan"),
-            (f", data in {data}, metrics at {metrics or 'none'}", ""),
-        )
-    output.flush()
+    options = ServeOptions(
+        data=data,
+        listeners=tuple(listener or ()),
+        config=config,
+        settings=parse_pairs(setting, "--set"),
+        from_env=from_env,
+        allow_anonymous=allow_anonymous,
+        node_id=node_id,
+        metrics_port=metrics_port,
+        log_format=log_format,
+        as_json=as_json,
+    )
+    raise typer.Exit(run_node(options))

@@ -9,13 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import typer.main
 
 import headrace
-from headrace.cli import main
+from headrace.cli import main, serve
+from headrace.cli import serve_plainly as plain
+from headrace.cli.commands import app
 from headrace.client.errors import ClientError
 from headrace.config import NodeConfig
 from headrace.errors import ConfigError
@@ -24,7 +26,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    command = command or typer.main.get_command(main.app)
+    command = command or typer.main.get_command(app)
     children = getattr(command, "commands", None)
     if not children:
         yield path, command
@@ -315,3 +317,60 @@ def test_serve_refuses_bad_settings_in_one_line(
     assert error.count("\n") == 1
     assert complaint in error
     assert not served
+
+
+def test_serve_starts_without_the_command_line_library() -> None:
+    script = (
+        "import sys, headrace.broker.app as app; from headrace.cli.main import run; "
+        "app.run = lambda config, on_ready: 0; code = run(['serve', '--set', 'num.partitions=2']); "
+        "print(code, sorted({'typer', 'pydantic', 'confluent_kafka', 'multiprocessing'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n", done.stderr
+
+
+def test_the_table_of_plain_options_is_what_serve_declares() -> None:
+    declared = {}
+    for hint in get_type_hints(serve.serve, include_extras=True).values():
+        if get_origin(hint) is Annotated:
+            kind, option = get_args(hint)
+            declared |= dict.fromkeys((option.default, *option.param_decls), kind)
+    assert declared == {
+        **dict.fromkeys(plain.FLAGS, bool),
+        **dict.fromkeys(plain.PATHS, Path | None),
+        **dict.fromkeys(plain.TEXTS, str | None),
+        **dict.fromkeys(plain.NUMBERS, int | None),
+        **dict.fromkeys(plain.REPEATED, list[str] | None),
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["topics", "list"],
+        ["serve", "--help"],
+        ["serve", "--unknown"],
+        ["serve", "--data"],
+        ["serve", "--node-id", "x"],
+        ["serve", "--node-id", "-1"],
+        ["serve", "--json=yes"],
+        ["serve", "--set", "x"],
+        ["serve", "--set", "a=1", "--set", "a=2"],
+        ["serve", "-ddata"],
+        ["serve", "-d=data"],
+        ["serve", "data"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_plain_is_left_to_the_library(arguments: list[str]) -> None:
+    assert plain.read_plainly(arguments) is None
+
+
+def test_plain_options_are_read_in_both_forms() -> None:
+    spaced = plain.read_plainly(["serve", "-d", "x", "-l", "a=h:1", "--metrics-port", "-1", "-s", "k=a=b"])
+    joined = plain.read_plainly(["serve", "--data=x", "--listener=a=h:1", "--metrics-port=-1", "--set=k=a=b"])
+    assert spaced == joined
+    assert spaced == plain.ServeOptions(
+        data=Path("x"), listeners=("a=h:1",), metrics_port=-1, settings={"k": "a=b"}
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.output import Output
-from headrace.cli.serve import print_ready
+from headrace.cli.serve_plainly import print_ready
 from headrace.types import Endpoint
 
 

@@ -29,7 +29,7 @@ class HeadraceEngine:
         return PreparedNode(
             engine=self.name,
             command=tuple(command),
-            environment=command_environment({}),
+            environment=_as_installed(),
             data_dir=data_dir / "data",
             log_path=data_dir / "serve.log",
             host="127.0.0.1",
@@ -38,3 +38,10 @@ class HeadraceEngine:
 
     def start(self, data_dir: Path, settings: Mapping[str, str]) -> RunningNode:
         return self.prepare(data_dir, settings).launch()
+
+
+def _as_installed() -> dict[str, str]:
+    """An installed package has its bytecode beside it; in a source tree the first start writes it."""
+    environment = command_environment({})
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
