@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import struct
 import time
@@ -133,6 +134,8 @@ def test_t17_floods_of_connections_are_outlived(
     start_node: StartNode, connections: int, seconds: int
 ) -> None:
     """Idle connections and a storm of new ones that send half a header and leave."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     node = start_node()
     with Canary(node.bootstrap) as canary:
         canary.wait_for_rounds(100)

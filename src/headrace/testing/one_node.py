@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -22,6 +22,7 @@ from headrace.testing.history import FinalLog, History, check
 from headrace.testing.simclients import (
     CREATE_TOPICS,
     DELETE_RECORDS,
+    DELETE_TOPICS,
     EARLIEST,
     LATEST,
     BrokenPromise,
@@ -32,10 +33,11 @@ from headrace.testing.simclients import (
 )
 from headrace.testing.simconsumer import SimConsumer, fetch_all
 from headrace.testing.simnode import SimNode
-from headrace.testing.simproducer import ProducerKind, SimProducer
+from headrace.testing.simproducer import PRODUCE, ProducerKind, SimProducer
 from headrace.testing.simworld import DATA_DIRECTORY, Simulation
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.records import Record, build_batch
 
 HOST, PORT, TOPIC = "127.0.0.1", 9092, "topic"
 DURATION_S = 6.0
@@ -53,6 +55,8 @@ class Plan:
     topic_configs: Mapping[str, str]
     deletes: bool
     retention: bool
+    topic_churn: bool
+    """Other topics are created, written to and deleted meanwhile."""
     duration_s: float
     producers: tuple[ProducerKind, ...]
     consumers: int
@@ -97,6 +101,7 @@ def draw_plan(random: Random, duration_s: float = DURATION_S) -> Plan:
         topic_configs=configs,
         deletes=random.random() < 0.3,
         retention=retention,
+        topic_churn=random.random() < 0.3,
         duration_s=duration_s,
         producers=(idempotent, *random.sample(others, random.randint(0, 2))),
         consumers=random.randint(1, 2),
@@ -149,12 +154,13 @@ class OneNodeRun:
         self.history = History()
         self.target = Target(host=HOST, port=PORT, topic=TOPIC, partitions=plan.partitions)
         self.world = simulation.start_process("clients")
-        self.node = SimNode(simulation, _config(), MemoryState(simulation.start_process("store")))
+        self.node = SimNode(simulation, node_config(), MemoryState(simulation.start_process("store")))
         self.faults = faults.Faults(
             self.node, simulation.network, simulation.random_for("faults"), plan.allowed_faults
         )
         self.producers = [self._producer(place, kind) for place, kind in enumerate(plan.producers)]
         self._deleted_below = [0] * plan.partitions
+        self._churned = 0
         self.consumers = [self._consumer(place) for place in range(plan.consumers)]
 
     def _producer(self, place: int, kind: ProducerKind) -> SimProducer:
@@ -185,11 +191,15 @@ class OneNodeRun:
             self.simulation.loop.after_step = Invariants(self.node, self.plan).check
             producing = [group.create_task(producer.run()) for producer in self.producers]
             consuming = [group.create_task(consumer.run()) for consumer in self.consumers]
-            deleting = group.create_task(self._delete_now_and_then())
+            bothering = [
+                group.create_task(self._repeat(self._delete_some, wanted=self.plan.deletes)),
+                group.create_task(self._repeat(self._churn_a_topic, wanted=self.plan.topic_churn)),
+            ]
             await self.faults.run(self.plan.duration_s)
             await self._bring_home(producing)
             await self._end(consuming)
-            deleting.cancel()
+            for task in bothering:
+                task.cancel()
             final = {
                 self.target.partition(index): await self._read_all(index)
                 for index in range(self.plan.partitions)
@@ -212,35 +222,47 @@ class OneNodeRun:
         if reply.topics[0].error_code is not ErrorCode.none:
             raise BrokenPromise(f"the topic was not created: {reply}")
 
-    async def _delete_now_and_then(self) -> None:
-        while self.plan.deletes:
-            await asyncio.sleep(self.random.uniform(0.5, 4))
+    async def _repeat(self, act: Callable[[Connection], Awaitable[None]], *, wanted: bool) -> None:
+        while wanted:
+            await asyncio.sleep(self.random.uniform(0.2, 2))
             try:
-                await self._delete_some()
+                connection = await connect(self.world, self.target, "admin")
+                try:
+                    await act(connection)
+                finally:
+                    connection.abort()
             except (ClientError, TryAgain, OSError):
                 continue
 
-    async def _delete_some(self) -> None:
+    async def _churn_a_topic(self, connection: Connection) -> None:
+        """What is on its way to the disk when its topic goes must not harm anybody."""
+        self._churned += 1
+        name = f"churn-{self._churned}"
+        topic = {"name": name, "num_partitions": 2, "replication_factor": 1}
+        await connection.call(CREATE_TOPICS, {"topics": [topic], "timeout": 10_000})
+        batch = bytes(build_batch([Record(0, self.world.clock.wall_ms(), None, b"v" * 300)]))
+        data = [{"index": index, "records": batch} for index in (0, 1)]
+        topics = [{"name": name, "partition_data": data}]
+        await connection.call(PRODUCE, {"acks": 1, "timeout": 1000, "topic_data": topics}, version=8)
+        await asyncio.sleep(self.random.choice((0, 0, 0.01)))
+        await connection.call(DELETE_TOPICS, {"topic_names": [name], "timeout": 10_000}, version=3)
+
+    async def _delete_some(self, connection: Connection) -> None:
         index = self.random.randrange(self.plan.partitions)
-        connection = await connect(self.world, self.target, "admin")
-        try:
-            first = await list_offset(connection, self.target, index, EARLIEST)
-            last = await list_offset(connection, self.target, index, LATEST)
-            if first < self._deleted_below[index]:
-                raise BrokenPromise(f"deleted records are back: {first} < {self._deleted_below[index]}")
-            offset = self.random.randint(first, last)
-            partition = {"partition_index": index, "offset": offset}
-            topic = {"name": TOPIC, "partitions": [partition]}
-            reply = await connection.call(DELETE_RECORDS, {"topics": [topic], "timeout": 10_000})
-            answer = reply.topics[0].partitions[0]
-            if answer.error_code is ErrorCode.none:
-                self._deleted_below[index] = max(self._deleted_below[index], answer.low_watermark)
-        finally:
-            connection.abort()
+        first = await list_offset(connection, self.target, index, EARLIEST)
+        last = await list_offset(connection, self.target, index, LATEST)
+        if first < self._deleted_below[index]:
+            raise BrokenPromise(f"deleted records are back: {first} < {self._deleted_below[index]}")
+        partition = {"partition_index": index, "offset": self.random.randint(first, last)}
+        topic = {"name": TOPIC, "partitions": [partition]}
+        reply = await connection.call(DELETE_RECORDS, {"topics": [topic], "timeout": 10_000})
+        answer = reply.topics[0].partitions[0]
+        if answer.error_code is ErrorCode.none:
+            self._deleted_below[index] = max(self._deleted_below[index], answer.low_watermark)
 
     async def _bring_home(self, producing: list[asyncio.Task[None]]) -> None:
         broker = await self.node.wait_until_serving()
-        online = sum(partition.online for partition in broker.partitions.all())
+        online = sum(p.online for p in broker.partitions.all() if p.topic_partition.topic == TOPIC)
         if online < self.plan.partitions and self.faults.broke_the_disk:
             self.node.kill()  # R24: the operator starts it again; a disk that was only full needs nobody
         for producer in self.producers:
@@ -281,12 +303,14 @@ class OneNodeRun:
         return FinalLog(records=await fetch_all(connection, self.target, index, first, last), log_start=first)
 
     def _judge(self, final: Mapping[TopicPartition, FinalLog]) -> None:
+        if self.node.failures and not self.faults.broke_the_disk:
+            raise BrokenPromise(f"the node ended itself: {self.node.failures[0]}")
         anomalies = check(self.history, final)
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))
 
 
-def _config() -> NodeConfig:
+def node_config() -> NodeConfig:
     settings = {
         "log.dirs": str(DATA_DIRECTORY),
         "listeners": f"PLAINTEXT://{HOST}:{PORT}",

@@ -20,7 +20,7 @@ from headrace.wire.messages import encode_request
 from headrace.wire.records import Record, read_records
 from headrace.world import World
 
-LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_RECORDS = 2, 3, 19, 21
+LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 2, 3, 19, 20, 21
 EARLIEST, LATEST = -2, -1
 PATIENCE_MS = 60_000
 """A broker that is up answers within this; its own time-outs are shorter."""

@@ -25,6 +25,8 @@ class SimNode:
         self.starts = 0
         self.refusals: list[str] = []
         """Why starts failed; under disk faults that is as it should be."""
+        self.failures: list[str] = []
+        """Why the node ended itself; only a broken disk is a reason (R24)."""
         self._simulation = simulation
         self._config = config
         self._state = state
@@ -85,6 +87,8 @@ class SimNode:
         self.broker = broker
         self._serving.set()
         await broker.stop_wanted.wait()
+        if broker.failure is not None:
+            self.failures.append(str(broker.failure))
         self.broker = None
         self._serving.clear()
         await broker.stop()
