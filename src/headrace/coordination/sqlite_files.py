@@ -245,8 +245,8 @@ class Leases:
         self._connection = _connect(path)
         try:
             with _explained(f"cannot open the liveness database {path}"):
+                self._connection.execute("PRAGMA synchronous = OFF")  # first: already the next line writes
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = OFF")
                 self._connection.execute(_LEASES_SCHEMA)
         except BaseException:
             self._connection.close()
