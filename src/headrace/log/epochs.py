@@ -6,6 +6,7 @@ point where their logs part from it (R12, R13). Read next: partition_log.py.
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -103,8 +104,16 @@ class EpochHistory:
         if not self.dirty:
             return None
         self.dirty = False
-        data = _encode(self._entries)
-        return partial(replace_file, self._files, self._path, data, suffix=".flush.tmp")
+        return partial(self._write_on_thread, _encode(self._entries))
+
+    def _write_on_thread(self, data: bytes) -> None:
+        """On a full disk the next flush tries again; the log itself tells its epochs until then."""
+        try:
+            replace_file(self._files, self._path, data, suffix=".flush.tmp")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.dirty = True
 
     def _changed(self) -> None:
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED

@@ -41,6 +41,8 @@ class PartitionLog(GrowingLog):
         super().__init__(files, clock, directory, config, descriptors, loaded, topic_id)
         self._removals = retention.Removals(files, directory)
         self._cleaner = compaction_swap.load_state(files, directory)
+        self._saved_offset = self._saved_at_open(loaded)
+        """Where the log ended when indexes and producers were last saved by a clean stop."""
 
     @classmethod
     def open(
@@ -73,6 +75,12 @@ class PartitionLog(GrowingLog):
             now_ms=clock.wall_ms(),
         )
         return cls(files, clock, directory, config, descriptors, loaded, topic_id)
+
+    def _saved_at_open(self, loaded: LoadedLog) -> int | None:
+        end_offset = self.log_end_offset
+        empty = not self._segments.size_bytes
+        saved = loaded.report.clean and loaded.snapshots.offsets[-1:] == (end_offset,)
+        return end_offset if empty or saved else None
 
     # Less and less
 
@@ -142,6 +150,7 @@ class PartitionLog(GrowingLog):
 
     def _end_moved_to(self, end_offset: int) -> None:
         self._generation += 1
+        self._saved_offset = None
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.flushed_offset = min(self.flushed_offset, end_offset)
@@ -218,11 +227,13 @@ class PartitionLog(GrowingLog):
             segment.retire()
 
     def _save_all(self) -> None:
-        active = self._segments.active
-        active.save_indexes()
-        self._unsynced.add_segment(active)
-        self._unsynced.add_file(self._save_producers())
-        self._unsynced.add_names_in(self.directory)
+        """A log to which nothing was appended needs nothing: thousands of idle ones must stop quickly."""
+        if self.log_end_offset != self._saved_offset:
+            active = self._segments.active
+            active.save_indexes()
+            self._unsynced.add_segment(active)
+            self._unsynced.add_file(self._save_producers())
+            self._unsynced.add_names_in(self.directory)
         flush = self.begin_flush()
         if flush is not None:
             try:

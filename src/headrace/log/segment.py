@@ -111,9 +111,10 @@ class Segment:
         """A segment whose file is sound: sizes now, indexes and timestamps when they are needed."""
         self.size = size
         self.next_offset = next_offset
-        self._index = None
-        self._times = None
-        self._timestamps_known = False
+        if size:
+            self._index = None
+            self._times = None
+            self._timestamps_known = False
 
     def reset(self) -> None:
         """Nothing is known of the file but that it exists; `note` will tell."""

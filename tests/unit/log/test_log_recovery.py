@@ -65,6 +65,20 @@ def test_clean_stop_needs_no_scan() -> None:
     assert values(log) == 20
 
 
+def test_idle_log_stops_without_touching_the_disk() -> None:
+    files = MemoryFiles()
+    filled(files).close()
+    for _ in range(2):
+        log = open_log(files, SMALL, recovery_point=20)
+        before = files.operations
+        log.close()
+        assert files.operations == before
+    empty = open_log(files, directory=DIRECTORY.with_name("empty-0"))
+    before = files.operations
+    empty.close()
+    assert files.operations == before
+
+
 @pytest.mark.parametrize("torn", [1, 12, 40, 61, 100])
 def test_torn_tail_is_cut_at_the_last_whole_batch(torn: int) -> None:
     files = MemoryFiles()
