@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import heapq
+import inspect
 import weakref
 from asyncio.events import AbstractEventLoop, Handle, TimerHandle
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -18,6 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_CLOSING_TRIES = 10
 
 _process: ContextVar[Process | None] = ContextVar("simulated process", default=None)
 
@@ -83,6 +85,16 @@ def _label(handle: Handle) -> str:
         coroutine: Any = owner.get_coro()
         return str(coroutine.__qualname__)
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+
+
+def _end_coroutine(coroutine: Any) -> None:
+    """The innermost first; one that awaits in its clean-up has to be told more than once."""
+    if inspect.iscoroutine(inner := coroutine.cr_await):
+        _end_coroutine(inner)
+    for _ in range(_CLOSING_TRIES):
+        with contextlib.suppress(BaseException):
+            coroutine.close()
+            return
 
 
 class SimLoop(AbstractEventLoop):
@@ -239,9 +251,7 @@ class SimLoop(AbstractEventLoop):
         """Ends the coroutines of killed processes; whatever their finally blocks do no longer matters."""
         self._closed = True
         for task in self._graveyard:
-            coroutine: Any = task.get_coro()
-            with contextlib.suppress(BaseException):
-                coroutine.close()
+            _end_coroutine(task.get_coro())
         self._graveyard.clear()
         self._ready.clear()
         self._timers.clear()
