@@ -22,11 +22,12 @@ from headrace.log.log_reader import LogReader
 from headrace.log.log_slice import LogSlice
 from headrace.log.markers import read_marker
 from headrace.log.recovery import LoadedLog
-from headrace.log.segment import Segment
+from headrace.log.segment import NO_ROOM, Segment
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files
 
 Batches = list[tuple[int, BatchHeader]]
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class GrowingLog:
@@ -191,7 +192,7 @@ class GrowingLog:
             self._snapshots.write(self.log_end_offset, self.producers.active())
             self._snapshots.keep_only(self._segments.base_offsets)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in NO_ROOM:
                 raise
         return self._snapshots.path(self.log_end_offset)
 
@@ -215,7 +216,9 @@ class GrowingLog:
     def _append_failed(self, segment: Segment, error: OSError) -> StorageError:
         """Takes back what a failed write left, and fences the log."""
         self.fenced = True
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if error.errno in _NO_DESCRIPTOR:
+            return DiskFullError(f"{self.directory}: too many open files (ulimit -n); nothing was appended")
+        full = error.errno in NO_ROOM
         try:
             segment.cut_file()
         except OSError as cut_error:
@@ -228,7 +231,7 @@ class GrowingLog:
     def _fenced_error(self) -> StorageError:
         if self._failure is not None:
             return StorageError(self._failure)
-        return DiskFullError(f"{self.directory}: an append failed for lack of space; not yet recovered")
+        return DiskFullError(f"{self.directory}: an append failed for lack of room; not yet recovered")
 
     def recover_in_place(self) -> None:
         """After room returned: checks the end of the log and lifts the fence. A failed disk stays fenced."""

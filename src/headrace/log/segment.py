@@ -6,6 +6,7 @@ when it is read. An index that does not fit its log is built anew from it. Read 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""A full disk or an exhausted quota: no fault of the disk, and over when room returns."""
 NO_TIMESTAMP = -1
 NEVER_MS = 2**63 - 1
 
@@ -94,8 +97,13 @@ class Segment:
         return self.directory / (file_stem(self.base_offset) + suffix + self._name_suffix)
 
     def create(self) -> None:
-        """Makes the empty file."""
-        self._files.open(self.pooled.path, "create").close()
+        """Makes the empty file, or empties what a failed roll left under its name."""
+        file = self._files.open(self.pooled.path, "create")
+        try:
+            if file.size():
+                file.truncate(0)
+        finally:
+            file.close()
 
     def _forget(self) -> None:
         self.first_timestamp = NO_TIMESTAMP
@@ -270,10 +278,16 @@ class Segment:
             write(self._files, self.path(INDEX_SUFFIX), self.index.encode())
             write(self._files, self.path(TIME_INDEX_SUFFIX), self.times.encode())
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in NO_ROOM:
                 raise
+            self._remove_index_files()  # half an index would be believed
             return False
         return True
+
+    def _remove_index_files(self) -> None:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.unlink(self.path(suffix))
 
     def _index_may_go(self) -> None:
         size = len(self.index) * OFFSET_ENTRY_BYTES + len(self.times) * TIME_ENTRY_BYTES

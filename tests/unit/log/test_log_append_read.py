@@ -288,6 +288,31 @@ class TestFailedWrites:
         assert log.append(*batch(bytes(200)), 0) == end
         assert log.segment_count == 2
 
+    def test_full_disk_leaves_no_half_written_index(self, files: MemoryFiles) -> None:
+        log = open_log(files, LogConfig(segment_bytes=2000, index_interval_bytes=0))
+        for number in range(19):
+            log.append(*batch(bytes(30), timestamp=NOW_MS + number), 0)
+        files.capacity = files.used_bytes() + 50
+        with pytest.raises(DiskFullError):
+            while True:
+                log.append(*batch(bytes(30)), 0)
+        files.capacity = 1 << 40
+        log.recover_in_place()
+        log.close()
+        again = open_log(files, log.config, recovery_point=log.log_end_offset)
+        assert again.offset_of_max_timestamp() == (NOW_MS + 18, 18)
+
+    def test_lack_of_descriptors_is_no_fault_of_the_disk(self, files: MemoryFiles) -> None:
+        pool = DescriptorPool(files, 8)
+        log = open_log(files, descriptors=pool)
+        pool.close(log._segments.active.pooled)
+        files.errors["open"] = OSError(errno.EMFILE, "too many open files")
+        with pytest.raises(DiskFullError, match="too many open files"):
+            log.append(*batch(b"a"), 0)
+        files.errors.clear()
+        log.recover_in_place()
+        assert log.append(*batch(b"a"), 0) == 0
+
     def test_write_error_is_never_retried(self, files: MemoryFiles) -> None:
         log = open_log(files)
         log.append(*batch(b"a"), 0)
