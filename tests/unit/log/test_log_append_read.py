@@ -294,8 +294,7 @@ class TestFailedWrites:
             log.append(*batch(bytes(30), timestamp=NOW_MS + number), 0)
         files.capacity = files.used_bytes() + 50
         with pytest.raises(DiskFullError):
-            while True:
-                log.append(*batch(bytes(30)), 0)
+            log.append(*batch(bytes(300)), 0)
         files.capacity = 1 << 40
         log.recover_in_place()
         log.close()
