@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from headrace.errors import DecodeError
+from headrace.errors import CorruptLogError, DecodeError
 from headrace.log.batch_walk import corrupt
 from headrace.log.compaction_plan import (
     CleanedGroup,
@@ -38,8 +38,13 @@ _BYTES_PER_KEY = 160
 
 
 def compact(plan: CompactionPlan) -> CompactionResult:
-    """Writes the cleaned segments. Raises CorruptLogError, OSError; `.cleaned` files may then be left."""
-    return _Compaction(plan).run()
+    """Writes the cleaned segments. Raises CorruptLogError, OSError; nothing of it is left then."""
+    try:
+        return _Compaction(plan).run()
+    except (CorruptLogError, OSError):
+        for source in plan.segments:
+            unlink_segment(plan.files, plan.directory, source.base_offset, CLEANED_SUFFIX)
+        raise
 
 
 class KeyMap:

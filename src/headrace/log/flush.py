@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.log.descriptors import PooledFile
 from headrace.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from headrace.world import Files
+from headrace.world import File, Files
 
 
 class Flush:
@@ -44,10 +44,15 @@ class Flush:
         """Of the log when the flush began; a truncation in between makes its news worthless."""
         self.synced = False
         self._files = files
-        self._pooled = [(handle, handle.pin()) for handle in pooled]
+        self._pooled: list[tuple[PooledFile, File]] = []
         self._caches = caches
         self._directories = directories
         self._before = before
+        try:
+            self._pooled.extend((handle, handle.pin()) for handle in pooled)
+        except OSError:
+            self.release()
+            raise
 
     def sync(self) -> None:
         """Blocks for the disk: runs on a thread. Raises OSError, which must not be retried (R24)."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+from headrace.errors import StorageError
 from headrace.log import compaction_swap, partition_metadata, retention
 from headrace.log.compaction_plan import CleanerState, CompactionPlan, CompactionResult, make_plan
 from headrace.log.descriptors import DescriptorPool
@@ -20,7 +21,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_slice import LogSlice
 from headrace.log.recovery import LoadedLog, load_log
 from headrace.log.scrub import ScrubPlan, plan_scrub
-from headrace.log.segment import Segment
+from headrace.log.segment import NO_ROOM, Segment
 from headrace.log.state_fold import StateFold
 from headrace.world import Clock, Files
 
@@ -92,7 +93,14 @@ class PartitionLog(GrowingLog):
         if not count:
             return 0
         if count == len(self._segments):
-            self._segments.append(self._start_segment(self.log_end_offset))
+            try:
+                self._segments.append(self._start_segment(self.log_end_offset))
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                count -= 1  # the others make room
+                if not count:
+                    return 0
         self.delete_records_before(self._segments.end_of(count - 1))
         return count
 
@@ -217,14 +225,18 @@ class PartitionLog(GrowingLog):
     # End
 
     def close(self, *, clean: bool = True) -> None:
-        """`clean`: everything is on disk afterwards, and the next open need not scan. Raises OSError."""
-        if clean and self._failure is None:
-            self._save_all()
-            remove = self._removals.collect(self._clock.monotonic())
-            if remove is not None:
-                remove()
-        for segment in self._segments:
-            segment.retire()
+        """`clean`: everything is on disk afterwards, and the next open need not scan.
+
+        Raises OSError or, after a failed write, StorageError: then the node has not stopped cleanly.
+        """
+        try:
+            if clean:
+                if self._failure is not None:
+                    raise StorageError(self._failure)
+                self._save_all()
+        finally:
+            for segment in self._segments:
+                segment.retire()
 
     def _save_all(self) -> None:
         """A log to which nothing was appended needs nothing: thousands of idle ones must stop quickly."""
@@ -240,6 +252,9 @@ class PartitionLog(GrowingLog):
                 flush.sync()
             finally:
                 self.end_flush(flush)
+        remove = self._removals.collect(self._clock.monotonic())
+        if remove is not None:
+            remove()
 
     def delete(self) -> Callable[[], None]:
         """Gives the directory a name that no partition has; returns its removal, to be called on a thread."""

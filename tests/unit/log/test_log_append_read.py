@@ -325,6 +325,9 @@ class TestFailedWrites:
         with pytest.raises(StorageError):
             log.recover_in_place()
         assert [record.value for record in read_all(log)] == [b"a"]
+        with pytest.raises(StorageError, match="not trusted"):
+            log.close()
+        assert files.open_files == 0
 
     def test_failed_truncation_after_a_full_disk_is_a_failed_disk(self, files: MemoryFiles) -> None:
         log = open_log(files)

@@ -438,6 +438,21 @@ class TestInPlace:
         file.pwritev([b"\xff"], 70)
         with pytest.raises(CorruptLogError, match="CRC"):
             compact(plan)
+        assert not [name for name in topic.files.listdir(DIRECTORY) if "cleaned" in name]
+
+    def test_full_disk_stops_compaction_and_leaves_nothing(self) -> None:
+        topic = Topic()
+        for _ in range(20):
+            topic.put(b"a", bytes(50))
+        flush(topic.log)
+        plan = topic.plan()
+        assert plan is not None
+        topic.files.capacity = topic.files.used_bytes() + 20
+        with pytest.raises(OSError, match=r"No space|only"):
+            compact(plan)
+        assert not [name for name in topic.files.listdir(DIRECTORY) if "cleaned" in name]
+        topic.files.capacity = 1 << 40
+        topic.compact()
 
     def test_kill_before_the_replaced_segments_are_unlinked(self) -> None:
         topic = Topic()

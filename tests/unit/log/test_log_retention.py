@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from headrace.log.log_config import LogConfig
@@ -72,6 +74,15 @@ def test_expired_log_goes_whole_and_continues_at_its_end() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.segment_count) == (12, 12, 1)
     assert log.append(*batch(b"x", timestamp=clock.now_ms), 0) == 12
     assert names(files, ".log") == [12]
+
+
+def test_retention_makes_room_on_a_disk_without_any() -> None:
+    files = MemoryFiles()
+    log, clock = log_of_hours(files, retention_ms=1)
+    files.errors["create"] = OSError(errno.ENOSPC, "no space left on device")
+    assert log.apply_retention(clock.now_ms, log.log_end_offset) == 5
+    files.errors.clear()
+    assert log.apply_retention(clock.now_ms, log.log_end_offset) == 1
 
 
 @pytest.mark.parametrize(
