@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from headrace.errors import ApiError, CorruptLogError
+from headrace.errors import ApiError, CorruptLogError, StorageError
+from headrace.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import scrub
@@ -22,6 +23,7 @@ from headrace.testing.log_tools import (
     read_batches,
 )
 from headrace.testing.memory_files import MemoryFiles
+from headrace.types import TopicPartition
 from headrace.wire.records import Record
 from headrace.world import read_file
 
@@ -206,6 +208,26 @@ def test_damaged_epoch_file_never_harms_records(stopped: Sample) -> None:
             flip(files, path, position, bit)
             log = open_log(files, CONFIG, clean=False, recovery_point=stopped.last_base)
             assert read_all(log) == stopped.records
+
+
+def test_damaged_offset_checkpoints_are_refused_or_harmless_to_what_is_served(killed: Sample) -> None:
+    """A flipped digit can only be believed; it may hide records or take the log offline, never alter one."""
+    partition = TopicPartition("topic", 0)
+    path = DIRECTORY.parent / "checkpoint"
+    originals = {record.offset: record for record in killed.records}
+    clean_copy = killed.copy()
+    write_offset_checkpoint(clean_copy, path, {partition: killed.last_base})
+    for position in range(len(read_file(clean_copy, path))):
+        for bit in range(8):
+            files = clean_copy.clone(Random(0))
+            flip(files, path, position, bit)
+            try:
+                offset = read_offset_checkpoint(files, path).get(partition, 0)
+                log = open_log(files, CONFIG, clean=False, recovery_point=offset, log_start_offset=offset)
+            except StorageError:
+                continue
+            for record in read_all(log):
+                assert originals[record.offset] == record
 
 
 @pytest.mark.soak
