@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from headrace.machines.consumer_events import (
     ConsumerGroupConfig,
@@ -21,12 +21,13 @@ from headrace.machines.consumer_events import (
 from headrace.machines.consumer_member import Partitions
 from headrace.machines.group_consumer import ConsumerGroup
 from headrace.machines.group_events import GroupRequest
-from headrace.machines.group_records import decode, encode
+from headrace.machines.group_records import GroupRecord, decode, encode
 from headrace.machines.machine import (
     Effects,
     Event,
     Loaded,
     Now,
+    Record,
     ReplyToken,
     SetTimer,
     TimerFired,
@@ -87,11 +88,7 @@ class GroupDriver:
         expected = [event.token] if isinstance(event, GroupRequest) else []
         assert [reply.token for reply in effects.replies] == expected
         for record in effects.records:
-            key, value = encode(record)  # type: ignore[arg-type]
-            self.log.append((key, value))
-            read_back = decode(key, value)
-            assert read_back == record
-            self._replayed.apply(read_back)
+            self._append(record)
         for timer in effects.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms
@@ -100,6 +97,18 @@ class GroupDriver:
         self.questions.extend(q for q in effects.questions if isinstance(q, ResolveRegex))
         self.check()
         return effects
+
+    def _append(self, record: Record) -> None:
+        key, value = encode(cast(GroupRecord, record))
+        self.log.append((key, value))
+        read_back = decode(key, value)
+        assert read_back == record
+        self._replayed.apply(read_back)
+
+    def write(self, record: Record) -> None:
+        """A record that somebody else wrote, an older or newer release perhaps."""
+        self._append(record)
+        self.machine.apply(record)
 
     def check(self) -> None:
         state = self.machine.state
@@ -188,7 +197,10 @@ class GroupDriver:
 
 
 class Consumer:
-    """A member as clients are: gives up what it is told to before it takes anything new."""
+    """A member as clients are: takes what is new when it is told, gives up the rest when `process` says.
+
+    The protocol counts on the first: what a heartbeat does not report as owned counts as given up.
+    """
 
     def __init__(
         self,
@@ -230,16 +242,13 @@ class Consumer:
         self.epoch = reply.member_epoch
         if reply.assignment is not None:
             self.assignment = reply.assignment
+            if all(numbers <= self.assignment.get(topic, set()) for topic, numbers in self.owned.items()):
+                self.owned = self.assignment
         return ErrorCode.none
 
     def process(self) -> None:
-        """Gives up what is no longer assigned; what is new is taken once nothing is left to give up."""
-        kept = {
-            topic: self.assignment.get(topic, frozenset()) & partitions
-            for topic, partitions in self.owned.items()
-        }
-        kept = {topic: partitions for topic, partitions in kept.items() if partitions}
-        self.owned = self.assignment if kept == self.owned else kept
+        """Gives up what is no longer assigned; the next heartbeat reports it."""
+        self.owned = self.assignment
 
     def beat_and_process(self) -> ErrorCode:
         error = self.beat()

@@ -166,6 +166,21 @@ def test_an_unsubscribed_topic_is_given_up_at_once_even_before_the_next_target()
     assert group.machine.state.holder_of(T, 0) is None
 
 
+def test_a_topic_dropped_while_waiting_for_partitions_is_not_taken_from_the_old_target() -> None:
+    group = GroupDriver({"t": 2, "u": 2}, assignment_interval_ms=1_000)
+    group.join("a", "t", "u")
+    group.advance(1_000)
+    group.join("b", "t", "u")
+    assert group.machine.state.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    group.heartbeat("a", 2)
+    aimed_at = group.machine.state.target["a"]
+    assert group.heartbeat("a", 2, owned_partitions=aimed_at).member_epoch == 3
+    dropped = next(name for name in ("t", "u") if topic_id(name) in group.machine.state.target["b"])
+    group.heartbeat("b", 3, subscribed_topic_names=tuple({"t", "u"} - {dropped}))
+    assert topic_id(dropped) in group.machine.state.target["b"], "the old target still says otherwise"
+    assert topic_id(dropped) not in group.machine.state.members["b"].assigned
+
+
 def test_most_members_choose_the_assignor() -> None:
     group = GroupDriver({"t": 4, "u": 1})
     group.join("a", "t", "u", server_assignor="range")
