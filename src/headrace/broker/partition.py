@@ -86,8 +86,10 @@ class Partition:
         self._readable_bytes = 0
         self._announced_bytes = 0
         self._announcing = False
-        # The only replica: all that survived recovery is committed.
-        self.high_watermark = log.log_end_offset
+        # The only replica: all that survived recovery is committed, once it is as safe as an append must be.
+        self.high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
+        if self.high_watermark < log.log_end_offset:
+            flusher.request(self)
 
     # What others ask
 

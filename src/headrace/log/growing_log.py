@@ -46,7 +46,7 @@ class GrowingLog:
         self.recovery = loaded.report
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.segments.active.next_offset
-        self.flushed_offset = self.log_end_offset
+        self.flushed_offset = loaded.flushed_offset
         """Everything below is fsynced: the recovery point of the next start."""
         self.producers = loaded.producers
         self.epochs = loaded.epochs
@@ -59,9 +59,12 @@ class GrowingLog:
         self._snapshots = loaded.snapshots
         self._failure: str | None = None
         self._unsynced = Unsynced(files)
-        self._unsynced.add_file(directory / partition_metadata.FILE_NAME)
-        self._unsynced.add_names_in(directory)
-        self._unsynced.add_names_in(directory.parent)
+        if not loaded.report.clean or not loaded.segments.active.size:
+            self._unsynced.add_file(directory / partition_metadata.FILE_NAME)
+            self._unsynced.add_names_in(directory)
+            self._unsynced.add_names_in(directory.parent)
+        for segment in loaded.unsynced_segments:
+            self._unsynced.add_segment(segment)
         self._generation = 0
         self._reader = LogReader(loaded.segments)
         self.reconfigure(config)

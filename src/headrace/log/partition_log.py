@@ -60,16 +60,20 @@ class PartitionLog(GrowingLog):
         topic_id: UUID | None,
     ) -> PartitionLog:
         """Makes the directory when it is missing. Raises CorruptLogError, StorageError, OSError."""
-        if not files.exists(directory):
+        is_new = not files.exists(directory)
+        if is_new:
             files.make_directory(directory)
             # Offsets that were written down for this name belong to a partition that is gone.
             clean, recovery_point, log_start_offset = True, 0, 0
-        partition_metadata.check(files, directory, topic_id)
+            partition_metadata.write(files, directory, topic_id)
+        else:
+            partition_metadata.check(files, directory, topic_id)
         loaded = load_log(
             files,
             descriptors,
             directory,
             config,
+            is_new=is_new,
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,

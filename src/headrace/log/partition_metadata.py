@@ -28,11 +28,17 @@ def check(files: Files, directory: Path, topic_id: UUID | None) -> None:
     wanted = encode_topic_id(topic_id)
     found = _read(files, path)
     if found is None:
-        write_cache_file(files, path, f"version: {_VERSION}\ntopic_id: {wanted}\n".encode())
+        write(files, directory, topic_id)
     elif found != wanted:
         raise ForeignDirectoryError(
             f"{path}: belongs to topic id {found}, but the topic has id {wanted}; move the directory away"
         )
+
+
+def write(files: Files, directory: Path, topic_id: UUID | None) -> None:
+    if topic_id is not None:
+        text = f"version: {_VERSION}\ntopic_id: {encode_topic_id(topic_id)}\n"
+        write_cache_file(files, directory / FILE_NAME, text.encode())
 
 
 def _read(files: Files, path: Path) -> str | None:

@@ -48,6 +48,10 @@ class LoadedLog:
     snapshots: SnapshotFiles
     epochs: EpochHistory
     report: RecoveryReport
+    flushed_offset: int
+    """What is above it was found sound, but may not be on disk yet."""
+    unsynced_segments: tuple[Segment, ...] = ()
+    """Sealed ones among them."""
 
 
 def load_log(
@@ -56,16 +60,19 @@ def load_log(
     directory: Path,
     config: LogConfig,
     *,
+    is_new: bool = False,
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
     now_ms: int,
 ) -> LoadedLog:
     """Reads and repairs the directory of one partition. Raises CorruptLogError, OSError."""
-    names = tidy(files, directory)
+    names = [] if is_new else tidy(files, directory)
     loader = _Loader(files, pool, directory, config, now_ms, names)
     loader.find_segments(log_start_offset)
-    if clean:
+    if is_new:
+        pass
+    elif clean:
         loader.load_clean(recovery_point)
     else:
         loader.recover(recovery_point)
@@ -94,6 +101,9 @@ class _Loader:
         self._epochs = EpochHistory(files, directory)
         self._fold = StateFold(self._producers, self._epochs)
         self._report = RecoveryReport(clean=True)
+        self._unsynced: list[Segment] = []
+        self._flushed_offset: int | None = None
+        """What is above it was found sound but may not be on disk: the next flush sees to that."""
 
     # Segments
 
@@ -141,7 +151,12 @@ class _Loader:
         if end_offset < recovery_point:
             self._report = replace(self._report, missing_offsets=recovery_point - end_offset)
             self._fold.restore(self._segments, self._snapshots, end_offset)
-        self._make_durable(scanned)
+        for segment in scanned[:-1]:
+            segment.seal()
+        self._unsynced = scanned
+        self._flushed_offset = min(recovery_point, end_offset)
+        if self._report.fault is not None:
+            self._make_durable(scanned[-1:])  # lest what was cut comes back behind what takes its place
 
     def _trust(self, segments: list[Segment], doubtful: list[Segment]) -> list[Segment]:
         """Segments below the recovery point; only their ends are looked at."""
@@ -211,13 +226,11 @@ class _Loader:
         segment.pooled.retire()
         unlink_segment(self._files, self._directory, segment.base_offset)
 
-    def _make_durable(self, scanned: list[Segment]) -> None:
-        """What recovery kept is now promised, and what it cut must not come back."""
-        for segment in scanned:
+    def _make_durable(self, segments: list[Segment]) -> None:
+        for segment in segments:
             segment.pooled.get().fsync()
-        for segment in scanned[:-1]:
+        for segment in segments[:-1]:
             segment.seal(durable=True)
-        self._epochs.save()
         self._files.sync_directory(self._directory)
         self._files.sync_directory(self._directory.parent)
 
@@ -246,6 +259,10 @@ class _Loader:
         self._snapshots.remove_above(end_offset)
         self._snapshots.keep_only(segments.base_offsets)
         self._epochs.truncate_from_start(start)
+        unsynced = [segment for segment in self._segments if segment in self._unsynced]
+        if self._flushed_offset is not None and self._flushed_offset < start:
+            self._make_durable(unsynced)
+            unsynced, self._flushed_offset = [], None
         return LoadedLog(
             segments=segments,
             log_start_offset=start,
@@ -253,6 +270,8 @@ class _Loader:
             snapshots=self._snapshots,
             epochs=self._epochs,
             report=self._report,
+            flushed_offset=end_offset if self._flushed_offset is None else self._flushed_offset,
+            unsynced_segments=tuple(unsynced[:-1]),
         )
 
     def _start_over(self, log_start_offset: int) -> None:
@@ -261,4 +280,5 @@ class _Loader:
         for segment in self._segments:
             self._drop(segment)
         self._segments = [self._segment(log_start_offset)]
+        self._unsynced, self._flushed_offset = [], None
         self._epochs.clear()

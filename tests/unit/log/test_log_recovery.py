@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from headrace.errors import CorruptLogError
@@ -32,6 +34,13 @@ def overwrite(files: MemoryFiles, name: str, position: int, data: bytes) -> None
     file = files.open(DIRECTORY / name, "write")
     file.pwritev([data], position)
     file.close()
+
+
+def operations_of(files: MemoryFiles, *kinds: str) -> list[str]:
+    """Names of the files that such operations touch from now on."""
+    seen: list[str] = []
+    files.on_operation = lambda kind, path: seen.append(path.name) if kind in kinds else None
+    return seen
 
 
 def values(log: PartitionLog) -> int:
@@ -77,6 +86,49 @@ def test_idle_log_stops_without_touching_the_disk() -> None:
     before = files.operations
     empty.close()
     assert files.operations == before
+
+
+def test_opening_after_a_kill_does_not_wait_for_the_disk_and_promises_nothing_before_a_flush() -> None:
+    files = MemoryFiles()
+    filled(files)
+    synced = operations_of(files, "fsync", "sync_directory")
+    log = open_log(files, SMALL, clean=False, recovery_point=3)
+    assert synced == []
+    assert (log.flushed_offset, log.log_end_offset) == (3, 20)
+    flush(log)
+    assert log.flushed_offset == 20
+    files.crash()
+    assert values(open_log(files, SMALL, clean=False, recovery_point=20)) == 20
+
+
+def test_a_cut_is_on_disk_before_anything_takes_its_place() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    overwrite(files, segment_file(log, -1), log._segments.active.size, b"torn")
+    synced = operations_of(files, "fsync")
+    open_log(files, SMALL, clean=False)
+    assert synced == [segment_file(log, -1)]
+
+
+def test_log_start_above_the_recovery_point_is_made_safe_at_once() -> None:
+    files = MemoryFiles()
+    filled(files)
+    log = open_log(files, SMALL, clean=False, recovery_point=3, log_start_offset=10)
+    assert (log.log_start_offset, log.flushed_offset) == (10, 20)
+
+
+def test_a_new_log_is_two_names_and_costs_no_fsync() -> None:
+    files = MemoryFiles()
+    synced = operations_of(files, "fsync", "sync_directory")
+    log = open_log(files, SMALL, topic_id=UUID(int=7))
+    assert sorted(files.listdir(DIRECTORY)) == ["00000000000000000000.log", "partition.metadata"]
+    log.close()
+    assert synced == []
+    log = open_log(files, SMALL, topic_id=UUID(int=7))
+    log.append(*batch(b"first"), 0)
+    flush(log)
+    files.crash()
+    assert values(open_log(files, SMALL, clean=False, recovery_point=1, topic_id=UUID(int=7))) == 1
 
 
 @pytest.mark.parametrize("torn", [1, 12, 40, 61, 100])
