@@ -165,9 +165,9 @@ def test_a_leader_that_does_not_sync_is_out_and_the_waiting_follower_rejoins() -
 def test_a_sync_that_waits_is_a_sign_of_life_and_its_answer_starts_the_session_anew() -> None:
     group, (leader, follower) = completing()
     waiting = group.sync(follower, 1)
-    for _ in range(3):
-        group.advance(SESSION_MS - 1)
+    for _ in range(4):
         group.heartbeat(leader, 1)
+        group.advance(SESSION_MS - 1)
     assert group.waits(waiting)
     group.sync(leader, 1)
     group.advance(SESSION_MS - 1)
