@@ -126,10 +126,10 @@ class SegmentInspector:
             return {}
         index = OffsetIndex.decode(data, 1 << 62)
         assert index is not None
-        self.index_entries = len(index.offsets)
+        self.index_entries = len(index)
         positions: dict[int, int] = {}
         last = -1
-        for relative, position in zip(index.offsets, index.positions, strict=True):
+        for relative, position in map(index.entry, range(len(index))):
             if position <= last:
                 self._index_problem(".index", self.base_offset + relative, "positions do not rise")
             last = position
@@ -143,10 +143,10 @@ class SegmentInspector:
             return []
         index = TimeIndex.decode(data)
         assert index is not None
-        self.time_entries = len(index.offsets)
+        self.time_entries = len(index)
         entries = [
             (self.base_offset + relative, timestamp)
-            for relative, timestamp in zip(index.offsets, index.timestamps, strict=True)
+            for timestamp, relative in map(index.entry, range(len(index)))
         ]
         return sorted(entries, reverse=True)
 
