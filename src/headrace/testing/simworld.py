@@ -66,6 +66,7 @@ class Machine:
         self._booted_at = self.loop.time() - _UPTIME_AT_START_S
         boot_id = self.files.open(_BOOT_ID, "create")
         write_all(boot_id, f"{self.name}-{self._boots:08}\n".encode(), 0)
+        boot_id.fsync()  # then the next one needs no further room, even on a full disk
         boot_id.close()
 
     def monotonic(self) -> float:
