@@ -16,7 +16,6 @@ from headrace.world import Files, read_file, replace_file
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
-CLEANER_FILE = "cleaner-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_MARKER_FILE = ".kafka_cleanshutdown"
 FORMAT_VERSION = 1
@@ -84,17 +83,6 @@ def check_meta_properties(files: Files, directory: Path, *, cluster_id: str, nod
                 f"{path}: {key} is {found.get(key)!r}, but this node has {ours[key]!r}; "
                 "choose another data directory or move this one away"
             )
-
-
-def read_meta_properties(files: Files, directory: Path) -> dict[str, str]:
-    """What the directory says of itself; empty before the first start."""
-    path = directory / META_PROPERTIES_FILE
-    try:
-        found = _parse_properties(read_file(files, path).decode("utf-8", "replace"))
-    except FileNotFoundError:
-        return {}
-    _check_format(path, found.get("headrace.format", ""))
-    return found
 
 
 def _check_format(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from headrace.errors import DiskFullError, StorageError
 from headrace.log import partition_metadata, time_lookup
+from headrace.log.batch_walk import LOG_OVERHEAD
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.flush import Flush, Unsynced
 from headrace.log.index import TIME_ENTRY_BYTES
@@ -111,9 +112,9 @@ class GrowingLog:
             if now_ms is not None:
                 stamp_append_time(view, position, now_ms)
             assign(view, position, offset, leader_epoch)
-            offset += header[6] + 1
-            if header[8] > max_timestamp:
-                max_timestamp = header[8]
+            offset += header.last_offset_delta + 1
+            if header.max_timestamp > max_timestamp:
+                max_timestamp = header.max_timestamp
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         if now_ms is not None:
@@ -142,7 +143,7 @@ class GrowingLog:
     ) -> None:
         start = batches[0][0]
         last_position, last_header = batches[-1]
-        size = last_position + last_header[1] + 12 - start
+        size = last_position + last_header.batch_length + LOG_OVERHEAD - start
         segment = self._segments.active
         if (
             segment.size + size > self._segment_bytes
@@ -156,15 +157,15 @@ class GrowingLog:
         except OSError as error:
             raise self._append_failed(segment, error) from error
         if not segment.size:
-            self._set_roll_time_from(segment, batches[0][1][8])
+            self._set_roll_time_from(segment, batches[0][1].max_timestamp)
         self._note(segment, view, batches, base_offset)
         self.log_end_offset = end_offset
 
     def _note(self, segment: Segment, view: memoryview, batches: Batches, offset: int) -> None:
         for position, header in batches:
-            next_offset = offset + header[6] + 1
-            segment.note(header[1] + 12, next_offset - 1, header[8])
-            if header[9] >= 0:
+            next_offset = offset + header.last_offset_delta + 1
+            segment.note(header.batch_length + LOG_OVERHEAD, next_offset - 1, header.max_timestamp)
+            if header.producer_id >= 0:
                 marker = read_marker(view[position : position + header.size]) if header.is_control else None
                 self.producers.update(header, offset, marker)
             offset = next_offset

@@ -105,8 +105,23 @@ class PartitionLog(GrowingLog):
                 count -= 1  # the others make room
                 if not count:
                     return 0
+        if not self._producers_outlive(count):
+            return 0
         self.delete_records_before(self._segments.end_of(count - 1))
         return count
+
+    def _producers_outlive(self, count: int) -> bool:
+        """What is known of producers only from segments that go must be in a snapshot first (R28)."""
+        if self._snapshots.offsets[-1:] >= (self._segments.end_of(count - 1),) or not len(self.producers):
+            return True
+        try:
+            path = self._snapshots.write(self.log_end_offset, self.producers.active())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        self._unsynced.add_file(path)
+        return True
 
     def delete_records_before(self, offset: int) -> None:
         """Moves the log start; segments that lie wholly below it go. The caller writes the log start down."""
@@ -114,7 +129,7 @@ class PartitionLog(GrowingLog):
             return
         self.log_start_offset = min(offset, self.log_end_offset)
         count = max(self._segments.slot_of(self.log_start_offset), 0)
-        if count:
+        if count and self._producers_outlive(count):
             removed = self._segments.remove_first(count)
             self._unsynced.remove_segments(removed)
             self._removals.delete(removed, self._clock.monotonic() + self.config.file_delete_delay_ms / 1000)
