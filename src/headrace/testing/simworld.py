@@ -68,6 +68,7 @@ class Machine:
         write_all(boot_id, f"{self.name}-{self._boots:08}\n".encode(), 0)
         boot_id.fsync()  # then the next one needs no further room, even on a full disk
         boot_id.close()
+        self.files.sync_directory(_BOOT_ID.parent)
 
     def monotonic(self) -> float:
         return self.loop.time() - self._booted_at
