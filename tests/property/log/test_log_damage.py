@@ -195,7 +195,7 @@ def _check_whole(log: PartitionLog, sample: Sample, random: Random) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_damaged_indexes_and_snapshots_are_not_noticed(stopped: Sample, clean: bool) -> None:
-    for seed in range(250):
+    for seed in range(150):
         _damage_cache(stopped, seed, clean=clean)
 
 
