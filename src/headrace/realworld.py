@@ -64,6 +64,8 @@ class RealFile:
             return os.pread(self._fd, size, position)
 
         def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
+            if len(buffers) == 1:  # a fifth cheaper
+                return os.pwrite(self._fd, buffers[0], position)
             return os.pwritev(self._fd, buffers, position)
 
     else:  # Windows: development only, one thread

@@ -26,6 +26,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 _TEMPORARY_SUFFIX = ".tmp"
+_INTERRUPTED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, _TEMPORARY_SUFFIX)
 _DIGITS = 20
 
 
@@ -44,6 +45,8 @@ def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
 def tidy(files: Files, directory: Path) -> list[str]:
     """Finishes or undoes what a crash interrupted; returns the names that are left."""
     names = files.listdir(directory)
+    if SWAP_JOURNAL not in names and not any(name.endswith(_INTERRUPTED) for name in names):
+        return names
     for name in names:
         if name.endswith((CLEANED_SUFFIX, _TEMPORARY_SUFFIX)):
             files.unlink(directory / name)

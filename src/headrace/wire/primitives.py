@@ -56,12 +56,16 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 def read_compact_count(view: memoryview, position: int, end: int) -> tuple[int, int]:
     """Number of items of a compact array that may not be null. Each item takes a byte at least."""
-    count, position = read_uvarint(view, position)
-    if count == 0:
+    count = view[position] - 1
+    position += 1
+    if not 0 <= count < 0x7F:
+        count, position = read_uvarint(view, position - 1)
+        count -= 1
+    if count < 0:
         raise DecodeError("array may not be null")
-    if count - 1 > end - position:
-        raise DecodeError(f"array of {count - 1} items in {end - position} bytes")
-    return count - 1, position
+    if count > end - position:
+        raise DecodeError(f"array of {count} items in {end - position} bytes")
+    return count, position
 
 
 def read_count(view: memoryview, position: int, end: int) -> tuple[int, int]:
@@ -76,12 +80,16 @@ def read_count(view: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 def read_compact_string(view: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    length, position = read_uvarint(view, position)
-    if length == 0:
-        return None, position
-    stop = position + length - 1
+    length = view[position] - 1
+    position += 1
+    if not 0 <= length < 0x7F:
+        length, position = read_uvarint(view, position - 1)
+        length -= 1
+        if length < 0:
+            return None, position
+    stop = position + length
     if stop > end:
-        raise DecodeError(f"string of {length - 1} bytes, {end - position} left")
+        raise DecodeError(f"string of {length} bytes, {end - position} left")
     return str(view[position:stop], "utf-8"), stop
 
 

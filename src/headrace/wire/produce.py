@@ -38,7 +38,9 @@ _new = tuple.__new__
 _INT32 = struct.Struct(">i")
 _INDEX_AND_SIZE = struct.Struct(">ii")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
-_unpack_int32 = _INT32.unpack_from
+_unpack_acks_and_timeout = _ACKS_AND_TIMEOUT.unpack_from
+_unpack_index_and_size = struct.Struct(">iBB").unpack_from
+"""A partition's index and the first two bytes of the length of its records, which are seldom fewer."""
 
 
 class ProducePartition(NamedTuple):
@@ -93,7 +95,7 @@ def _read_produce_flexible(view: memoryview, position: int, end: int, by_id: boo
         transactional_id, position = read_compact_string(view, position, end)
     else:
         position += 1
-    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, position)
+    acks, timeout_ms = _unpack_acks_and_timeout(view, position)
     topic_count, position = read_compact_count(view, position + 6, end)
     topics = []
     budget = MAX_PARTITIONS_PER_REQUEST
@@ -103,8 +105,13 @@ def _read_produce_flexible(view: memoryview, position: int, end: int, by_id: boo
         budget = spend(budget, partition_count + 1)
         partitions = []
         for _ in range(partition_count):
-            (index,) = _unpack_int32(view, position)
-            size, start = read_uvarint(view, position + 4)
+            index, size, more = _unpack_index_and_size(view, position)
+            if size < 0x80:
+                start = position + 5
+            elif more < 0x80:
+                size, start = size & 0x7F | more << 7, position + 6
+            else:
+                size, start = read_uvarint(view, position + 4)
             stop = start + size - 1 if size else start
             if stop > end:
                 raise DecodeError(f"records of {size - 1} bytes, {end - start} left")
@@ -119,7 +126,7 @@ def _read_produce_flexible(view: memoryview, position: int, end: int, by_id: boo
 
 def _read_produce_legacy(view: memoryview, position: int, end: int) -> ProduceRequest:
     transactional_id, position = read_string(view, position, end)
-    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, position)
+    acks, timeout_ms = _unpack_acks_and_timeout(view, position)
     topic_count, position = read_count(view, position + 6, end)
     topics = []
     budget = MAX_PARTITIONS_PER_REQUEST
