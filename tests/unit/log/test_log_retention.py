@@ -189,3 +189,32 @@ def test_largest_timestamp_is_that_of_a_record_that_is_left() -> None:
     assert log.offset_of_max_timestamp() == (NOW_MS + 20, 2)
     log.delete_records_before(4)
     assert log.offset_of_max_timestamp() is None
+
+
+def test_a_producer_whose_every_record_expired_goes_on_where_it_was_after_a_restart() -> None:
+    files = MemoryFiles()
+    clock = StillClock()
+    config = LogConfig(retention_ms=1000, segment_bytes=BATCH_BYTES * 2)
+    log = open_log(files, config, clock=clock)
+    producer = Producer(7)
+    for _ in range(5):
+        log.append(*producer.batch(bytes(100)), 0)
+    clock.now_ms += 5000
+    log.apply_retention(clock.now_ms, log.log_end_offset)
+    flush(log)
+    again = open_log(files, config, clock=clock, clean=False, recovery_point=5, log_start_offset=5)
+    (entry,) = again.producers.active()
+    assert entry.last_sequence == 4
+
+
+def test_segments_stay_while_a_full_disk_keeps_their_producers_from_being_saved() -> None:
+    files = MemoryFiles()
+    clock = StillClock()
+    log = open_log(files, LogConfig(retention_ms=1000), clock=clock)
+    log.append(*Producer(7).batch(bytes(100)), 0)
+    clock.now_ms += 5000
+    files.errors["create:.snapshot"] = OSError(errno.ENOSPC, "no room")
+    assert log.apply_retention(clock.now_ms, log.log_end_offset) == 0
+    assert log.log_start_offset == 0
+    files.errors.clear()
+    assert log.apply_retention(clock.now_ms, log.log_end_offset) > 0
