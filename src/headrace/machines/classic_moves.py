@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.machines.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
@@ -17,7 +18,11 @@ def describe_moves(before: GroupMetadata | None, after: GroupMetadata | None) ->
     """
     if after is None or after.protocol_type != PROTOCOL_TYPE:
         return {}
-    old, new = owners(before), owners(after)
+    return moves_between(owners(before), owners(after))
+
+
+def moves_between(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, Any]:
+    """As `describe_moves`, from owners by "topic-partition"."""
     moved = [(name, old[name], owner) for name, owner in sorted(new.items()) if old.get(name, owner) != owner]
     return {
         "moved_count": len(moved),

@@ -15,7 +15,7 @@ from headrace.machines.consumer_member import Member, Partitions
 from headrace.machines.consumer_state import ConsumerGroupState
 from headrace.types import ClusterView, TopicId
 
-Assignor = Callable[[Iterable[Subscriber[TopicId]], Mapping[TopicId, int]], Assignment[TopicId]]
+Assignor = Callable[[Iterable[Subscriber[int]], Mapping[int, int]], Assignment[int]]
 
 ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, range_assignor.NAME: range_assignor.assign}
 
@@ -51,26 +51,32 @@ def preferred_assignor(state: ConsumerGroupState, configured: Sequence[str]) -> 
 
 def compute_target(state: ConsumerGroupState, view: ClusterView, assignor: str) -> dict[str, Partitions]:
     """Every member's share, starting from what the last target gave it."""
-    found: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
-    subscribers = []
-    counts: dict[TopicId, int] = {}
+    topics_of: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     for member in state.members.values():
         subscription = (member.metadata.subscribed_topic_names, member.regex)
-        topics = found.get(subscription)
-        if topics is None:
-            topics = found[subscription] = subscribed_topic_ids(member, state, view)
-            for topic_id in topics:
-                counts[topic_id] = len(view.topics[view.topic_names[topic_id]].partitions)
-        subscribers.append(
-            Subscriber(
-                member_id=member.member_id,
-                topics=topics,
-                instance_id=member.instance_id,
-                owned=state.target.get(member.member_id, {}),
-            )
+        if subscription not in topics_of:
+            topics_of[subscription] = subscribed_topic_ids(member, state, view)
+    # Assignors compare and hash topics all the time: their rank is far cheaper than their id.
+    ids = sorted(frozenset[TopicId]().union(*topics_of.values()))
+    ranks = {topic_id: rank for rank, topic_id in enumerate(ids)}
+    ranked = {subscription: {ranks[topic] for topic in topics} for subscription, topics in topics_of.items()}
+    subscribers = [
+        Subscriber(
+            member_id=member_id,
+            topics=ranked[member.metadata.subscribed_topic_names, member.regex],
+            instance_id=member.instance_id,
+            owned={
+                ranks[topic_id]: partitions
+                for topic_id, partitions in state.target.get(member_id, {}).items()
+                if topic_id in ranks
+            },
         )
-    assignment = ASSIGNORS[assignor](subscribers, counts)
+        for member_id, member in state.members.items()
+    ]
+    counts = {
+        rank: len(view.topics[view.topic_names[topic_id]].partitions) for topic_id, rank in ranks.items()
+    }
     return {
-        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
-        for member_id, topics in assignment.items()
+        member_id: {ids[rank]: frozenset(partitions) for rank, partitions in topics.items()}
+        for member_id, topics in ASSIGNORS[assignor](subscribers, counts).items()
     }

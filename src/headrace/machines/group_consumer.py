@@ -57,6 +57,7 @@ from headrace.machines.consumer_target import (
     preferred_assignor,
     subscribed_topic_ids,
 )
+from headrace.machines.consumer_timeline import Timeline
 from headrace.machines.consumer_writer import GroupWriter
 from headrace.machines.group_events import DeleteGroup, ErrorReply, OffsetCommit, OffsetFetch
 from headrace.machines.machine import (
@@ -105,6 +106,7 @@ class ConsumerGroup(BaseMachine):
         self._assigned_at_ms: int | None = None
         self._regexes = RegexRefresh(view)
         self._timers = TimerBook()
+        self._timeline = Timeline()
 
     # --- what the driver sees ----------------------------------------------------------------------------
 
@@ -225,7 +227,7 @@ class ConsumerGroup(BaseMachine):
         writer.member(new.member_id, new.metadata)
         writer.target(new.member_id, target)
         writer.current(new)
-        step.tell("rejoin", member_id=new.member_id, instance_id=new.instance_id, replaces=old.member_id)
+        self._timeline.rejoined(step, new, replaces=old.member_id)
 
     def _writer(self, step: Step) -> GroupWriter:
         return GroupWriter(step, self.state.group_id)
@@ -237,7 +239,7 @@ class ConsumerGroup(BaseMachine):
         regex = metadata.subscribed_topic_regex or None
         regex_is_new = regex is not None and regex not in state.regex_subscribers
         if member_id not in state.members:
-            step.tell("join", member_id=member_id, instance_id=metadata.instance_id, **_client(metadata))
+            self._timeline.joined(step, member_id, metadata)
         writer.member(member_id, metadata)
         if before.regex not in (None, regex) and before.regex not in state.regex_subscribers:
             writer.regex(before.regex, None)
@@ -257,7 +259,7 @@ class ConsumerGroup(BaseMachine):
 
     def _raise_epoch(self, step: Step, reason: str, topics_hash: int) -> None:
         self._writer(step).epoch(self.state.group_epoch + 1, topics_hash)
-        step.tell("rebalance", epoch=self.state.group_epoch, reason=reason)
+        self._timeline.rebalance(step, self.state.group_epoch, reason)
 
     def _maybe_assign(self, step: Step) -> None:
         """A new target when the group epoch is ahead of it, but not more often than the interval says."""
@@ -268,13 +270,13 @@ class ConsumerGroup(BaseMachine):
         if last_ms is not None and now_ms < last_ms + self.config.assignment_interval_ms:
             return
         writer = self._writer(step)
-        assignor = preferred_assignor(state, self.config.assignors)
+        assignor, before = preferred_assignor(state, self.config.assignors), dict(state.target)
         for member_id, partitions in compute_target(state, self._view, assignor).items():
             if state.target.get(member_id) != partitions:
                 writer.target(member_id, partitions)
         writer.target_epoch(state.group_epoch)
         self._assigned_at_ms = now_ms
-        step.tell("target", epoch=state.group_epoch, assignor=assignor)
+        self._timeline.target(step, state, before, assignor, self._view)
 
     def _reconcile(self, step: Step, member_id: str, owned: Partitions | None, change: Change) -> Member:
         state = self.state
@@ -291,14 +293,7 @@ class ConsumerGroup(BaseMachine):
         if after != member:
             self._writer(step).current(after)
             self._watch_revocation(step, after)
-            step.tell(
-                "reconcile",
-                member_id=member_id,
-                epoch=after.member_epoch,
-                state=after.state.name,
-                assigned=sum(map(len, after.assigned.values())),
-                revoking=sum(map(len, after.pending_revocation.values())),
-            )
+            self._timeline.reconciled(step, state, after)
         return after
 
     # --- leaving -----------------------------------------------------------------------------------------
@@ -313,7 +308,7 @@ class ConsumerGroup(BaseMachine):
         if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
             self._writer(step).current(member.away())
             self._disarm(step, member.member_id, REBALANCE)
-            step.tell("leave", member_id=member.member_id, reason="static member, expected back")
+            self._timeline.left(step, member.member_id, "static member, expected back")
         else:
             self._fence(step, member, "left")
         return ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -324,8 +319,9 @@ class ConsumerGroup(BaseMachine):
         self._disarm(step, member.member_id, SESSION, REBALANCE)
         if member.regex is not None and member.regex not in self.state.regex_subscribers:
             writer.regex(member.regex, None)
-        step.tell("leave", member_id=member.member_id, reason=reason)
+        self._timeline.left(step, member.member_id, reason)
         self._raise_epoch(step, reason, metadata_hash(self.state.subscribed_topics(), self._view))
+        self._timeline.maybe_settled(step, self.state)
 
     def delete(self, step: Step) -> ErrorCode:
         if not self.state.exists:
@@ -390,10 +386,6 @@ class ConsumerGroup(BaseMachine):
             )
             writer.regex(regex, resolved)
         self._refresh_metadata(step, "topics of a regular expression", bump=bump)
-
-
-def _client(metadata: ConsumerGroupMemberMetadata) -> dict[str, str]:
-    return {"client_id": metadata.client_id, "client_host": metadata.client_host}
 
 
 def _numbers(member: Member) -> Partitions:
