@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.assignors import range as range_assignor
-from headrace.assignors import round_robin, sticky
+from headrace.assignors import round_robin, sticky, uniform
 from headrace.assignors.subscriptions import Assignment, Subscriber
 
+EVERY_ASSIGNOR = [range_assignor.assign, round_robin.assign, sticky.assign, uniform.assign]
+STICKY_ASSIGNORS = [sticky.assign, uniform.assign]
 TOPICS = ("a", "b", "c", "d")
 Group = tuple[list[Subscriber[str]], dict[str, int]]
 
@@ -66,7 +68,7 @@ def wanted(members: list[Subscriber[str]], partition_counts: Mapping[str, int]) 
     }
 
 
-@pytest.mark.parametrize("assign", [range_assignor.assign, round_robin.assign, sticky.assign])
+@pytest.mark.parametrize("assign", EVERY_ASSIGNOR)
 @given(group=groups())
 @settings(max_examples=150, deadline=None)
 def test_every_partition_has_exactly_one_owner_who_subscribes(
@@ -81,7 +83,7 @@ def test_every_partition_has_exactly_one_owner_who_subscribes(
     assert all(topic in topics_of[owner] for (topic, _), owner in owners.items())
 
 
-@pytest.mark.parametrize("assign", [range_assignor.assign, round_robin.assign, sticky.assign])
+@pytest.mark.parametrize("assign", EVERY_ASSIGNOR)
 @given(group=groups(), data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_the_order_in_which_members_are_given_does_not_matter(
@@ -91,11 +93,14 @@ def test_the_order_in_which_members_are_given_does_not_matter(
     assert assign(data.draw(st.permutations(members)), partition_counts) == assign(members, partition_counts)
 
 
+@pytest.mark.parametrize("assign", STICKY_ASSIGNORS)
 @given(group=groups(alike=True))
 @settings(max_examples=300, deadline=None)
-def test_sticky_moves_the_minimum_where_all_subscribe_alike(group: Group) -> None:
+def test_sticky_ones_move_the_minimum_where_all_subscribe_alike(
+    assign: Callable[..., Any], group: Group
+) -> None:
     members, partition_counts = group
-    assignment = sticky.assign(members, partition_counts)
+    assignment = assign(members, partition_counts)
     loads = loads_of(assignment)
     assert max(loads.values()) - min(loads.values()) <= 1
     topics = members[0].topics
@@ -114,12 +119,13 @@ def test_sticky_moves_the_minimum_where_all_subscribe_alike(group: Group) -> Non
     assert stayed == may_stay
 
 
+@pytest.mark.parametrize("assign", STICKY_ASSIGNORS)
 @given(group=groups())
 @settings(max_examples=300, deadline=None)
-def test_sticky_is_as_even_as_the_subscriptions_allow(group: Group) -> None:
+def test_sticky_ones_are_as_even_as_the_subscriptions_allow(assign: Callable[..., Any], group: Group) -> None:
     """No chain of moves leads from a member to one that has two fewer (then no assignment is more even)."""
     members, partition_counts = group
-    assignment = sticky.assign(members, partition_counts)
+    assignment = assign(members, partition_counts)
     loads = loads_of(assignment)
     can_give_to = {
         member.member_id: {
@@ -135,15 +141,16 @@ def test_sticky_is_as_even_as_the_subscriptions_allow(group: Group) -> None:
         assert min(loads[member] for member in reached) >= loads[giver] - 1
 
 
+@pytest.mark.parametrize("assign", STICKY_ASSIGNORS)
 @given(group=groups())
 @settings(max_examples=200, deadline=None)
-def test_sticky_leaves_its_own_assignment_alone(group: Group) -> None:
+def test_sticky_ones_leave_their_own_assignment_alone(assign: Callable[..., Any], group: Group) -> None:
     members, partition_counts = group
-    assignment = sticky.assign(members, partition_counts)
+    assignment = assign(members, partition_counts)
     again = [
         Subscriber(member_id=m.member_id, topics=m.topics, owned=assignment[m.member_id]) for m in members
     ]
-    assert sticky.assign(again, partition_counts) == assignment
+    assert assign(again, partition_counts) == assignment
 
 
 @given(group=groups())

@@ -7,12 +7,28 @@ themselves own never overlaps, members' epochs never fall, and once faults end e
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headrace.machines.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentRecord,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMemberMetadataRecord,
+    ConsumerGroupMetadata,
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupRegularExpressionRecord,
+    ConsumerGroupTargetAssignmentMemberRecord,
+    CurrentMemberAssignment,
+    ResolvedRegularExpression,
+    TopicPartitions,
+)
 from headrace.machines.consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from headrace.testing.consumer_groups import Consumer, GroupDriver, settle
+from headrace.machines.consumer_state import ConsumerGroupState
+from headrace.machines.machine import Record
+from headrace.testing.consumer_groups import Consumer, GroupDriver, settle, topic_id
 
 TOPICS = ("t", "u")
 subscriptions = st.sampled_from([("t",), ("t", "u"), ("t", "u"), ("u",), ()])
@@ -178,6 +194,89 @@ GroupHistory.TestCase.settings = settings(
     max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestGroupHistory = GroupHistory.TestCase
+
+
+names = st.sampled_from("ab")
+topics_of_records = st.lists(
+    st.builds(
+        TopicPartitions,
+        topic_id=st.sampled_from([topic_id("t"), topic_id("u")]),
+        partitions=st.lists(st.integers(0, 2), min_size=1, unique=True).map(tuple),
+    ),
+    max_size=2,
+    unique_by=lambda topic: topic.topic_id,
+).map(tuple)
+records = st.one_of(
+    st.builds(
+        ConsumerGroupMemberMetadataRecord,
+        group_id=st.just("g"),
+        member_id=names,
+        value=st.none()
+        | st.builds(
+            ConsumerGroupMemberMetadata,
+            client_id=st.just(""),
+            client_host=st.just(""),
+            subscribed_topic_names=st.sampled_from([(), ("t",), ("t", "u")]),
+            subscribed_topic_regex=st.sampled_from([None, "", "x"]),
+            instance_id=st.sampled_from([None, "i"]),
+        ),
+    ),
+    st.builds(
+        ConsumerGroupCurrentMemberAssignmentRecord,
+        group_id=st.just("g"),
+        member_id=names,
+        value=st.none()
+        | st.builds(
+            CurrentMemberAssignment,
+            member_epoch=st.integers(1, 9),
+            previous_member_epoch=st.integers(0, 8),
+            state=st.sampled_from([0, 1, 2, 9]),
+            assigned_partitions=topics_of_records,
+        ),
+    ),
+    st.builds(
+        ConsumerGroupTargetAssignmentMemberRecord,
+        group_id=st.just("g"),
+        member_id=names,
+        value=st.none() | topics_of_records,
+    ),
+    st.builds(
+        ConsumerGroupRegularExpressionRecord,
+        group_id=st.just("g"),
+        regular_expression=st.sampled_from("xy"),
+        value=st.none()
+        | st.builds(
+            ResolvedRegularExpression,
+            topics=st.sampled_from([(), ("t",), ("t", "v")]),
+            version=st.just(1),
+            timestamp=st.just(1),
+        ),
+    ),
+    st.builds(
+        ConsumerGroupMetadataRecord,
+        group_id=st.just("g"),
+        value=st.none() | st.builds(ConsumerGroupMetadata, epoch=st.integers(1, 9)),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(history=st.lists(records, max_size=25))
+def test_records_are_taken_in_any_order_and_what_is_derived_stays_true(history: list[Record]) -> None:
+    state = ConsumerGroupState("g")
+    for record in history:
+        state.apply(record)
+    members = state.members.values()
+    assert state.topic_subscribers == Counter(
+        topic for member in members for topic in member.metadata.subscribed_topic_names
+    )
+    assert state.regex_subscribers == Counter(member.regex for member in members if member.regex)
+    matched = {topic for found in state.resolved.values() for topic in found.topics}
+    assert state.subscribed_topics() == matched | state.topic_subscribers.keys()
+    for topic in (topic_id("t"), topic_id("u")):
+        for partition in range(3):
+            holder = state.holder_of(topic, partition)
+            assert holder is None or partition in state.members[holder].assigned[topic]
 
 
 @settings(max_examples=60, deadline=None)
