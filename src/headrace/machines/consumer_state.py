@@ -44,6 +44,8 @@ class ConsumerGroupState:
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.topic_subscribers: dict[str, int] = {}
         self.regex_subscribers: dict[str, int] = {}
+        self._regex_topics: dict[str, int] = {}
+        """How many resolved expressions match a topic."""
         self._holders: dict[TopicId, dict[int, str]] = {}
 
     # --- questions -------------------------------------------------------------------------------------
@@ -58,7 +60,10 @@ class ConsumerGroupState:
 
     def subscribed_topics(self) -> set[str]:
         """Every topic that a member names or a resolved regular expression matched."""
-        return set(self.topic_subscribers).union(*(regex.topics for regex in self.resolved.values()))
+        return self.topic_subscribers.keys() | self._regex_topics.keys()
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.topic_subscribers or topic in self._regex_topics
 
     def server_assignors(self) -> dict[str, int]:
         """How many members ask for which assignor."""
@@ -131,11 +136,14 @@ class ConsumerGroupState:
         self.assignment_timestamp = record.value.assignment_timestamp
 
     def _apply_regex(self, record: ConsumerGroupRegularExpressionRecord) -> None:
-        if record.value is None:
-            self.resolved.pop(record.regular_expression, None)
-        else:
+        old = self.resolved.pop(record.regular_expression, None)
+        for topic in old.topics if old else ():
+            _add(self._regex_topics, topic, -1)
+        if record.value is not None:
             self.exists = True
             self.resolved[record.regular_expression] = record.value
+            for topic in record.value.topics:
+                _add(self._regex_topics, topic, +1)
 
     # --- members and what is derived from them -----------------------------------------------------------
 

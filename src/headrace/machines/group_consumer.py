@@ -138,7 +138,7 @@ class ConsumerGroup(BaseMachine):
 
     def subscribes_to(self, topic: str) -> bool:
         """Offsets of such a topic neither expire nor may be deleted."""
-        return topic in self.state.subscribed_topics()
+        return self.state.subscribes_to(topic)
 
     def decide(self, event: Event, step: Step) -> None:
         match event:
