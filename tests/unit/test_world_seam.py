@@ -19,12 +19,20 @@ SOURCE = Path(headrace.__file__).parent
 PACKAGES = ("wire", "log", "machines", "assignors", "coordination", "broker")
 
 _PAST_THE_TRANSPORT = "file ranges go to the transport's own descriptor; without one (simulation) they do not"
+_WRAPS_A_THREAD = "only wraps what a World thread returned"
+_THE_PROCESS = "the one module that sets up the process around a node"
 
 ALLOWED: dict[tuple[str, str], str] = {
     ("broker/outbox.py", "import socket"): _PAST_THE_TRANSPORT,
     ("broker/outbox.py", "os.sendfile"): _PAST_THE_TRANSPORT,
     ("coordination/hosts.py", "os.path.realpath"): "asks where a link leads, to find the mount",
-    ("broker/outbox.py", "asyncio.ensure_future"): "only wraps what a World thread returned",
+    ("broker/outbox.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,
+    ("broker/partitions.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,
+    ("broker/app.py", "import signal"): _THE_PROCESS,
+    ("broker/app.py", "import socket"): "asks for the host's name",
+    ("broker/app.py", "import resource"): _THE_PROCESS,
+    ("broker/app.py", "import uvloop"): _THE_PROCESS,
+    ("broker/app.py", "asyncio.run"): _THE_PROCESS,
 }
 
 FORBIDDEN_MODULES = {

@@ -21,8 +21,6 @@ from headrace.realworld import RealWorld
 
 logger = logging.getLogger(__name__)
 
-_KEPT_FOR_CONNECTIONS = 0.5
-"""Share of the descriptors that segment files leave to sockets and the rest."""
 
 
 def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None) -> int:
@@ -38,7 +36,7 @@ async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
         RealWorld(),
         config,
         hostname=socket.gethostname(),
-        descriptors=int(_raise_descriptor_limit() * (1 - _KEPT_FOR_CONNECTIONS)),
+        descriptors=_raise_descriptor_limit(),
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,9 +44,11 @@ async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
             loop.add_signal_handler(number, broker.stop_wanted.set)
     on_ready(broker)
     await broker.stop_wanted.wait()
-    await broker.stop()
-    if broker.failure is not None:
-        raise broker.failure
+    try:
+        await broker.stop()
+    finally:
+        if broker.failure is not None:  # whatever else goes wrong with a failed disk
+            raise broker.failure
     return 0
 
 

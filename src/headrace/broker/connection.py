@@ -14,7 +14,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.outbox import Outbox, Part
+from headrace.broker.outbox import Outbox, Part, release_slices
 from headrace.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ logger = logging.getLogger(__name__)
 FAIR_SHARE_BYTES = 256 * 1024
 """After this much from one socket, the others get a turn; without it their p99 is ten times as long."""
 
-FIRST_BUFFER_BYTES = 1 << 20
+FIRST_BUFFER_BYTES = 64 * 1024
 KEPT_BUFFER_BYTES = 4 << 20
+READY_PARTS = 256
+"""Replies leave in one piece at the end of a read, or earlier when they are this many pieces."""
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
 
@@ -43,8 +45,11 @@ class PendingReply:
         self.parts: list[Part] | None = None
 
     def complete(self, parts: list[Part]) -> None:
-        self.parts = parts
-        self._connection.reply_completed()
+        if self._connection.closed:
+            release_slices(parts)
+        else:
+            self.parts = parts
+            self._connection.reply_completed()
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -54,17 +59,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def __init__(self, hub: ConnectionHub, listener: str) -> None:
         self.listener = listener
         self.peer = ""
+        self.closed = False
         self.last_active_tick = 0
+        self.frame_began_tick = 0
         self.on_close: Callable[[], None] | None = None
         self._hub = hub
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._outbox: Outbox = None  # type: ignore[assignment]
-        self._closed = False
         self._buffer: bytearray | None = None
         self._frame_size = 0  # of the frame being gathered; 0 when there is none
         self._filled = 0
         self._length_head = b""  # fewer than the four bytes of a frame's length
-        self._backlog: bytes | None = None  # what arrived while the connection was blocked
+        self._backlog: memoryview | None = None  # what arrived while nothing could be started; ours alone
+        self._backlog_bytes = 0  # the memory behind it
         self._blocked = False
         self._starved = False  # of memory for a large frame
         self._reading = True
@@ -79,24 +86,32 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._outbox = Outbox(self._transport, self._hub.cold_reads, self._continue)
-        if not self._hub.admit(self, address[0] if address else ""):
-            self._closed = True
+        hub = self._hub
+        self._outbox = Outbox(self._transport, hub.cold_reads, hub.call_soon, self.go_on)
+        if not hub.admit(self, address[0] if address else ""):
+            self.closed = True
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closed = True
+        self.closed = True
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
         self._outbox.close()
+        for reply in self._pending:
+            release_slices(reply.parts or ())
+        self._pending.clear()
+        release_slices(self._ready_parts)
+        self._ready_parts = []
         self._drop_buffer()
-        if self.on_close is not None:
-            self.on_close()
-            self.on_close = None
+        self._drop_backlog()
         self._hub.forget(self)
 
     def pause_writing(self) -> None:
         self._outbox.pause_writing()
 
     def resume_writing(self) -> None:
+        self.last_active_tick = self._hub.tick  # whoever reads a long reply is not idle
         self._outbox.resume_writing()
 
     def eof_received(self) -> bool:
@@ -106,14 +121,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._frame_size:
             assert self._buffer is not None
             return memoryview(self._buffer)[self._filled : self._frame_size]
-        shared, head = self._hub.shared_view, self._length_head
+        hub, head = self._hub, self._length_head
+        shared = hub.short_view if hub.memory.used_up else hub.shared_view
         if not head:
             return shared
         shared[: len(head)] = head  # nobody else reads before `buffer_updated`
         return shared[len(head) :]
 
     def buffer_updated(self, count: int) -> None:
-        if self._closed:
+        if self.closed:
             return
         hub = self._hub
         hub.metrics.bytes_in += count
@@ -137,7 +153,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Frames
 
-    def _take(self, view: memoryview, end: int) -> None:
+    def _take(self, view: memoryview, end: int, *, is_backlog: bool = False) -> None:
         """Handles the frames in view[:end]; keeps what must wait."""
         position = 0
         while end - position >= _LENGTH_BYTES:
@@ -153,10 +169,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 break
             self._hub.dispatch(self, view, position + _LENGTH_BYTES, frame_end)
             position = frame_end
-        if self._must_wait() and position < end:
-            self._backlog = bytes(view[position:end])
-        else:
+        if not self._must_wait():
             self._length_head = bytes(view[position:end])
+        elif position < end:
+            self._backlog = view[position:end] if is_backlog else self._copy(view[position:end])
 
     def _must_wait(self) -> bool:
         return (
@@ -166,25 +182,29 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or self._outbox.congested
         )
 
-    @property
-    def gathering(self) -> bool:
-        return self._frame_size > 0
+    def _copy(self, view: memoryview) -> memoryview:
+        """Out of the shared buffer; writable, since produce requests are patched in place."""
+        self._backlog_bytes = len(view)
+        self._hub.memory.take(self._backlog_bytes)
+        return memoryview(bytearray(view))
 
-    @property
-    def waiting_for_us(self) -> bool:
-        """A request is being handled, and it is not the client that does not take its reply."""
-        return (self._blocked or bool(self._pending)) and not self._outbox.congested
+    def _drop_backlog(self) -> None:
+        self._backlog = None
+        if self._backlog_bytes:
+            self._hub.memory.give_back(self._backlog_bytes)
+            self._backlog_bytes = 0
 
     def _gather(self, first: memoryview, size: int) -> bool:
         """False when there is no memory for the frame now."""
         wanted = min(size, max(FIRST_BUFFER_BYTES, 2 * len(first)))
         if self._buffer is None or len(self._buffer) < wanted:
             self._drop_buffer()
-            if not self._hub.reserve(self, wanted):
+            if not self._hub.memory.reserve(self, wanted):
                 self._starved = True
                 return False
             self._buffer = bytearray(wanted)
         self._frame_size = size
+        self.frame_began_tick = self._hub.tick
         self._filled = len(first)
         self._buffer[: self._filled] = first
         return True
@@ -199,14 +219,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         size, self._frame_size = self._frame_size, 0
         self._hub.dispatch(self, memoryview(buffer), 0, size)
-        if len(buffer) > KEPT_BUFFER_BYTES:
+        if len(buffer) > KEPT_BUFFER_BYTES or self._hub.memory.short:
             self._drop_buffer()
+        self._hub.memory.frame_done(self)
 
     def _grow(self) -> None:
         """Doubles: a client that only claims to send much gets no memory for it."""
         assert self._buffer is not None
         more = min(self._frame_size, 2 * len(self._buffer)) - len(self._buffer)
-        if self._hub.reserve(self, more):
+        if self._hub.memory.reserve(self, more):
             self._buffer = self._buffer + bytes(more)
         else:
             self._starved = True
@@ -215,21 +236,34 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def memory_returned(self) -> None:
         """Others gave back what this connection waits for."""
         self._starved = False
-        if self._closed:
+        if self.closed:
             return
+        self.frame_began_tick = self.last_active_tick = self._hub.tick
         if self._frame_size:
             self._grow()
         if not self._starved:
-            self._continue()
+            self.go_on()
 
     def _drop_buffer(self) -> None:
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
-            self._hub.give_back(len(buffer))
+            self._hub.memory.give_back(len(buffer))
 
     def drop_idle_buffer(self) -> None:
         if not self._frame_size:
             self._drop_buffer()
+
+    # What the hub looks at
+
+    @property
+    def slow_frame_bytes(self) -> int | None:
+        """How much there is of a frame that its sender is to finish; None when there is no such frame."""
+        return self._filled if self._frame_size and self._reading else None
+
+    @property
+    def waiting_for_us(self) -> bool:
+        """A request is being handled or finds no memory, and it is not the client that does not read."""
+        return (self._blocked or self._starved or bool(self._pending)) and not self._outbox.congested
 
     # Order of requests and replies
 
@@ -237,15 +271,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """No further request starts until `unblock`."""
         self._blocked = True
 
-    def hold(self) -> None:
-        """As `block`, and the client is not even read from."""
-        self._blocked = True
-        self._stop_reading()
-
     def unblock(self) -> None:
         self._blocked = False
-        if not self._in_pass:
-            self._continue()
+        self.go_on()
 
     def expect_reply(self, api_key: int, started: float) -> PendingReply:
         pending = PendingReply(self, api_key, started)
@@ -253,11 +281,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return pending
 
     def reply(self, parts: list[Part]) -> None:
-        """Answers the request being dispatched, at once."""
-        if self._pending:
+        """Answers the request that is being handled."""
+        if self._pending or not self._in_pass:
             self.expect_reply(-1, 0.0).complete(parts)
-        else:
-            self._ready_parts += parts
+            return
+        self._ready_parts += parts
+        if len(self._ready_parts) > READY_PARTS:
+            self._send_ready()
 
     def reply_completed(self) -> None:
         pending, metrics = self._pending, self._hub.metrics
@@ -269,54 +299,73 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 metrics.request_done(done.api_key, now - done.started)
         if not self._in_pass:
             self._end_pass()
-            if self._backlog is not None and not self._blocked:
-                self._continue()
+            if self._backlog is not None:
+                self.go_on()
 
     def _end_pass(self) -> None:
         self._in_pass = False
-        if self._ready_parts and not self._closed:
-            parts, self._ready_parts = self._ready_parts, []
-            self._hub.metrics.bytes_out += sum(map(_part_size, parts))
-            self._outbox.send(parts)
+        if self._ready_parts:
+            self._send_ready()
         if self._backlog is not None or self._outbox.congested:
             self._stop_reading()
+
+    def _send_ready(self) -> None:
+        parts, self._ready_parts = self._ready_parts, []
+        self._hub.metrics.bytes_out += sum(map(_part_size, parts))
+        self._outbox.send(parts)
 
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._transport.pause_reading()
 
-    def _continue(self) -> None:
+    def go_on(self) -> None:
         """The reason to wait may be gone: goes on with the backlog, then with the socket."""
-        if self._closed or self._in_pass:
+        if self.closed or self._in_pass:
             return
-        backlog, self._backlog = self._backlog, None
-        if backlog is not None:
-            self._in_pass = True
-            try:
-                self._take(memoryview(bytearray(backlog)), len(backlog))
-            except DecodeError as error:
-                self.refuse(str(error))
-                return
-            self._end_pass()
-        if self._backlog is None and not self._reading and not self._starved and not self._outbox.congested:
+        if self._backlog is not None and not self._must_wait():
+            self._take_backlog(self._backlog)
+        if self._backlog is None and not (self._reading or self._starved or self._outbox.congested):
             self._reading = True
             self._transport.resume_reading()
 
+    def _take_backlog(self, backlog: memoryview) -> None:
+        self._backlog = None
+        self._in_pass = True
+        try:
+            self._take(backlog, len(backlog), is_backlog=True)
+        except DecodeError as error:
+            self.refuse(str(error))
+            return
+        if self._backlog is None:
+            self._drop_backlog()
+        self._end_pass()
+
     def _next_turn(self) -> None:
-        if self._reading and not self._closed:
+        if self._reading and not self.closed:
             self._transport.resume_reading()
 
     # Ends
 
     def refuse(self, reason: str) -> None:
+        """Ends the connection for what the client did; replies to what it asked before still leave."""
+        if self.closed:
+            return
         logger.warning("closing connection from %s on %s: %s", self.peer, self.listener, reason)
-        self._closed = True
-        self._transport.abort()
+        self._end_pass()
+        self.close()
 
     def close(self) -> None:
-        self._closed = True
-        self._transport.close()
+        """What cannot leave within a second is dropped: see ConnectionHub.next_tick."""
+        self.closed = True
+        if self._outbox.congested:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._transport.abort()
 
 
 def _part_size(part: Part) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.context import EncodedReply, Handler, RequestContext
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCE_KEY, FETCH_KEY = 0, 1
+_SEE_BEFORE = "the request could not be answered; see the line before"
+_END_S = 5.0
+"""How long requests under way may still take when the node stops."""
 
 HANDLERS: dict[int, Handler] = {
     **cluster.HANDLERS,
@@ -43,12 +47,12 @@ class Dispatcher:
         self._clock = broker.world.clock
         self._spawn = broker.world.tasks.spawn
         self._metrics = broker.metrics
-        self._produce = ProduceHandler(broker)
+        self._produce = ProduceHandler(broker, self._run_alone)
         self._fetch = FetchHandler(broker)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: KafkaConnection, view: memoryview, start: int, end: int) -> None:
-        """Raises DecodeError when the connection cannot go on."""
+        """Raises DecodeError when the connection cannot go on, and nothing else."""
         started = self._clock.monotonic()
         header = read_request_header(view, start, end)
         api_key, version = header.api_key, header.api_version
@@ -57,13 +61,20 @@ class Dispatcher:
             raise DecodeError(f"API key {api_key} is not served")
         if not api.accepts(version):
             self._refuse_version(connection, header)
-        elif api_key == PRODUCE_KEY:
-            self._produce(connection, header, view, end, started)
-        elif api_key == FETCH_KEY:
-            self._fetch(connection, header, view, end, started)
-        else:
-            request = decode_request(api_key, version, view, header.body_position, end)
-            self._start_task(connection, header, request, started)
+            return
+        try:
+            if api_key == PRODUCE_KEY:
+                self._produce(connection, header, view, end, started)
+            elif api_key == FETCH_KEY:
+                self._fetch(connection, header, view, end, started)
+            else:
+                request = decode_request(api_key, version, view, header.body_position, end)
+                self._start_task(connection, header, request, started)
+        except DecodeError:
+            raise
+        except Exception:
+            logger.exception("%s from %s failed", api.name, connection.peer)
+            raise DecodeError(_SEE_BEFORE) from None
 
     def _refuse_version(self, connection: KafkaConnection, header: RequestHeader) -> None:
         """ApiVersions is how a client learns which versions there are, so it is always answered."""
@@ -83,24 +94,28 @@ class Dispatcher:
             peer=connection.peer,
         )
         pending = connection.expect_reply(header.api_key, started)
+        self._run_alone(connection, self._answer(pending, context, request))
+
+    def _run_alone(self, connection: KafkaConnection, request: Coroutine[Any, Any, None]) -> None:
+        """In a task; nothing else of the connection starts before it has ended."""
         connection.block()
-        task = self._spawn(
-            self._answer(connection, pending, context, request), name=f"{APIS[header.api_key].name}"
-        )
+        task = self._spawn(self._supervise(connection, request), name=f"request of {connection.peer}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(
-        self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object
-    ) -> None:
+    async def _supervise(self, connection: KafkaConnection, request: Coroutine[Any, Any, None]) -> None:
         try:
-            frame = await self._frame(context, request)
+            await request
+        except DecodeError as error:
+            connection.refuse(str(error))
         except Exception:
-            logger.exception("%s from %s failed", APIS[context.api_key].name, context.peer)
-            connection.refuse("the request could not be answered; see the line before")
-            return
-        pending.complete([frame])
-        connection.unblock()
+            logger.exception("a request from %s failed", connection.peer)
+            connection.refuse(_SEE_BEFORE)
+        else:
+            connection.unblock()
+
+    async def _answer(self, pending: PendingReply, context: RequestContext, request: object) -> None:
+        pending.complete([await self._frame(context, request)])
 
     async def _frame(self, context: RequestContext, request: object) -> bytes:
         try:
@@ -115,9 +130,12 @@ class Dispatcher:
         return encode_reply(context.api_key, context.api_version, context.correlation_id, reply)
 
     async def stop(self) -> None:
-        """Lets the requests under way end."""
+        """Lets the requests under way end; those that do not are cut off."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
+            _, late = await asyncio.wait(self._tasks, timeout=_END_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 def missing_handlers() -> set[int]:

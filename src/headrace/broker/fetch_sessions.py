@@ -20,6 +20,8 @@ INITIAL_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _KEEP_IDLE_S = 120.0
 """A session that was used within this time does not make room for another."""
+MOST_ENTRIES = 300_000
+"""Of all sessions together; beyond them readers get no session, and say in each request what they want."""
 
 TopicKey = str | UUID
 
@@ -48,6 +50,9 @@ class FetchSession:
         self.by_id = by_id
         self.used_at = now
         self._entries = {(entry.topic_key, entry.partition.index): entry for entry in entries}
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     @property
     def entries(self) -> list[FetchEntry]:
@@ -94,11 +99,12 @@ class FetchSessions:
         self._random = random
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._entry_count = 0
 
     def plan(self, request: FetchRequest, *, by_id: bool, now: float) -> FetchPlan:
         """Raises ApiError when the request continues a session that is unknown or stands elsewhere."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._forget(request.session_id)
             entries = entries_of(request)
             session = None
             if request.session_epoch == INITIAL_EPOCH and entries:
@@ -116,22 +122,37 @@ class FetchSessions:
             raise ApiError(ErrorCode.invalid_fetch_session_epoch)
         session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
         session.used_at = now
-        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        self._forget(session.session_id)
         session.update(request)
+        if self._entry_count + len(session) > MOST_ENTRIES:
+            raise ApiError(ErrorCode.fetch_session_id_not_found)
+        self._keep(session)
         return FetchPlan(session.entries, session, incremental=True)
 
     def _create(self, entries: list[FetchEntry], by_id: bool, now: float) -> FetchSession | None:
         if len(self._sessions) >= self._slots and not self._evict(now):
             return None
+        if self._entry_count + len(entries) > MOST_ENTRIES:
+            return None
         session_id = self._random.randint(1, 2**31 - 1)
         while session_id in self._sessions:
             session_id = self._random.randint(1, 2**31 - 1)
-        session = self._sessions[session_id] = FetchSession(session_id, entries, by_id, now)
+        session = FetchSession(session_id, entries, by_id, now)
+        self._keep(session)
         return session
+
+    def _keep(self, session: FetchSession) -> None:
+        self._sessions[session.session_id] = session
+        self._entry_count += len(session)
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._entry_count -= len(session)
 
     def _evict(self, now: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now - oldest.used_at < _KEEP_IDLE_S:
             return False
-        del self._sessions[oldest.session_id]
+        self._forget(oldest.session_id)
         return True

@@ -22,8 +22,17 @@ FLUSH_THREADS = 8
 """A file system commits all fsyncs that wait at the same time together: on ext4, 16 files took 10 ms one by
 one and 1.2 ms from eight threads; more threads gained nothing."""
 
+MOST_PER_THREAD = 16
+"""A flush keeps its files open; 2,000 partitions at once would need more descriptors than a node may have."""
+
+
+MOST_AT_ONCE = 32
+"""Partitions that a thread takes at a time: their files stay open until they are on disk."""
+
 
 class Flusher:
+    """`on_disk_failure` is called once, whoever noticed the failure first."""
+
     def __init__(self, world: World, metrics: Metrics, on_disk_failure: Callable[[OSError], None]) -> None:
         self._world = world
         self._metrics = metrics
@@ -42,21 +51,32 @@ class Flusher:
             self._world.tasks.call_soon(self._share_out)
 
     async def flush_all(self, partitions: Iterable[Partition]) -> None:
-        """Returns when all that was appended before the call is on disk."""
-        for partition in partitions:
+        """Returns when all that was appended before the call is on disk, or never will be."""
+        unsafe = [(p, p.log_end_offset) for p in partitions if p.flushed_offset < p.log_end_offset]
+        for partition, _ in unsafe:
             partition.request_flush()
-        while (self._dirty and not self._failed) or self._flushing:
+        while unsafe := [(p, end) for p, end in unsafe if self._will_flush(p) and p.flushed_offset < end]:
             await self._world.tasks.sleep(0.001)
+
+    def _will_flush(self, partition: Partition) -> bool:
+        return partition in self._flushing or (partition in self._dirty and not self._failed)
+
+    def disk_failed(self, error: OSError) -> None:
+        """R24: nothing is tried again, since the pages that were not written may be gone."""
+        if not self._failed:
+            self._failed = True
+            self._on_disk_failure(error)
 
     def _share_out(self) -> None:
         """Gives the partitions that wait to the threads that do not."""
         self._sharing_out = False
         waiting = [partition for partition in self._dirty if partition not in self._flushing]
+        del waiting[len(self._idle) * MOST_PER_THREAD :]
         threads = min(len(self._idle), len(waiting))
         for number in range(threads):
             if self._failed:
                 return
-            self._start(waiting[number::threads])
+            self._start(waiting[number::threads][:MOST_AT_ONCE])
 
     def _start(self, partitions: list[Partition]) -> None:
         begun: Share = []
@@ -68,36 +88,39 @@ class Flusher:
                     begun.append((partition, begun_flush))
                     self._flushing[partition] = None
         except OSError as error:
-            self._fail(error)
+            self.disk_failed(error)
         if begun:
             thread = self._idle.pop()
             syncing = thread.run(_sync_all, [begun_flush.flush for _, begun_flush in begun])
             self._world.tasks.spawn(self._finish(syncing, thread, begun), name="flush")
 
-    async def _finish(self, syncing: Awaitable[None], thread: Thread, begun: Share) -> None:
+    async def _finish(self, syncing: Awaitable[OSError | None], thread: Thread, begun: Share) -> None:
         started = self._world.clock.monotonic()
         failure: OSError | None = None
         try:
-            await syncing
+            missing = await syncing
+            if any(partition.online and not begun_flush.flush.synced for partition, begun_flush in begun):
+                failure = missing
             self._metrics.fsync_done(self._world.clock.monotonic() - started)
         except OSError as error:
             failure = error
-        self._idle.append(thread)
-        for partition, begun_flush in begun:
-            del self._flushing[partition]
-            partition.end_flush(begun_flush)
+        finally:
+            self._idle.append(thread)
+            for partition, begun_flush in begun:
+                del self._flushing[partition]
+                partition.end_flush(begun_flush)
         if failure is not None:
-            self._fail(failure)
+            self.disk_failed(failure)
         elif self._dirty:
             self._share_out()
 
-    def _fail(self, error: OSError) -> None:
-        """R24: never retried, since the dirty pages may be gone."""
-        if not self._failed:
-            self._failed = True
-            self._on_disk_failure(error)
 
-
-def _sync_all(flushes: list[Flush]) -> None:
+def _sync_all(flushes: list[Flush]) -> OSError | None:
+    """The files of a topic that was deleted meanwhile are gone; its flush does not count as done."""
+    missing: OSError | None = None
     for flush in flushes:
-        flush.sync()
+        try:
+            flush.sync()
+        except FileNotFoundError as error:
+            missing = error
+    return missing

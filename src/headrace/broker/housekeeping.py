@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.disk_guard import DiskGuard
 from headrace.broker.partition import Partition
-from headrace.errors import HeadraceError
+from headrace.broker.retention_clock import RetentionClock
+from headrace.errors import HeadraceError, StorageError
 from headrace.log.compaction import compact
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOP_PROBE_S = 0.1
 TICK_S = 1.0
 TIDY_S = 5.0
 CHECKPOINT_S = 60.0
@@ -36,6 +38,7 @@ class Housekeeping:
         self._world = broker.world
         self._partitions = broker.partitions
         self._disk = disk
+        self._time = RetentionClock(broker.world.clock)
         self._thread = broker.world.tasks.thread("housekeeping")
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -52,6 +55,8 @@ class Housekeeping:
         )
         spawn = self._world.tasks.spawn
         self._tasks = [spawn(self._repeat(*chore), name=chore[0]) for chore in chores]
+        self._tasks.append(spawn(self._watch_loop(), name="loop probe"))
+        self._partitions.writable = self._disk.look()
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -68,29 +73,37 @@ class Housekeeping:
             except Exception:
                 logger.exception("%s failed, will be tried again", name)
 
+    async def _watch_loop(self) -> None:
+        """How late the loop comes to what is due: what every request waits besides its own work."""
+        clock = self._world.clock
+        while True:
+            due = clock.monotonic() + LOOP_PROBE_S
+            await self._world.tasks.sleep(LOOP_PROBE_S)
+            self._broker.metrics.loop_delay(max(clock.monotonic() - due, 0.0))
+
     async def _each(self, action: Callable[[Partition], object]) -> None:
         for count, partition in enumerate(list(self._partitions.all()), 1):
             if partition.online:
                 try:
                     action(partition)
-                except (OSError, HeadraceError) as error:
-                    logger.error("%s: %s", partition.topic_partition, error)
-                    partition.take_offline()
+                except (OSError, StorageError) as error:
+                    partition.fault(error)
             if count % _PARTITIONS_PER_TURN == 0:
                 await self._world.tasks.sleep(0)
 
     async def _tick(self) -> None:
-        clock, broker = self._world.clock, self._broker
-        before = clock.monotonic()
-        await self._world.tasks.sleep(0)
-        broker.metrics.loop_delay(clock.monotonic() - before)
-        broker.hub.next_tick()
-        now = clock.monotonic()
-        for partition in self._partitions.all():
-            partition.expire_ack_waiters(now)
+        self._broker.hub.next_tick()
         self._partitions.writable = self._disk.look()
-        if self._disk.roomy:
-            await self._each(_recover_if_fenced)
+        now, roomy = self._world.clock.monotonic(), self._disk.roomy
+
+        def look_after(partition: Partition) -> None:
+            partition.look_after(now)
+            if roomy:
+                partition.recover_if_fenced()
+
+        await self._each(look_after)
+        if roomy:
+            self._partitions.open_again()
 
     async def _tidy(self) -> None:
         await self._thread.run(self._disk.keep_ballast)
@@ -101,36 +114,37 @@ class Housekeeping:
             await self._thread.run(removal)
 
     async def _flush(self) -> None:
-        for partition in self._partitions.all():
-            if partition.flushes_by_interval:
-                partition.request_flush()
+        await self._each(Partition.flush_by_interval)
 
     async def _retain(self) -> None:
-        now_ms = self._world.clock.wall_ms()
+        now_ms = self._time.now_ms()
         await self._each(lambda partition: partition.log.apply_retention(now_ms, partition.high_watermark))
 
     async def _compact(self) -> None:
         for partition in list(self._partitions.all()):
             if partition.online and "compact" in partition.settings.log.cleanup_policy:
-                await self._compact_one(partition)
+                try:
+                    await self._compact_one(partition)
+                except (OSError, HeadraceError) as error:
+                    if partition.online:  # else its topic was deleted meanwhile, with all files
+                        logger.error("%s: compaction failed: %s", partition.topic_partition, error)
 
     async def _compact_one(self, partition: Partition) -> None:
         """R29: never at or above the first offset that may still change."""
         limit = min(partition.high_watermark, partition.last_stable_offset)
-        plan = partition.log.plan_compaction(self._world.clock.wall_ms(), limit)
+        plan = partition.log.plan_compaction(self._time.now_ms(), limit)
         if plan is None:
             return
         plan = replace(plan, key_map_bytes=self._broker.config["log.cleaner.dedupe.buffer.size"])
         result = await self._world.tasks.bulk(compact, plan)
-        if partition.online:
+        if not partition.online:
+            return
+        try:
             partition.log.finish_compaction(plan, result)
+        except (OSError, StorageError) as error:
+            partition.fault(error)
 
     async def _expire_producers(self) -> None:
-        now_ms = self._world.clock.wall_ms()
+        now_ms = self._time.now_ms()
         await self._each(lambda partition: partition.log.producers.expire(now_ms))
 
-
-def _recover_if_fenced(partition: Partition) -> None:
-    if partition.log.fenced:
-        partition.log.recover_in_place()
-        logger.warning("%s accepts records again", partition.topic_partition)

@@ -6,9 +6,9 @@ Read next: app.py (the process around a node), partitions.py, dispatch.py, house
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.broker.connection_hub import ConnectionHub
@@ -31,13 +31,15 @@ from headrace.coordination.store import Store
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
 from headrace.log.descriptors import DescriptorPool
-from headrace.types import ClusterView, Endpoint, Topic
+from headrace.types import ClusterView, Endpoint, Topic, TopicPartition
 from headrace.world import FileLock, Listener, World
 
 logger = logging.getLogger(__name__)
 
 SESSION_TTL_MS = 6_000
 DEFAULT_DESCRIPTORS = 1024
+_OTHER_DESCRIPTORS = 128
+"""For the coordination store, the operators' endpoint, the worker processes, files open for a moment."""
 
 
 class Broker:
@@ -77,13 +79,14 @@ class Broker:
             directory=config.data_directory,
             metrics=self.metrics,
             flusher=self._flusher,
-            descriptors=DescriptorPool(world.files, descriptors),
+            descriptors=DescriptorPool(world.files, max(descriptors // 2 - _OTHER_DESCRIPTORS, 16)),
             settings_of=self._topic_settings,
+            changed_topics=cluster.changed_topics,
             checkpoints=checkpoints,
             persist_offsets=self.persist_offsets,
         )
         self.metrics.partitions = self.partitions.all
-        self.hub = _connection_hub(world, self.metrics, config)
+        self.hub = _connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
         self._dispatcher = self.hub.dispatch = Dispatcher(self)
         disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
         self._housekeeping = Housekeeping(self, disk)
@@ -105,9 +108,10 @@ class Broker:
     async def start(self, hostname: str) -> None:
         """Logs first: a node that is registered can serve what it holds."""
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
-        self.partitions.remove_leftovers()
+        self.partitions.remove_leftovers(self.cluster.view)
         self.partitions.follow(empty, self.cluster.view)
         self.cluster.subscribe(self.partitions.follow)
+        await self.persist_offsets()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
         self._node_epoch = await self.cluster.register_node(
             node_id=self.node_id,
@@ -122,7 +126,7 @@ class Broker:
         await self._start_http()
         self._housekeeping.start()
         self._phase = None
-        self.hub.open()
+        self.hub.let_in()
 
     async def _start_http(self) -> None:
         host, port = self.config["headrace.metrics.host"], self.config["headrace.metrics.port"]
@@ -150,39 +154,50 @@ class Broker:
     async def stop(self) -> None:
         """R22: no new work, everything on disk, the mark of a clean stop, then the session."""
         self._phase = "stopping"
+        try:
+            await self._end_service()
+            await self._close_logs()
+        finally:
+            await self._let_go()
+
+    async def _end_service(self) -> None:
+        """What was asked before is answered, as far as it does not take long."""
         for listener in self._listeners:
             listener.close()
+        self.hub.stop_requests()
         await self._housekeeping.stop()
         await self._dispatcher.stop()
         if self.failure is None:
-            await self._flusher.flush_all(self.partitions.all())
-        self.hub.close_all()
-        offsets = self._log_offsets()
-        self.partitions.close()
-        if self.failure is None:
-            self._mark_clean(offsets)
-        self._http.close()
-        await self.cluster.close()
-        await self.world.tasks.close()
-        self._lock.release()
+            await self._flusher.flush_all(list(self.partitions.all()))
+        await self.hub.close()
 
-    def _mark_clean(self, offsets: LogOffsets) -> None:
-        """Without the mark the next start checks the logs: what a full disk costs, and no more."""
+    async def _close_logs(self) -> None:
+        offsets = self.partitions.log_offsets()
+        clean = self.partitions.close()
+        if self.failure is not None:
+            return
         try:
-            self.checkpoints.save(offsets)
-            self.checkpoints.mark_clean(self._node_epoch)
+            await self._save_offsets(offsets)
+            if clean:
+                await self._checkpoint_thread.run(self.checkpoints.mark_clean, self._node_epoch)
         except OSError as error:
             logger.error("the next start will check the logs, since this stop could not be noted: %s", error)
 
-    async def persist_offsets(self) -> None:
-        await self._checkpoint_thread.run(self.checkpoints.save, self._log_offsets())
+    async def _let_go(self) -> None:
+        self._http.close()
+        try:
+            await self.cluster.close()
+        except (HeadraceError, OSError) as error:
+            logger.error("the coordination store was not closed cleanly: %s", error)
+        await self.world.tasks.close()
+        self._lock.release()
 
-    def _log_offsets(self) -> LogOffsets:
-        partitions = list(self.partitions.all())
-        return LogOffsets(
-            recovery_points={p.topic_partition: p.flushed_offset for p in partitions},
-            log_starts={p.topic_partition: p.log_start_offset for p in partitions},
-        )
+    async def persist_offsets(self) -> None:
+        await self._save_offsets(self.partitions.log_offsets())
+
+    async def _save_offsets(self, offsets: Mapping[TopicPartition, LogOffsets]) -> None:
+        """Always on the one thread: two at a time would write into each other's files."""
+        await self._checkpoint_thread.run(self.checkpoints.save, offsets)
 
     def _disk_failed(self, error: OSError) -> None:
         """R24: what a failed fsync left in memory cannot be trusted, and there is no other disk to go to."""
@@ -202,20 +217,52 @@ async def start_node(
     hostname: str = "localhost",
     descriptors: int = DEFAULT_DESCRIPTORS,
 ) -> Broker:
-    """A running node, or a HeadraceError that says in one line why not."""
+    """A running node, or a HeadraceError that says in one line why not; then nothing is left behind."""
+    lock = _lock_directory(world, config.data_directory)
+    try:
+        broker = await _assemble(world, config, store, lock, hostname, descriptors)
+    except BaseException as error:
+        await world.tasks.close()
+        lock.release()
+        _raise_in_one_line(config, error)
+        raise
+    try:
+        await broker.start(hostname)
+    except BaseException as error:
+        await broker.stop()
+        _raise_in_one_line(config, error)
+        raise
+    return broker
+
+
+def _raise_in_one_line(config: NodeConfig, error: BaseException) -> None:
+    if isinstance(error, OSError):
+        raise StorageError(f"cannot use the data directory {config.data_directory}: {error}") from error
+
+
+async def _assemble(
+    world: World,
+    config: NodeConfig,
+    store: Store | None,
+    lock: FileLock,
+    hostname: str,
+    descriptors: int,
+) -> Broker:
     directory = config.data_directory
-    lock = _lock_directory(world, directory)
-    with contextlib.ExitStack() as undo:
-        undo.callback(lock.release)
-        checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
-        checkpoints.load()
-        if store is None:
-            store = await SqliteStore.open(world, config.coordination_directory)
+    checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
+    checkpoints.load()
+    if store is None:
+        store = await SqliteStore.open(world, config.coordination_directory)
+    try:
         cluster = await Cluster.open(store, world)
+    except BaseException:
+        await store.close()
+        raise
+    try:
         check_meta_properties(
             world.files, directory, cluster_id=cluster.view.cluster_id, node_id=config["node.id"]
         )
-        broker = Broker(
+        return Broker(
             world=world,
             config=config,
             cluster=cluster,
@@ -223,9 +270,9 @@ async def start_node(
             lock=lock,
             descriptors=descriptors,
         )
-        await broker.start(hostname)
-        undo.pop_all()
-    return broker
+    except BaseException:
+        await cluster.close()
+        raise
 
 
 def _lock_directory(world: World, directory: Path) -> FileLock:
@@ -254,14 +301,17 @@ def _cannot_listen(listener: ListenerConfig, error: OSError) -> str:
     return f"listener {listener.name} cannot listen on {address}: {error.strerror or error}"
 
 
-def _connection_hub(world: World, metrics: Metrics, config: NodeConfig) -> ConnectionHub:
+def _connection_hub(
+    world: World, metrics: Metrics, config: NodeConfig, *, max_connections: int
+) -> ConnectionHub:
+    """Connections get half of the descriptors at most: one that takes the last would hurt the logs."""
     return ConnectionHub(
         world,
         metrics,
         max_frame_bytes=config["socket.request.max.bytes"],
         max_frames_bytes=config["headrace.request.memory.bytes"],
         max_pending_replies=config["headrace.connection.max.in.flight.requests"],
-        max_connections=config["max.connections"],
+        max_connections=min(config["max.connections"], max_connections),
         max_connections_per_ip=config["max.connections.per.ip"],
         max_idle_ms=config["connections.max.idle.ms"],
     )

@@ -1,6 +1,7 @@
 """What a node writes down about its logs, so that the next start need not read them all.
 
-Read next: log/checkpoints.py (the files), R21 and R22 in docs (what a clean stop means).
+Offsets are kept by name, as Kafka does, and beside them the topic's id: those of a deleted topic must not be
+taken for those of the next one of its name. Read next: log/checkpoints.py (the files), R21 and R22 in docs.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from headrace.log.checkpoints import (
     LOG_START_FILE,
@@ -20,15 +22,17 @@ from headrace.log.checkpoints import (
 from headrace.types import TopicPartition
 from headrace.world import Files
 
-Offsets = Mapping[TopicPartition, int]
+TOPIC_ID_FILE = "headrace-topic-id-checkpoint"
+"""In the format of the others, with the id as a number where they have an offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOffsets:
-    """Up to where each log is on disk, and where each begins."""
+    """Up to where a log is on disk, and where it begins."""
 
-    recovery_points: Offsets
-    log_starts: Offsets
+    topic_id: UUID
+    recovery_point: int = 0
+    log_start: int = 0
 
 
 class NodeCheckpoints:
@@ -37,22 +41,43 @@ class NodeCheckpoints:
         self._directory = directory
         self._boot_id = boot_id
         self.stopped_cleanly = False
-        self.last = LogOffsets(recovery_points={}, log_starts={})
+        self._recovery_points: Mapping[TopicPartition, int] = {}
+        self._log_starts: Mapping[TopicPartition, int] = {}
+        self._topic_ids: Mapping[TopicPartition, int] = {}
+        self._saved_ids: Mapping[TopicPartition, int] | None = None
 
     def load(self) -> None:
         """The marker of a clean stop is taken away as the first act of a start (R22)."""
         self.stopped_cleanly = take_clean_marker(self._files, self._directory)
-        self.last = LogOffsets(
-            recovery_points=read_offset_checkpoint(self._files, self._directory / RECOVERY_POINT_FILE),
-            log_starts=read_offset_checkpoint(self._files, self._directory / LOG_START_FILE),
+        self._recovery_points = self._read(RECOVERY_POINT_FILE)
+        self._log_starts = self._read(LOG_START_FILE)
+        self._topic_ids = self._read(TOPIC_ID_FILE)
+
+    def at_start(self, topic_partition: TopicPartition, topic_id: UUID) -> LogOffsets:
+        """As found at the start of the node; zeros for a topic that they do not speak of."""
+        if self._topic_ids.get(topic_partition, topic_id.int) != topic_id.int:
+            return LogOffsets(topic_id=topic_id)
+        return LogOffsets(
+            topic_id=topic_id,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start=self._log_starts.get(topic_partition, 0),
         )
 
-    def save(self, offsets: LogOffsets) -> None:
-        """Blocking; on a thread."""
-        write_offset_checkpoint(
-            self._files, self._directory / RECOVERY_POINT_FILE, offsets.recovery_points
-        )
-        write_offset_checkpoint(self._files, self._directory / LOG_START_FILE, offsets.log_starts)
+    def save(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
+        """Blocking; on a thread. Ids last: offsets that a crash leaves beside another id are not believed."""
+        self._write(RECOVERY_POINT_FILE, {name: log.recovery_point for name, log in logs.items()})
+        self._write(LOG_START_FILE, {name: log.log_start for name, log in logs.items()})
+        ids = {name: log.topic_id.int for name, log in logs.items()}
+        if ids != self._saved_ids:
+            self._write(TOPIC_ID_FILE, ids)
+            self._saved_ids = ids
 
     def mark_clean(self, node_epoch: int) -> None:
+        """Blocking; on a thread."""
         write_clean_marker(self._files, self._directory, node_epoch=node_epoch, boot_id=self._boot_id)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        return read_offset_checkpoint(self._files, self._directory / name)
+
+    def _write(self, name: str, numbers: Mapping[TopicPartition, int]) -> None:
+        write_offset_checkpoint(self._files, self._directory / name, numbers)

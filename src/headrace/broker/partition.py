@@ -7,12 +7,15 @@ the write there is no `await`, so a partition needs no lock. Read next: log/part
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from headrace.broker.deep_check import DeepCheck, check_at_once
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
+from headrace.broker.storage_faults import failed_disk, will_pass
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.broker.waiters import AckWaiter, FetchWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
@@ -23,8 +26,9 @@ from headrace.log.producer_state import ProducerEntry
 from headrace.types import TopicId, TopicPartition
 from headrace.wire.batch import BatchHeader, split_batches
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.records import recompress, validate_records
 from headrace.world import Clock
+
+logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 ZSTD = 4
@@ -44,6 +48,8 @@ class PartitionRead(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records: LogSlice | None
+    more: bool
+    """There is more for it than it got."""
 
 
 class BegunFlush(NamedTuple):
@@ -73,7 +79,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.settings = settings
         self.online = True
-        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self._offline_code: ErrorCode | None = None
         self._log = log
         self._clock = clock
         self._flusher = flusher
@@ -82,9 +88,10 @@ class Partition:
         self._call_soon = call_soon
         self._persist_offsets = persist_offsets
         self._ack_waiters: deque[AckWaiter] = deque()
+        self._fetch_waiters: dict[FetchWaiter, int] = {}
+        """With the readable bytes each has counted."""
         self._appended_bytes = 0  # in all; what a fetch that waits counts
         self._readable_bytes = 0
-        self._announced_bytes = 0
         self._announcing = False
         # The only replica: all that survived recovery is committed, once it is as safe as an append must be.
         self.high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
@@ -136,17 +143,20 @@ class Partition:
 
     # Produce
 
-    def append(self, view: memoryview, start: int, end: int, *, zstd_known: bool = True) -> Appended:
-        """Checks and writes the batch in `view[start:end]`. Raises ApiError when nothing was written."""
-        if not self.online:
-            raise ApiError(ErrorCode.kafka_storage_error, f"{self.topic_partition} is offline")
-        if not self._accepts_writes():
-            raise ApiError(ErrorCode.kafka_storage_error, "the disk is nearly full; free some space")
+    def append(
+        self, view: memoryview, start: int, end: int, *, zstd_known: bool = True, checked: bool = False
+    ) -> Appended:
+        """Checks and writes the batch in `view[start:end]`. Raises ApiError when nothing was written.
+
+        NeedsWorker: its records have to be looked into, and there are many; `checked` once that is done.
+        """
+        if self._offline_code is not None:
+            raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
         settings = self.settings
         batches = split_batches(view, start, end, max_batch_bytes=settings.log.max_message_bytes, single=True)
         header = batches[0][1]
-        if header.attributes & ~settings.plain_attributes or settings.checks_records:
-            view, batches = self._check_unusual(view, batches)
+        if header.attributes & ~settings.plain_attributes or (settings.checks_records and not checked):
+            view, batches = self._check_unusual(view, batches, checked)
             header = batches[0][1]
         if not zstd_known and header.codec == ZSTD:
             raise ApiError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
@@ -166,13 +176,16 @@ class Partition:
     def _write(
         self, view: memoryview, batches: list[tuple[int, BatchHeader]], header: BatchHeader, now_ms: int
     ) -> Appended:
+        if not self._accepts_writes():
+            raise self._no_room(header, "the disk is nearly full; free some space")
         try:
             base_offset = self._log.append(view, batches, self.leader_epoch)
         except DiskFullError as error:
-            raise ApiError(ErrorCode.kafka_storage_error, str(error)) from error
+            raise self._no_room(header, str(error)) from error
         except StorageError as error:
-            self.take_offline()
-            raise ApiError(ErrorCode.kafka_storage_error, str(error)) from error
+            if (failure := failed_disk(error)) is not None:
+                self._flusher.disk_failed(failure)
+            raise self.fault(error) from error
         counters = self._counters
         counters.produces += 1
         counters.records_in += header.record_count
@@ -187,28 +200,36 @@ class Partition:
         append_time_ms = now_ms if self.settings.log.append_time else NO_TIMESTAMP
         return Appended(base_offset, base_offset + header.last_offset_delta, append_time_ms)
 
+    def _no_room(self, header: BatchHeader, why: str) -> ApiError:
+        self._log.producers.refused(header)
+        return ApiError(ErrorCode.kafka_storage_error, why)
+
     def _check_unusual(
-        self, view: memoryview, batches: list[tuple[int, BatchHeader]]
+        self, view: memoryview, batches: list[tuple[int, BatchHeader]], checked: bool
     ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
         """Whatever makes a batch leave the hot path: transactions, deep validation, another codec."""
         position, header = batches[0]
         if header.is_transactional:
             raise ApiError(ErrorCode.invalid_txn_state, "transactions are not served yet")
-        batch = view[position : position + header.size]
         settings = self.settings
-        if settings.validates_records:
-            validate_records(batch, require_key=settings.requires_key)
-        if settings.codec is not None and settings.codec != header.codec:
-            rebuilt = memoryview(recompress(batch, settings.codec))
-            return rebuilt, split_batches(rebuilt, 0, len(rebuilt), max_batch_bytes=None, single=True)
-        return view, batches
+        if checked or not settings.checks_records:
+            return view, batches
+        check = DeepCheck(settings.validates_records, settings.requires_key, settings.codec)
+        batch = view[position : position + header.size]
+        made = check_at_once(check, batch, header)
+        if made is batch:
+            return view, batches
+        limit = settings.log.max_message_bytes
+        return made, split_batches(made, 0, len(made), max_batch_bytes=limit, single=True)
 
-    def wait_for_ack(self, waiter: AckWaiter) -> bool:
-        """False when there is nothing to wait for."""
+    def wait_for_ack(self, waiter: AckWaiter) -> None:
+        """Tells it at once when there is nothing to wait for."""
         if self.high_watermark > waiter.last_offset:
-            return False
-        self._ack_waiters.append(waiter)
-        return True
+            waiter.done(ErrorCode.none)
+        elif self._offline_code is not None:
+            waiter.done(self._offline_code)
+        else:
+            self._ack_waiters.append(waiter)
 
     async def caught_up(self) -> None:
         """Returns when what is in the log now is committed: whoever got acks=1 may ask for it at once.
@@ -223,9 +244,9 @@ class Partition:
         self._ack_waiters.append(waiter)
         await caught_up.wait()
 
-    def expire_ack_waiters(self, now: float) -> None:
+    def _expire_ack_waiters(self, now: float) -> None:
         waiters = self._ack_waiters
-        if not waiters or all(waiter.deadline > now for waiter in waiters):
+        if all(waiter.deadline > now for waiter in waiters):
             return
         self._ack_waiters = deque(waiter for waiter in waiters if waiter.deadline > now)
         for waiter in waiters:
@@ -235,20 +256,40 @@ class Partition:
     # Flush and high watermark
 
     def begin_flush(self) -> BegunFlush | None:
-        flush = self._log.begin_flush() if self.online else None
+        """Raises OSError when the disk has failed. On a full one, whoever waits is told so."""
+        try:
+            flush = self._log.begin_flush() if self.online else None
+        except OSError as error:
+            if not will_pass(error):
+                raise
+            self._fail_ack_waiters(ErrorCode.kafka_storage_error)
+            return None
         return None if flush is None else BegunFlush(flush, self._appended_bytes)
 
     def end_flush(self, begun: BegunFlush) -> None:
         self._log.end_flush(begun.flush)
         self._advance_high_watermark(self._log.flushed_offset, begun.appended_bytes)
 
-    @property
-    def flushes_by_interval(self) -> bool:
-        return self.settings.flush == FLUSH_INTERVAL
+    def flush_by_interval(self) -> None:
+        if self.settings.flush == FLUSH_INTERVAL:
+            self.request_flush()
 
     def request_flush(self) -> None:
         if self.online and self._log.flushed_offset < self._log.log_end_offset:
             self._flusher.request(self)
+
+    def look_after(self, now: float) -> None:
+        """Once a second: time-outs, and appends whose flush could not begin. Raises StorageError, OSError."""
+        if self._ack_waiters:
+            self._expire_ack_waiters(now)
+        if self.high_watermark < self._log.log_end_offset:
+            self.request_flush()
+
+    def recover_if_fenced(self) -> None:
+        """There is room on the disk again. Raises StorageError when it was not for lack of room."""
+        if self._log.fenced:
+            self._log.recover_in_place()
+            logger.warning("%s accepts records again", self.topic_partition)
 
     def _advance_high_watermark(self, offset: int, appended_bytes: int) -> None:
         """R14 for a single replica: never back, and all who waited for it are told."""
@@ -260,19 +301,26 @@ class Partition:
         while waiters and waiters[0].last_offset < offset:
             waiters.popleft().done(ErrorCode.none)
         self._readable_bytes = appended_bytes
-        if self.fetch_waiters and not self._announcing:
+        if self._fetch_waiters and not self._announcing:
             self._announcing = True
             self._call_soon(self._announce)
 
     def _announce(self) -> None:
         """Once per turn of the loop, however many appends it brought: readers get them in one piece."""
         self._announcing = False
-        newly_readable = self._readable_bytes - self._announced_bytes
-        self._announced_bytes = self._readable_bytes
-        for fetch in list(self.fetch_waiters):
-            fetch.more(newly_readable)
+        readable, waiters = self._readable_bytes, self._fetch_waiters
+        for fetch, counted in list(waiters.items()):
+            if fetch in waiters:
+                waiters[fetch] = readable
+                fetch.more(readable - counted)
 
     # Fetch
+
+    def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters[waiter] = self._readable_bytes
+
+    def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters.pop(waiter, None)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """R11; -1 is a client that does not know epochs."""
@@ -285,8 +333,8 @@ class Partition:
     def read(
         self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool
     ) -> PartitionRead:
-        if not self.online:
-            raise ApiError(ErrorCode.kafka_storage_error, f"{self.topic_partition} is offline")
+        if self._offline_code is not None:
+            raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
         log = self._log
         start, high_watermark, stable = log.log_start_offset, self.high_watermark, self.last_stable_offset
         if not start <= offset <= log.log_end_offset:
@@ -294,11 +342,15 @@ class Partition:
         limit = stable if committed_only else high_watermark
         records = None
         if offset < limit and (max_bytes > 0 or at_least_one):
-            records = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
+            try:
+                records = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
+            except (StorageError, OSError) as error:
+                raise self.fault(error) from error
         if records is not None:
             self._counters.fetches += 1
             self._counters.bytes_out += records.size
-        return PartitionRead(high_watermark, stable, start, records)
+            return PartitionRead(high_watermark, stable, start, records, records.next_offset < limit)
+        return PartitionRead(high_watermark, stable, start, None, offset < limit and not at_least_one)
 
     # Life
 
@@ -315,21 +367,31 @@ class Partition:
         await self._persist_offsets()
         return self._log.log_start_offset
 
+    def fault(self, error: StorageError | OSError) -> ApiError:
+        """The log could not be read or written: the partition goes offline (R27), unless it will pass."""
+        if self.online and not will_pass(error):
+            logger.error("%s goes offline: %s", self.topic_partition, error)
+            self.take_offline()
+        return ApiError(ErrorCode.kafka_storage_error, str(error))
+
     def take_offline(self) -> None:
-        self.online = False
-        self._fail_waiters(ErrorCode.kafka_storage_error)
+        self._end(ErrorCode.kafka_storage_error)
 
     def resign(self) -> None:
         """The topic is gone or leads elsewhere: nobody waits here any more."""
-        self.online = False
-        self._fail_waiters(ErrorCode.not_leader_or_follower)
+        self._end(ErrorCode.not_leader_or_follower)
 
-    def _fail_waiters(self, code: ErrorCode) -> None:
+    def _end(self, code: ErrorCode) -> None:
+        self.online = False
+        self._offline_code = code
+        self._fail_ack_waiters(code)
+        for fetch in list(self._fetch_waiters):
+            fetch.finish()
+
+    def _fail_ack_waiters(self, code: ErrorCode) -> None:
         waiters, self._ack_waiters = self._ack_waiters, deque()
         for waiter in waiters:
             waiter.done(code)
-        for fetch in list(self.fetch_waiters):
-            fetch.finish()
 
     @property
     def log(self) -> PartitionLog:

@@ -5,20 +5,25 @@ Read next: partition.py; node.py (who hands over the view).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import Metrics
-from headrace.broker.node_checkpoints import NodeCheckpoints
+from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.partition import Partition
+from headrace.broker.storage_faults import will_pass
 from headrace.broker.topic_settings import TopicSettings
 from headrace.errors import ApiError, StorageError
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
+from headrace.log.partition_metadata import ForeignDirectoryError, may_be_of
 from headrace.types import ClusterView, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import Thread, World
@@ -26,6 +31,9 @@ from headrace.world import Thread, World
 logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+MOST_SLICES_PER_REPLY = 1024
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
 class Partitions:
@@ -39,6 +47,7 @@ class Partitions:
         flusher: Flusher,
         descriptors: DescriptorPool,
         settings_of: Callable[[ClusterView, Topic], TopicSettings],
+        changed_topics: Callable[[ClusterView, ClusterView], Iterable[str]],
         checkpoints: NodeCheckpoints,
         persist_offsets: Callable[[], Awaitable[None]],
     ) -> None:
@@ -51,12 +60,18 @@ class Partitions:
         self._flusher = flusher
         self._descriptors = descriptors
         self._settings_of = settings_of
+        self._changed_topics = changed_topics
         self._checkpoints = checkpoints
         self._persist_offsets = persist_offsets
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
         self._offline: dict[tuple[str | UUID | None, int], str] = {}
         """Partitions whose log could not be opened, by name and by id, with the reason."""
+        self._unopened: dict[TopicPartition, UUID] = {}
+        """The same, with their topic ids."""
+        self._openable: set[TopicPartition] = set()
+        """Those of them that only lack of room or descriptors kept from being opened."""
+        self._view: ClusterView | None = None
         self._removals: Thread = world.tasks.thread("remove")
 
     # Look-up
@@ -88,22 +103,39 @@ class Partitions:
     def log_dirs(self) -> list[Path]:
         return [self._directory]
 
+    @property
+    def slices_per_reply(self) -> int:
+        """A fetch reply keeps the files it is sent from open; when many are kept so, it gets one."""
+        return 1 if self._descriptors.crowded else min(MOST_SLICES_PER_REPLY, self._descriptors.limit // 4)
+
+    def log_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        """For the checkpoints. What could not be opened keeps what is known of it: no bit of it is cut."""
+        offsets = {}
+        for partition in self.all():
+            offsets[partition.topic_partition] = LogOffsets(
+                topic_id=partition.topic_id,
+                recovery_point=partition.flushed_offset,
+                log_start=partition.log_start_offset,
+            )
+        for topic_partition, topic_id in self._unopened.items():
+            offsets[topic_partition] = self._checkpoints.at_start(topic_partition, topic_id)
+        return offsets
+
     # Following the view
 
     def follow(self, old: ClusterView, new: ClusterView) -> None:
-        """Called at every change of the view; does nothing for topics that did not change."""
-        defaults_changed = old.node_configs is not new.node_configs
-        if old.topics is new.topics and not defaults_changed:
-            return
-        before = old.topics.get
-        changed = [t for t in new.topics.values() if defaults_changed or before(t.name) is not t]
-        for name in old.topics.keys() - new.topics.keys():
-            self._remove(old.topics[name])
-        for topic in changed:
-            former = before(topic.name)
-            if former is not None and former.topic_id != topic.topic_id:
-                self._remove(former)
-            self._match(new, topic)
+        """Called at every change of the view; looks only at topics that changed."""
+        self._view = new
+        if old.node_configs is not new.node_configs:
+            names: Iterable[str] = dict.fromkeys((*old.topics, *new.topics))
+        else:
+            names = self._changed_topics(old, new)
+        for name in names:
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                self._remove(before)
+            if after is not None:
+                self._match(new, after)
 
     def _match(self, view: ClusterView, topic: Topic) -> None:
         settings = self._settings_of(view, topic)
@@ -122,9 +154,9 @@ class Partitions:
         try:
             log = self._open_log(topic_partition, topic.topic_id, settings.log)
         except (StorageError, OSError) as error:
-            logger.error("%s stays offline: %s", topic_partition, error)
-            self._offline[topic.name, index] = self._offline[topic.topic_id, index] = str(error)
+            self._stays_offline(topic, index, error)
             return
+        self._forget_offline(topic, index)
         self._by_name[topic.name][index] = Partition(
             topic_partition=topic_partition,
             topic_id=topic.topic_id,
@@ -139,8 +171,38 @@ class Partitions:
             persist_offsets=self._persist_offsets,
         )
 
+    def _stays_offline(self, topic: Topic, index: int, error: StorageError | OSError) -> None:
+        topic_partition = TopicPartition(topic.name, index)
+        if topic_partition not in self._unopened:
+            logger.error("%s stays offline: %s", topic_partition, error)
+        self._offline[topic.name, index] = self._offline[topic.topic_id, index] = str(error)
+        self._unopened[topic_partition] = topic.topic_id
+        if will_pass(error):
+            self._openable.add(topic_partition)
+        else:
+            self._openable.discard(topic_partition)
+
+    def open_again(self) -> None:
+        """There may be room now for those that found none."""
+        if self._view is None:
+            return
+        for name in {topic_partition.topic for topic_partition in self._openable}:
+            topic = self._view.topics.get(name)
+            if topic is not None:
+                self._match(self._view, topic)
+
     def _open_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
-        last = self._checkpoints.last
+        try:
+            return self._open_directory(topic_partition, topic_id, config)
+        except ForeignDirectoryError:
+            # A crash came between a topic's deletion and the end of its directory; the name is used again.
+            self._set_aside(str(topic_partition))
+            return self._open_directory(topic_partition, topic_id, config)
+
+    def _open_directory(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
+    ) -> PartitionLog:
+        known = self._checkpoints.at_start(topic_partition, topic_id)
         return PartitionLog.open(
             self._world.files,
             self._world.clock,
@@ -148,33 +210,87 @@ class Partitions:
             config,
             descriptors=self._descriptors,
             clean=self._checkpoints.stopped_cleanly,
-            recovery_point=last.recovery_points.get(topic_partition, 0),
-            log_start_offset=last.log_starts.get(topic_partition, 0),
+            recovery_point=known.recovery_point,
+            log_start_offset=known.log_start,
             topic_id=topic_id,
         )
+
+    # The end of topics
 
     def _remove(self, topic: Topic) -> None:
         held = self._by_name.pop(topic.name, {})
         self._by_id.pop(topic.topic_id, None)
         self._metrics.forget_topic(topic.name)
-        for index in range(len(topic.partitions)):
-            self._offline.pop((topic.name, index), None)
-            self._offline.pop((topic.topic_id, index), None)
         for partition in held.values():
             partition.resign()
-            self._removals.run(partition.log.delete())
+            try:
+                self._remove_later(partition.log.delete())
+            except OSError as error:
+                logger.error("%s is deleted, but its files stay: %s", partition.topic_partition, error)
+        for index in range(len(topic.partitions)):
+            if self._forget_offline(topic, index):
+                self._remove_unopened(TopicPartition(topic.name, index), topic.topic_id)
 
-    def remove_leftovers(self) -> None:
-        """Folders whose removal was cut short by a crash."""
+    def _forget_offline(self, topic: Topic, index: int) -> bool:
+        self._offline.pop((topic.name, index), None)
+        self._offline.pop((topic.topic_id, index), None)
+        self._openable.discard(TopicPartition(topic.name, index))
+        return self._unopened.pop(TopicPartition(topic.name, index), None) is not None
+
+    def _remove_unopened(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        files, directory = self._world.files, self._directory / str(topic_partition)
+        doomed = directory.with_name(f"{directory.name}.{topic_id.hex}{DELETED_SUFFIX}")
+        try:
+            if files.exists(directory) and may_be_of(files, directory, topic_id):
+                files.rename(directory, doomed)
+                self._remove_later(partial(files.remove_tree, doomed))
+        except OSError as error:
+            logger.error("%s is deleted, but its files stay: %s", topic_partition, error)
+
+    def _remove_later(self, removal: Callable[[], None]) -> None:
+        asyncio.ensure_future(self._removals.run(self._remove_tree, removal)).add_done_callback(_log_failure)
+
+    def _remove_tree(self, removal: Callable[[], None]) -> None:
+        """On the thread. The doomed name first becomes durable: a power cut must not bring the topic back."""
+        self._world.files.sync_directory(self._directory)
+        removal()
+
+    def remove_leftovers(self, view: ClusterView) -> None:
+        """At the start: what crashes left of topics that are gone. Only what had been deleted is removed."""
         files = self._world.files
         for name in files.listdir(self._directory):
             if name.endswith(DELETED_SUFFIX):
-                self._removals.run(files.remove_tree, self._directory / name)
+                self._remove_later(partial(files.remove_tree, self._directory / name))
+            elif match := _PARTITION_DIRECTORY.fullmatch(name):
+                topic = view.topics.get(match[1])
+                if topic is None or int(match[2]) >= len(topic.partitions):
+                    self._set_aside(name)
 
-    def close(self) -> None:
+    def _set_aside(self, name: str) -> None:
+        """Its records are nobody's; they are kept under a name that is in nobody's way."""
+        files, stamp = self._world.files, self._world.clock.wall_ms()
+        source, target = self._directory / name, self._directory / f"{name}.{stamp}{STRAY_SUFFIX}"
+        try:
+            if files.exists(source):
+                files.rename(source, target)
+                logger.warning("%s belongs to no topic; it is now %s, to be removed by hand", name, target)
+        except OSError as error:
+            logger.error("%s belongs to no topic and could not be set aside: %s", name, error)
+
+    def close(self) -> bool:
+        """Whether the next start may believe every log as it is, without a look."""
+        clean = not self._unopened
         for partition in self.all():
+            clean = clean and partition.online
             partition.resign()
             try:
                 partition.log.close(clean=True)
             except (StorageError, OSError) as error:
+                clean = False
                 logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
+        return clean
+
+
+def _log_failure(removal: asyncio.Future[None]) -> None:
+    if not removal.cancelled() and (error := removal.exception()) is not None:
+        logger.error("what is left of a deleted topic could not be removed: %s", error)

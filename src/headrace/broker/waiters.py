@@ -40,10 +40,10 @@ class FetchWaiter:
     ) -> None:
         self._partitions = partitions
         self._missing_bytes = missing_bytes
-        self._complete = complete
+        self._complete: Callable[[], None] | None = complete
         self._timer: Cancellable | None = None
         for partition in partitions:
-            partition.fetch_waiters[self] = None
+            partition.add_fetch_waiter(self)
 
     def start_timer(self, timer: Cancellable) -> None:
         self._timer = timer
@@ -54,13 +54,16 @@ class FetchWaiter:
             self.finish()
 
     def finish(self) -> None:
-        """Time is up, enough has come, or a partition changed hands: answer with what there is."""
+        """Time is up, enough has come, or a partition changed hands: answer with what there is, once."""
+        complete = self._complete
         self.cancel()
-        self._complete()
+        if complete is not None:
+            complete()
 
     def cancel(self) -> None:
+        self._complete = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for partition in self._partitions:
-            partition.fetch_waiters.pop(self, None)
+            partition.remove_fetch_waiter(self)

@@ -94,6 +94,8 @@ class ProducerState:
         self.expiration_ms = expiration_ms
         self._now_ms = now_ms
         """As of the last `expire`: precise enough for a day's expiry and free on the append path."""
+        self._awaited: set[int] = set()
+        """Producers unknown here whose first batch was refused, until it is written or they expire."""
         self._entries: dict[int, ProducerEntry] = {}
         self._open_transactions: dict[int, int] = {}
         """First offset -> producer id."""
@@ -114,8 +116,13 @@ class ProducerState:
     def check(self, header: BatchHeader) -> int | None:
         """None: append it. An offset: a duplicate, already written there. ApiError: refuse it."""
         entry = self._entries.get(header.producer_id)
-        if entry is None:
+        if entry is None and not (header.base_sequence and header.producer_id in self._awaited):
             return None  # unknown, or forgotten with its records: any sequence may begin
+        if entry is None:
+            raise ApiError(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer {header.producer_id}: sequence {header.base_sequence} came before 0 was written",
+            )
         epoch, sequence = header.producer_epoch, header.base_sequence
         if epoch == entry.epoch:
             if sequence == entry.last_sequence + 1:
@@ -137,6 +144,11 @@ class ProducerState:
             f"producer {header.producer_id}, epoch {epoch}: sequence {sequence} does not follow "
             f"{entry.last_sequence} of epoch {entry.epoch}",
         )
+
+    def refused(self, header: BatchHeader) -> None:
+        """The batch passed `check` but found no room: those sent right behind it must not overtake it."""
+        if header.producer_id >= 0 and not header.base_sequence and header.producer_id not in self._entries:
+            self._awaited.add(header.producer_id)
 
     def update(
         self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker | None = None
@@ -197,6 +209,7 @@ class ProducerState:
     def expire(self, now_ms: int) -> int:
         """Forgets producers that wrote nothing for so long; how many. Open transactions keep theirs."""
         self._now_ms = now_ms
+        self._awaited.clear()
         idle = [
             producer_id
             for producer_id, entry in self._entries.items()

@@ -16,7 +16,7 @@ from headrace.wire.api_table import (
 )
 from headrace.wire.schema import message_class, message_versions
 
-FAMILIES = {"produce", "fetch", "metadata", "offsets", "topics", "configs", "cluster", "producers"}
+FAMILIES = {"groups", "produce", "fetch", "metadata", "offsets", "topics", "configs", "cluster", "producers"}
 
 
 def read(data: bytes) -> RequestHeader:

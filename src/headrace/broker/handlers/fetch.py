@@ -3,12 +3,13 @@
 Long poll: answers when min_bytes are readable, when max_wait is over, or at once when anything is wrong.
 The first batch is returned even when it is larger than max_bytes. Sessions (KIP-227) from version 7, topic
 ids from 13. Readers see what is below the high watermark, with read_committed below the last stable offset
-(R18).
+(R18). A reply pins the files it is sent from, so it holds slices of at most so many partitions.
 Not served yet: fetches of followers (replica_id ≥ 0).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
     from headrace.broker.outbox import Part
     from headrace.log.log_slice import LogSlice
 
+logger = logging.getLogger(__name__)
+
 FETCH_KEY = 1
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
 ZSTD_FROM = 10
 CONSUMER = -1
+LONGEST_WAIT_MS = 5 * 60 * 1000
+"""While a client waits, its end may go unnoticed: a wait of days would keep a dead one's connection."""
 
 TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
 
@@ -73,7 +78,8 @@ class _Outcome(NamedTuple):
     results: list[tuple[FetchEntry, FetchResult]]
     slices: list[LogSlice]
     readable: list[Partition]
-    failed: bool
+    full: bool = False
+    """There is more than this reply can hold, or an error to tell: waiting would not make it better."""
 
     @property
     def size(self) -> int:
@@ -105,8 +111,7 @@ class _Fetch:
     def start(self, started: float) -> None:
         outcome = self._look()
         request = self._request
-        enough = outcome.size >= request.min_bytes
-        if enough or outcome.failed or request.max_wait_ms <= 0:
+        if outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0:
             self._connection.reply(self._reply(outcome))
             handler = self._handler
             handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - started)
@@ -119,45 +124,62 @@ class _Fetch:
         connection, handler = self._connection, self._handler
         connection.block()
         waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, self._finish)
-        waiter.start_timer(handler.tasks.call_later(self._request.max_wait_ms / 1000, waiter.finish))
+        wait_ms = min(self._request.max_wait_ms, LONGEST_WAIT_MS)
+        waiter.start_timer(handler.tasks.call_later(wait_ms / 1000, waiter.finish))
         connection.on_close = waiter.cancel
 
     def _finish(self) -> None:
-        self._connection.on_close = None
+        connection = self._connection
+        connection.on_close = None
         assert self._pending is not None
-        self._pending.complete(self._reply(self._look()))
-        self._connection.unblock()
+        try:
+            reply = self._reply(self._look())
+        except Exception:
+            logger.exception("fetch from %s failed", connection.peer)
+            connection.refuse("the request could not be answered; see the line before")
+            return
+        self._pending.complete(reply)
+        connection.unblock()
 
     def _look(self) -> _Outcome:
-        outcome = _Outcome([], [], [], False)
-        left = min(self._request.max_bytes, self._handler.max_bytes)
-        failed = False
-        for entry in self._plan.entries:
+        outcome = _Outcome([], [], [])
+        try:
+            return self._look_at_all(outcome)
+        except BaseException:
+            outcome.release()
+            raise
+
+    def _look_at_all(self, outcome: _Outcome) -> _Outcome:
+        handler, entries = self._handler, self._plan.entries
+        left = min(self._request.max_bytes, handler.max_bytes)
+        most_slices = handler.partitions.slices_per_reply
+        full = not entries
+        for entry in entries:
             try:
-                partition = self._handler.partitions.find(
-                    entry.name, entry.topic_id, entry.partition.index
-                )
-                read = self._read(partition, entry, left, first=not outcome.slices)
+                partition = handler.partitions.find(entry.name, entry.topic_id, entry.partition.index)
+                budget = left if len(outcome.slices) < most_slices else 0
+                read = self._read(partition, entry, budget, first=not outcome.slices)
             except ApiError as error:
-                failed = True
-                self._handler.metrics.request_error(FETCH_KEY, error.code)
+                full = True
+                handler.metrics.request_error(FETCH_KEY, error.code)
                 outcome.results.append((entry, self._error(entry, error.code)))
                 continue
             outcome.readable.append(partition)
             if read.records is not None:
                 outcome.slices.append(read.records)
                 left -= read.records.size
+            full = full or read.more
             outcome.results.append((entry, self._result(entry, read)))
-        return outcome._replace(failed=failed)
+        return outcome._replace(full=full)
 
-    def _read(self, partition: Partition, entry: FetchEntry, left: int, *, first: bool) -> PartitionRead:
+    def _read(self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool) -> PartitionRead:
         wanted = entry.partition
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if self._header.api_version < ZSTD_FROM and partition.settings.codec == ZSTD:
             raise ApiError(ErrorCode.unsupported_compression_type)
         return partition.read(
             wanted.fetch_offset,
-            min(left, wanted.max_bytes),
+            min(budget, wanted.max_bytes),
             committed_only=self._request.isolation_level == READ_COMMITTED,
             at_least_one=first,
         )

@@ -2,19 +2,23 @@
 
 Splits a request per partition, appends each part, answers when the acknowledgement asked for is given:
 acks=0 never, acks=1 when written, acks=all when the high watermark has passed (R17). Version 13 names
-topics by id. Not served yet: transactions (a transactional id or batch is refused).
+topics by id. Batches whose records take long to check go through the worker process first.
+Not served yet: transactions (a transactional id or batch is refused).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.partition import Partition
+from headrace.broker.deep_check import DeepCheck, NeedsWorker, check_batch
+from headrace.broker.partition import Appended, Partition
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import RequestHeader
+from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.produce_fetch import (
     ProducePartition,
@@ -35,21 +39,52 @@ ZSTD_FROM = 7
 TopicResults = tuple[str | None, UUID | None, list[ProduceResult]]
 Waiting = list[tuple[Partition, int, list[ProduceResult], int]]
 """partition, last offset, the results it belongs to, place in them"""
+StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
+"""Runs the rest of a request in a task; nothing else of the connection starts meanwhile."""
+
+
+class _Unchecked(NamedTuple):
+    """A batch that has to go through the worker, and the place of its result."""
+
+    partition: Partition
+    check: DeepCheck
+    batch: bytes
+    results: list[ProduceResult]
+    place: int
+
+
+class _Produce(NamedTuple):
+    """One request under way."""
+
+    header: RequestHeader
+    request: ProduceRequest
+    started: float
+    waiting: Waiting
+    unchecked: list[_Unchecked]
 
 
 class ProduceHandler:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, start_task: StartTask) -> None:
         self._partitions = broker.partitions
         self._metrics = broker.metrics
+        self._memory = broker.hub.memory
         self._clock = broker.world.clock
+        self._bulk = broker.world.tasks.bulk
+        self._start_task = start_task
 
     def __call__(
         self, connection: KafkaConnection, header: RequestHeader, view: memoryview, end: int, started: float
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
-        waiting: Waiting = []
-        zstd_known = header.api_version >= ZSTD_FROM
-        results = [self._append_topic(t, request, view, waiting, zstd_known) for t in request.topics]
+        produce = _Produce(header, request, started, [], [])
+        results = [self._append_topic(topic, produce, view) for topic in request.topics]
+        if produce.unchecked:
+            self._start_task(connection, self._check_and_append(connection, produce, results))
+        else:
+            self._answer(connection, produce, results)
+
+    def _answer(self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults]) -> None:
+        header, request, started, waiting, _ = produce
         if request.acks == ACKS_NONE:
             self._end_unacknowledged(results, started)
             return
@@ -60,31 +95,37 @@ class ProduceHandler:
         connection.reply([write_produce_reply(header.api_version, header.correlation_id, results)])
         self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
 
-    def _append_topic(
-        self,
-        topic: ProduceTopic,
-        request: ProduceRequest,
-        view: memoryview,
-        waiting: Waiting,
-        zstd_known: bool,
-    ) -> TopicResults:
+    def _append_topic(self, topic: ProduceTopic, produce: _Produce, view: memoryview) -> TopicResults:
         results: list[ProduceResult] = []
+        zstd_known = produce.header.api_version >= ZSTD_FROM
         for part in topic.partitions:
             try:
-                partition = self._find(topic, part, request)
+                partition = self._find(topic, part, produce.request)
                 appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
             except ApiError as error:
-                self._metrics.request_error(PRODUCE_KEY, error.code)
-                results.append(ProduceResult(part.index, error.code, error_message=error.message))
+                results.append(self._refused(part.index, error))
                 continue
-            if request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
-                waiting.append((partition, appended.last_offset, results, len(results)))
-            results.append(
-                ProduceResult(
-                    part.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start_offset
+            except NeedsWorker as long_way:
+                batch = bytes(view[part.start : part.end])
+                produce.unchecked.append(
+                    _Unchecked(partition, long_way.check, batch, results, len(results))
                 )
-            )
+                results.append(ProduceResult(part.index))
+                continue
+            self._appended(produce, partition, appended, results, len(results))
+            results.append(_written(part.index, appended, partition))
         return topic.name, topic.topic_id, results
+
+    def _appended(
+        self,
+        produce: _Produce,
+        partition: Partition,
+        appended: Appended,
+        results: list[ProduceResult],
+        place: int,
+    ) -> None:
+        if produce.request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
+            produce.waiting.append((partition, appended.last_offset, results, place))
 
     def _find(self, topic: ProduceTopic, part: ProducePartition, request: ProduceRequest) -> Partition:
         if not ACKS_ALL <= request.acks <= ACKS_LEADER:
@@ -95,6 +136,40 @@ class ProduceHandler:
             )
         return self._partitions.find(topic.name, topic.topic_id, part.index)
 
+    def _refused(self, index: int, error: ApiError) -> ProduceResult:
+        self._metrics.request_error(PRODUCE_KEY, error.code)
+        return ProduceResult(index, error.code, error_message=error.message)
+
+    # The long way
+
+    async def _check_and_append(
+        self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults]
+    ) -> None:
+        size = sum(len(each.batch) for each in produce.unchecked)
+        self._memory.take(size)
+        try:
+            for each in produce.unchecked:
+                await self._check_one(produce, each)
+        finally:
+            self._memory.give_back(size)
+        self._answer(connection, produce, results)
+
+    async def _check_one(self, produce: _Produce, each: _Unchecked) -> None:
+        partition, check, batch, results, place = each
+        index = results[place].index
+        checked = await self._bulk(check_batch, check, batch, read_header(batch))
+        try:
+            if checked.batch is None:
+                raise ApiError(ErrorCode(checked.error_code), checked.message)
+            view = memoryview(bytearray(checked.batch))
+            zstd_known = produce.header.api_version >= ZSTD_FROM
+            appended = partition.append(view, 0, len(view), zstd_known=zstd_known, checked=True)
+        except ApiError as error:
+            results[place] = self._refused(index, error)
+            return
+        results[place] = _written(index, appended, partition)
+        self._appended(produce, partition, appended, results, place)
+
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
         self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
@@ -102,6 +177,12 @@ class ProduceHandler:
         if failed is not None:
             code = ErrorCode(failed.error_code)
             raise DecodeError(f"an acks=0 produce failed: {code.name} {failed.error_message or ''}")
+
+
+def _written(index: int, appended: Appended, partition: Partition) -> ProduceResult:
+    return ProduceResult(
+        index, 0, appended.base_offset, appended.append_time_ms, partition.log_start_offset
+    )
 
 
 class _AckGate:
@@ -122,8 +203,7 @@ class _AckGate:
             def done(code: ErrorCode, results: list[ProduceResult] = results, place: int = place) -> None:
                 self._part_done(code, results, place)
 
-            if not partition.wait_for_ack(AckWaiter(last_offset, deadline, done)):
-                done(ErrorCode.none)
+            partition.wait_for_ack(AckWaiter(last_offset, deadline, done))
 
     def _part_done(self, code: ErrorCode, results: list[ProduceResult], place: int) -> None:
         if code is not ErrorCode.none:
