@@ -8,6 +8,7 @@ Read next: group_classic.py, group_consumer.py, offsets.py (who decides), machin
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -228,9 +229,12 @@ class DeleteGroup(GroupRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsDeleted(Event):
-    """These topics are gone: so are the offsets committed for them."""
+    """These topics (name and id) are gone: so are the offsets committed for them.
 
-    topics: frozenset[str]
+    Offsets committed since for a new topic of that name stay.
+    """
+
+    topics: Mapping[str, uuid.UUID]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ is a member. Gap: TxnOffsetCommit's own checks of the producer are the transacti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ from headrace.machines.group_records import (
     TransactionMarkerRecord,
 )
 from headrace.machines.machine import Record, Step
-from headrace.types import TopicId
+from headrace.types import NO_TOPIC_ID, TopicId
 from headrace.wire.error_codes import ErrorCode
 
 COMMIT_LINE_INTERVAL_MS = 1_000
@@ -220,17 +220,21 @@ class Offsets:
     # Things that end offsets without a request for each.
 
     def delete_all(self, step: Step) -> None:
-        self._delete_where(step, lambda _topic: True)
+        self._delete_where(step, lambda _topic, _value: True)
 
-    def delete_topics(self, topics: frozenset[str], step: Step) -> None:
-        self._delete_where(step, lambda topic: topic in topics)
+    def delete_topics(self, topics: Mapping[str, TopicId], step: Step) -> None:
+        def is_gone(topic: str, value: CommittedOffset | None) -> bool:
+            if topic not in topics:
+                return False
+            return value is None or value.topic_id in (NO_TOPIC_ID, topics[topic])
 
-    def _delete_where(self, step: Step, gone: Callable[[str], bool]) -> None:
-        committed = {(topic, partition) for topic, partition, _ in self.all() if gone(topic)}
-        waiting = {
-            key for transaction in self._in_transaction.values() for key in transaction if gone(key[0])
-        }
-        for topic, partition in sorted(committed | waiting):
+        self._delete_where(step, is_gone)
+
+    def _delete_where(self, step: Step, is_gone: Callable[[str, CommittedOffset | None], bool]) -> None:
+        found = {(topic, partition) for topic, partition, value in self.all() if is_gone(topic, value)}
+        for transaction in self._in_transaction.values():
+            found |= {key for key, value in transaction.items() if is_gone(key[0], value)}
+        for topic, partition in sorted(found):
             self._emit_tombstone(topic, partition, step)
 
     def expire(self, step: Step, membership: Membership) -> bool:

@@ -33,7 +33,7 @@ from headrace.machines.group_events import (
 )
 from headrace.machines.machine import ReplyToken
 from headrace.testing.classic_harness import ClassicHarness, assignment, protocols, subscription
-from headrace.types import ClusterView
+from headrace.types import NO_TOPIC_ID, ClusterView
 from headrace.wire.error_codes import ErrorCode
 
 PARTITIONS = {"t": 5, "u": 2}
@@ -238,7 +238,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def old_topic_is_deleted(self) -> None:
-        self.harness.submit(TopicsDeleted(topics=frozenset({"old"})))
+        self.harness.submit(TopicsDeleted(topics={"old": NO_TOPIC_ID}))
         self.offsets.pop(("old", 0), None)
 
     @precondition(lambda self: self.state.generation > 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ class GroupHarness(ClassicHarness):
         assert isinstance(self.machine, Group)
         return self.machine
 
-    def commit(self, *offsets: OffsetToCommit | tuple[str, int, int], **request: Any) -> OffsetCommitReply:
+    def commit(self, *offsets: tuple[Any, ...], **request: Any) -> OffsetCommitReply:
         token = self.token()
         wanted = tuple(OffsetToCommit(*offset) for offset in offsets)
         self.submit(OffsetCommit(**{"token": token, "version": 9, "offsets": wanted, **request}))
@@ -248,9 +249,17 @@ def test_a_consumer_whose_subscription_cannot_be_read_counts_as_subscribed_to_al
 def test_a_deleted_topic_takes_its_offsets_with_it() -> None:
     group = GroupHarness()
     group.commit(("t", 0, 1), ("t", 1, 1), ("u", 0, 1))
-    group.submit(TopicsDeleted(topics=frozenset({"t"})))
+    group.submit(TopicsDeleted(topics={"t": uuid.UUID(int=1)}))
     assert group.tombstones() == [("t", 0), ("t", 1)]
     assert [(found.topic, found.partition) for found in group.fetch(None).offsets] == [("u", 0)]
+
+
+def test_offsets_of_a_new_topic_with_the_old_name_stay() -> None:
+    group = GroupHarness()
+    old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    group.commit(("t", 0, 1, -1, None, old), ("t", 1, 1, -1, None, new))
+    group.submit(TopicsDeleted(topics={"t": old}))
+    assert group.tombstones() == [("t", 0)]
 
 
 def test_deleting_a_group_takes_offsets_and_members_part() -> None:
