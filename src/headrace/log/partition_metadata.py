@@ -41,6 +41,11 @@ def write(files: Files, directory: Path, topic_id: UUID | None) -> None:
         write_cache_file(files, directory / FILE_NAME, text.encode())
 
 
+def may_be_of(files: Files, directory: Path, topic_id: UUID) -> bool:
+    """False when the directory says that it is another topic's."""
+    return _read(files, directory / FILE_NAME) in (None, encode_topic_id(topic_id))
+
+
 def _read(files: Files, path: Path) -> str | None:
     try:
         match = _CONTENT.fullmatch(read_file(files, path).decode("ascii", "replace"))
