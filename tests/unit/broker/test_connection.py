@@ -2,149 +2,76 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
+import logging
 
 import pytest
+from fake_clients import FakeTransport, Server, frame
 
-from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.connection_hub import ConnectionHub
-from headrace.broker.metrics import Metrics
-from headrace.realworld import RealClock
+from headrace.broker.connection import FAIR_SHARE_BYTES
 
-
-class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = bytearray()
-        self.reading = True
-        self.aborted = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 5) if name == "peername" else default
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def write(self, data: Any) -> None:
-        self.sent += data
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def close(self) -> None:
-        self.aborted = True
-
-
-class FakeTasks:
-    def __init__(self) -> None:
-        self.soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
-        self.soon.append((callback, args))
-
-    def thread(self, name: str) -> None:
-        return None
-
-    def run_soon(self) -> None:
-        while self.soon:
-            callback, args = self.soon.pop(0)
-            callback(*args)
-
-
-class FakeWorld:
-    def __init__(self) -> None:
-        self.clock = RealClock()
-        self.tasks = FakeTasks()
-
-
-class Server:
-    """Echoes frames; those that begin with `later` when told, those with `block` as a request that blocks."""
-
-    def __init__(self, *, max_frames_bytes: int = 1 << 30) -> None:
-        self.world = FakeWorld()
-        self.hub = ConnectionHub(
-            self.world,  # type: ignore[arg-type]
-            Metrics(self.world.clock),
-            max_frame_bytes=8 << 20,
-            max_frames_bytes=max_frames_bytes,
-            max_pending_replies=3,
-            max_connections=3,
-            max_connections_per_ip=2,
-            max_idle_ms=60_000,
-        )
-        self.hub.dispatch = self.handle  # type: ignore[assignment]
-        self.hub.let_in()
-        self.seen: list[bytes] = []
-        self.waiting: list[tuple[PendingReply, KafkaConnection, bytes]] = []
-
-    def handle(self, connection: KafkaConnection, view: memoryview, start: int, end: int) -> None:
-        body = bytes(view[start:end])
-        self.seen.append(body)
-        if body.startswith((b"later", b"block")):
-            self.waiting.append((connection.expect_reply(0, 0.0), connection, body))
-            if body.startswith(b"block"):
-                connection.block()
-        else:
-            connection.reply([body])
-
-    def finish(self, index: int = 0) -> None:
-        pending, connection, body = self.waiting.pop(index)
-        pending.complete([body])
-        if body.startswith(b"block"):
-            connection.unblock()
-
-    def connect(self) -> tuple[KafkaConnection, FakeTransport]:
-        connection, transport = KafkaConnection(self.hub, "main"), FakeTransport()
-        connection.connection_made(transport)
-        return connection, transport
-
-
-def feed(connection: KafkaConnection, data: bytes, piece: int) -> None:
-    while data:
-        buffer = connection.get_buffer(-1)
-        count = min(len(buffer), len(data), piece)
-        buffer[:count] = data[:count]
-        connection.buffer_updated(count)
-        data = data[count:]
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
+# Frames
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 64, 1 << 20])
 def test_frames_are_found_in_whatever_pieces_they_arrive(piece: int) -> None:
     server = Server()
-    connection, _ = server.connect()
+    _, transport = server.connect()
     bodies = [b"a", b"bc" * 40, b"d" * 300]
-    feed(connection, b"".join(map(frame, bodies)), piece)
+    transport.arrive(b"".join(map(frame, bodies)), piece)
     assert server.seen == bodies
 
 
 def test_a_frame_larger_than_every_buffer_arrives_whole() -> None:
     server = Server()
-    connection, transport = server.connect()
+    _, transport = server.connect()
     body = bytes(range(256)) * 20_000
-    feed(connection, frame(b"x") + frame(body) + frame(b"y"), 100_000)
-    server.world.tasks.run_soon()
+    transport.arrive(frame(b"x") + frame(body) + frame(b"y"), 100_000)
+    while transport.arrived:
+        server.world.tasks.run_soon()
+        transport.arrive()
     assert server.seen == [b"x", body, b"y"]
     assert transport.sent == b"x" + body + b"y"
 
 
+@pytest.mark.parametrize("length", [-1, 0, (8 << 20) + 1, 2**31 - 1])
+def test_an_impossible_length_closes_the_connection(length: int) -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(length.to_bytes(4, "big", signed=True))
+    assert transport.ended
+    assert server.seen == []
+
+
+def test_what_was_asked_before_an_impossible_frame_is_still_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(frame(b"good") + b"\xff\xff\xff\xff" + frame(b"never read"))
+    assert transport.sent == b"good"
+    assert server.seen == [b"good"]
+    assert transport.closing
+    (line,) = caplog.messages
+    assert "127.0.0.1:5" in line
+
+
+def test_one_busy_client_lets_the_others_have_their_turn() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(frame(b"x" * 100_000) * 3)
+    assert not transport.reading
+    assert len(transport.arrived) < 3 * 100_004 - FAIR_SHARE_BYTES
+    server.world.tasks.run_soon()
+    assert transport.reading
+
+
+# Order
+
+
 def test_replies_leave_in_the_order_of_their_requests() -> None:
     server = Server()
-    connection, transport = server.connect()
-    feed(connection, frame(b"later1") + frame(b"now") + frame(b"later2"), 1 << 20)
+    _, transport = server.connect()
+    transport.arrive(frame(b"later1") + frame(b"now") + frame(b"later2"))
     server.finish(1)
     assert transport.sent == b""
     server.finish(0)
@@ -153,81 +80,327 @@ def test_replies_leave_in_the_order_of_their_requests() -> None:
 
 def test_a_blocking_request_holds_those_behind_it_and_the_reading() -> None:
     server = Server()
-    connection, transport = server.connect()
-    feed(connection, frame(b"block") + frame(b"next")[:6], 1 << 20)
+    _, transport = server.connect()
+    transport.arrive(frame(b"block") + frame(b"next")[:6])
     assert server.seen == [b"block"]
     assert not transport.reading
     server.finish()
     assert transport.reading
-    feed(connection, frame(b"next")[6:], 1)
+    transport.arrive(frame(b"next")[6:], 1)
     assert server.seen == [b"block", b"next"]
     assert transport.sent == b"blocknext"
 
 
-def test_a_client_with_too_many_unanswered_requests_is_not_read_further() -> None:
+def test_a_client_that_waits_is_read_so_that_its_end_is_noticed() -> None:
     server = Server()
-    connection, transport = server.connect()
-    feed(connection, b"".join(frame(b"later%d" % i) for i in range(5)), 1 << 20)
+    _, transport = server.connect()
+    transport.arrive(frame(b"block"))
+    assert transport.reading
+
+
+def test_many_blocking_requests_in_one_read_are_answered_one_after_the_other() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(b"".join(frame(b"block%d" % n) for n in range(50)))
+    for n in range(50):
+        assert server.seen[-1] == b"block%d" % n
+        server.finish()
+    assert transport.sent == b"".join(b"block%d" % n for n in range(50))
+    assert server.hub.metrics.frames_bytes == 0
+
+
+def test_a_client_with_too_many_unanswered_requests_is_not_read_further() -> None:
+    server = Server(max_pending_replies=3)
+    _, transport = server.connect()
+    transport.arrive(b"".join(frame(b"later%d" % i) for i in range(5)))
     assert len(server.seen) == 3
     assert not transport.reading
     server.finish()
     assert len(server.seen) == 4
 
 
-@pytest.mark.parametrize("length", [-1, 0, (8 << 20) + 1, 2**31 - 1])
-def test_an_impossible_length_closes_the_connection(length: int) -> None:
+def test_nothing_that_came_before_the_node_is_ready_is_lost() -> None:
+    """uvloop starts reading after connection_made, whatever that said."""
     server = Server()
-    connection, transport = server.connect()
-    feed(connection, length.to_bytes(4, "big", signed=True), 4)
-    assert transport.aborted
+    server.hub.stop_requests()
+    _, transport = server.connect()
+    data = frame(b"early bird") + frame(b"second")
+    transport.arrive(data[:3])
+    transport.arrive(data[3:12])
+    transport.arrive(data[12:])
     assert server.seen == []
+    server.hub.let_in()
+    transport.arrive()
+    assert server.seen == [b"early bird", b"second"]
+
+
+def test_a_node_that_stops_answers_what_it_has_begun_and_begins_nothing_more() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(frame(b"later"))
+    server.hub.stop_requests()
+    transport.arrive(frame(b"too late"))
+    server.finish()
+    assert server.seen == [b"later"]
+    assert transport.sent == b"later"
+
+
+# A client that does not read
+
+
+def test_a_client_that_does_not_read_its_replies_is_not_read_either() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.room = 0
+    transport.arrive(frame(b"x" * 200_000) * 2)
+    server.world.tasks.run_soon()
+    transport.arrive(frame(b"one more"))
+    assert not transport.reading
+    assert b"one more" not in server.seen
+    transport.client_reads()
+    transport.arrive()
+    assert server.seen[-1] == b"one more"
+    assert len(transport.sent) == 400_008
+
+
+def test_pipelined_requests_of_a_client_that_does_not_read_wait_as_bytes() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.room = 0
+    transport.arrive(frame(b"x" * 1000) * 250)
+    seen_at_once = len(server.seen)
+    for _ in range(20):
+        server.world.tasks.run_soon()
+        transport.arrive(frame(b"x" * 1000) * 250)
+    assert len(transport.buffered) < 800_000
+    assert len(server.seen) < 4 * seen_at_once
+    transport.client_reads()
+    while transport.arrived:
+        server.world.tasks.run_soon()
+        transport.arrive()
+    assert len(server.seen) == 21 * 250
+
+
+# Memory
 
 
 def test_a_claimed_length_gets_no_memory_before_its_bytes_come() -> None:
     server = Server()
-    connection, _ = server.connect()
-    feed(connection, (8 << 20).to_bytes(4, "big") + b"x", 5)
-    assert server.hub.metrics.frames_bytes <= 1 << 20
+    _, transport = server.connect()
+    transport.arrive((8 << 20).to_bytes(4, "big") + b"x")
+    assert server.hub.metrics.frames_bytes <= 64 * 1024
+
+
+def test_memory_for_frames_is_given_back_when_the_connection_ends() -> None:
+    server = Server()
+    connection, transport = server.connect()
+    transport.arrive(frame(b"z" * (2 << 20))[:200_000])
+    blocked, other = server.connect()
+    other.arrive(frame(b"block") + frame(b"waits"))
+    assert server.hub.metrics.frames_bytes > 200_000
+    connection.connection_lost(None)
+    blocked.connection_lost(None)
+    assert server.hub.metrics.frames_bytes == 0
+    assert server.hub.metrics.connections == 0
+
+
+def fill_memory(server: Server, count: int, body: bytes) -> list[FakeTransport]:
+    """Clients that each have sent half of a large frame."""
+    transports = [server.connect()[1] for _ in range(count)]
+    for transport in transports:
+        transport.arrive(frame(body)[: len(body) // 2], 100_000)
+        server.world.tasks.run_soon()
+        transport.arrive()
+    return transports
 
 
 def test_when_memory_for_frames_is_used_up_others_wait_their_turn() -> None:
+    body = b"z" * (1 << 20)
     server = Server(max_frames_bytes=1 << 20)
-    first, _ = server.connect()
-    second, transport = server.connect()
-    body = b"z" * (2 << 20)
-    feed(first, frame(body)[:-1], 1 << 20)
-    feed(second, frame(body)[:1000], 1000)  # one read, after which it is not read from
-    assert not transport.reading
-    feed(first, frame(body)[-1:], 1)
-    first.connection_lost(None)
+    transports = fill_memory(server, 6, body)
+    assert [transport.reading for transport in transports] != [True] * 6
+    assert server.hub.metrics.frames_bytes <= 2 * len(body) + 6 * 16 * 1024
+    for transport in transports:
+        transport.arrived += frame(body)[len(body) // 2 :]
+    for _ in range(100):
+        for transport in transports:
+            transport.arrive()
+        server.world.tasks.run_soon()
+    assert [len(seen) for seen in server.seen] == [len(body)] * 6
+
+
+def test_whoever_waits_for_memory_is_not_forgotten_when_the_first_in_line_goes_away() -> None:
+    body = b"z" * (1 << 20)
+    server = Server(max_frames_bytes=1 << 20)
+    transports = fill_memory(server, 8, body)
+    for transport in transports[:7]:
+        assert transport.protocol is not None
+        transport.protocol.connection_lost(None)
     server.world.tasks.run_soon()
-    assert transport.reading
-    feed(second, frame(body)[1000:], 1 << 20)
-    assert server.seen == [body, body]
+    last = transports[7]
+    for _ in range(50):
+        last.arrive(frame(body)[len(body) // 2 :] if _ == 0 else b"")
+        server.world.tasks.run_soon()
+    assert server.seen == [body]
+
+
+def test_busy_clients_do_not_keep_their_buffers_while_another_waits_for_memory() -> None:
+    body = b"z" * 300_000
+    server = Server(max_frames_bytes=1 << 20)
+    busy = [server.connect()[1] for _ in range(3)]
+    for transport in busy:
+        transport.arrive(frame(body), 100_000)
+    waiting = server.connect()[1]
+    waiting.arrive(frame(b"y" * 700_000), 100_000)
+    for _ in range(50):
+        for transport in busy:
+            transport.arrive(frame(body) if not transport.arrived else b"", 100_000)
+        server.world.tasks.run_soon()
+        waiting.arrive()
+    assert b"y" * 700_000 in server.seen
+
+
+def test_once_memory_is_used_up_little_is_read_ahead() -> None:
+    server = Server(max_frames_bytes=1 << 20)
+    fill_memory(server, 4, b"z" * (1 << 20))
+    before = server.hub.metrics.frames_bytes
+    _, transport = server.connect()
+    transport.arrive(frame(b"block") + bytes(200_000))
+    assert server.hub.metrics.frames_bytes - before <= 16 * 1024
+
+
+# Files
+
+
+def test_slices_are_let_go_when_the_connection_dies_before_they_could_be_sent() -> None:
+    server = Server()
+    connection, transport = server.connect()
+    transport.arrive(frame(b"later") + frame(b"slice" * 100))
+    assert server.pool.pinned_count == 1
+    connection.connection_lost(None)
+    assert server.pool.pinned_count == 0
+    server.finish(0)
+    assert transport.sent == b""
+
+
+def test_a_reply_that_is_ready_only_after_the_connection_died_lets_its_slices_go() -> None:
+    server = Server()
+    connection, transport = server.connect()
+    transport.arrive(frame(b"block"))
+    connection.connection_lost(None)
+    server.finish(0, server.slice_reply(b"slice" * 100))
+    assert server.pool.pinned_count == 0
+
+
+def test_garbage_behind_a_fetch_leaks_nothing() -> None:
+    server = Server()
+    connection, transport = server.connect()
+    transport.room = 0
+    transport.arrive(frame(b"slice" * 90_000) * 3 + b"\xff" * 8)
+    server.world.tasks.run_soon()
+    connection.connection_lost(None)
+    assert server.pool.pinned_count == 0
+
+
+# Limits and time
 
 
 def test_connections_beyond_the_limit_are_refused() -> None:
-    server = Server()
+    server = Server(max_connections=3, max_connections_per_ip=2)
     transports = [server.connect()[1] for _ in range(3)]
     assert [t.aborted for t in transports] == [False, False, True]
     assert server.hub.metrics.connections == 2
 
 
+def test_a_flood_of_refused_connections_gives_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(max_connections=1)
+    for _ in range(100):
+        server.connect()
+    server.ticks(1)
+    (line,) = caplog.messages
+    assert "refused 99 connections from 127.0.0.1" in line
+
+
 def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not() -> None:
     server = Server()
     _, idle = server.connect()
-    connection, waiting = server.connect()
-    feed(connection, frame(b"block"), 64)
-    for _ in range(61):
-        server.hub.next_tick()
-    assert idle.aborted
-    assert not waiting.aborted
+    _, waiting = server.connect()
+    waiting.arrive(frame(b"block"))
+    server.ticks(61)
+    assert idle.ended
+    assert not waiting.ended
+
+
+def test_a_client_that_reads_a_long_reply_slowly_is_not_idle() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.room = 0
+    transport.arrive(frame(b"block"))
+    server.finish(0, server.slice_reply(bytes(30_000_000)))
+    for _ in range(100):
+        server.ticks(1)
+        transport.client_reads(250_000)
+    assert not transport.ended
+    server.ticks(61)
+    assert transport.ended
 
 
 def test_a_frame_that_is_never_finished_is_given_up() -> None:
     server = Server()
-    connection, transport = server.connect()
-    feed(connection, frame(b"x" * 100)[:50], 64)
-    for _ in range(31):
-        server.hub.next_tick()
+    _, transport = server.connect()
+    transport.arrive(frame(b"x" * 100)[:50])
+    server.ticks(31)
+    assert transport.ended
+
+
+def test_a_frame_that_comes_byte_by_byte_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive((1 << 20).to_bytes(4, "big"))
+    for _ in range(40):
+        transport.arrive(b"x")
+        server.ticks(1)
+    assert transport.ended
+    assert "bytes of a frame in" in caplog.text
+
+
+def test_a_large_frame_over_a_slow_line_is_not_given_up() -> None:
+    server = Server()
+    _, transport = server.connect()
+    body = b"x" * (4 << 20)
+    data = frame(body)
+    for start in range(0, len(data), 20_000):
+        transport.arrive(data[start : start + 20_000])
+        server.ticks(1)
+        server.world.tasks.run_soon()
+    assert server.seen == [body]
+
+
+def test_a_client_that_waits_for_memory_is_not_taken_for_a_slow_one() -> None:
+    body = b"z" * (1 << 20)
+    server = Server(max_frames_bytes=1 << 20, max_idle_ms=600_000)
+    transports = fill_memory(server, 6, body)
+    waiting = [transport for transport in transports if not transport.reading]
+    assert 0 < len(waiting) < 6
+    server.ticks(100)
+    assert not any(transport.ended for transport in waiting)
+    assert all(transport.ended for transport in transports if transport not in waiting)
+
+
+def test_what_cannot_leave_after_the_end_is_dropped_within_a_second() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.room = 0
+    transport.arrive(frame(b"answered") + b"\xff" * 4)
+    assert transport.closing
+    assert not transport.aborted
+    server.ticks(1)
     assert transport.aborted
+
+
+def test_a_connection_is_refused_once_and_said_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    connection, _ = server.connect()
+    connection.refuse("first")
+    connection.refuse("second")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
