@@ -25,6 +25,7 @@ class Flush:
         "_pooled",
         "end_offset",
         "generation",
+        "snapshot_offset",
         "synced",
     )
 
@@ -42,6 +43,8 @@ class Flush:
         self.end_offset = end_offset
         self.generation = generation
         """Of the log when the flush began; a truncation in between makes its news worthless."""
+        self.snapshot_offset = -1
+        """The newest producer snapshot that is on disk once this flush is."""
         self.synced = False
         self._files = files
         self._pooled: list[tuple[PooledFile, File]] = []

@@ -22,6 +22,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_reader import LogReader
 from headrace.log.log_slice import LogSlice
 from headrace.log.markers import read_marker
+from headrace.log.producer_state import NO_OFFSET
 from headrace.log.recovery import LoadedLog
 from headrace.log.segment import NO_ROOM, Segment
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
@@ -64,6 +65,12 @@ class GrowingLog:
             self._unsynced.add_file(directory / partition_metadata.FILE_NAME)
             self._unsynced.add_names_in(directory)
             self._unsynced.add_names_in(directory.parent)
+        self._safe_snapshot = NO_OFFSET
+        """The newest producer snapshot that a power cut cannot take."""
+        if loaded.report.clean:
+            self._safe_snapshot = loaded.snapshots.newest_offset
+        elif loaded.snapshots.offsets:
+            self._unsynced.add_file(loaded.snapshots.path(loaded.snapshots.newest_offset))
         for segment in loaded.unsynced_segments:
             self._unsynced.add_segment(segment)
         self._generation = 0
@@ -282,9 +289,11 @@ class GrowingLog:
             return None
         active = self._segments.active
         self._reader.remember(self.log_end_offset, active.size)
-        return self._unsynced.take(
+        flush = self._unsynced.take(
             active, self.log_end_offset, self._generation, before=self.epochs.take_unsaved()
         )
+        flush.snapshot_offset = self._snapshots.newest_offset
+        return flush
 
     def end_flush(self, flush: Flush) -> None:
         """Call it whether `sync` succeeded or not: after a failure the log is fenced for good (R24)."""
@@ -294,6 +303,7 @@ class GrowingLog:
             self._failure = f"{self.directory}: fsync failed; the disk is not trusted any more"
         elif flush.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, flush.end_offset)
+            self._safe_snapshot = max(self._safe_snapshot, flush.snapshot_offset)
         else:
             self.epochs.dirty = True  # the flush may have written epochs that the truncation took back
 

@@ -95,6 +95,7 @@ class PartitionLog(GrowingLog):
             self._segments, self.config, now_ms=now_ms, high_watermark=high_watermark
         )
         if not count:
+            self._drop_below_start()
             return 0
         if count == len(self._segments):
             try:
@@ -111,16 +112,28 @@ class PartitionLog(GrowingLog):
         return count
 
     def _producers_outlive(self, count: int) -> bool:
-        """What is known of producers only from segments that go must be in a snapshot first (R28)."""
-        if self._snapshots.offsets[-1:] >= (self._segments.end_of(count - 1),) or not len(self.producers):
+        """What is known of producers only from segments that go must be on disk first (R28).
+
+        Blocks for an fsync where it is not there yet: after a roll, or when the whole log goes. A snapshot
+        of more than what is flushed does not do, since a power cut makes the log end before it; but who
+        deletes what is not flushed reckons with no power cut.
+        """
+        end = self._segments.end_of(count - 1)
+        if self._safe_snapshot >= end or not len(self.producers):
             return True
+        usable = [offset for offset in self._snapshots.offsets if end <= offset <= self.flushed_offset]
         try:
-            path = self._snapshots.write(self.log_end_offset, self.producers.active())
+            if usable:
+                self._snapshots.make_durable(usable[-1])
+            elif self.log_end_offset <= self.flushed_offset or end > self.flushed_offset:
+                self._snapshots.write(self.log_end_offset, self.producers.active(), durable=True)
+            else:
+                return False
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             return False
-        self._unsynced.add_file(path)
+        self._safe_snapshot = usable[-1] if usable else self.log_end_offset
         return True
 
     def delete_records_before(self, offset: int) -> None:
@@ -128,13 +141,17 @@ class PartitionLog(GrowingLog):
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = min(offset, self.log_end_offset)
+        self._drop_below_start()
+        self.epochs.truncate_from_start(self.log_start_offset)
+
+    def _drop_below_start(self) -> None:
+        """Segments that hold nothing any more; what producers need of them may keep them a while longer."""
         count = max(self._segments.slot_of(self.log_start_offset), 0)
         if count and self._producers_outlive(count):
             removed = self._segments.remove_first(count)
             self._unsynced.remove_segments(removed)
             self._removals.delete(removed, self._clock.monotonic() + self.config.file_delete_delay_ms / 1000)
             self._snapshots.keep_only(self._segments.base_offsets)
-        self.epochs.truncate_from_start(self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Takes back everything from `offset` on; a batch that holds it goes whole. Durable when it returns.
@@ -181,6 +198,7 @@ class PartitionLog(GrowingLog):
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.flushed_offset = min(self.flushed_offset, end_offset)
+        self._safe_snapshot = min(self._safe_snapshot, end_offset)
         self._snapshots.remove_above(end_offset)
         self.epochs.truncate_from_end(end_offset)
         self.epochs.save()

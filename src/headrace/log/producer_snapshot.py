@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from headrace.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, ProducerEntry
 from headrace.log.segment import file_stem, write_cache_file
-from headrace.world import Files, read_file
+from headrace.world import Files, read_file, replace_file
 
 SNAPSHOT_SUFFIX = ".snapshot"
 
@@ -75,17 +75,31 @@ class SnapshotFiles:
     def offsets(self) -> tuple[int, ...]:
         return tuple(self._offsets)
 
+    @property
+    def newest_offset(self) -> int:
+        return self._offsets[-1] if self._offsets else NO_OFFSET
+
     def path(self, offset: int) -> Path:
         return self._directory / (file_stem(offset) + SNAPSHOT_SUFFIX)
 
-    def write(self, offset: int, entries: Iterable[ProducerEntry]) -> Path:
-        """Without fsync; the CRC tells a torn one."""
+    def write(self, offset: int, entries: Iterable[ProducerEntry], *, durable: bool = False) -> Path:
+        """Without fsync unless `durable`; the CRC tells a torn one."""
         path = self.path(offset)
-        write_cache_file(self._files, path, encode_snapshot(entries))
+        write = replace_file if durable else write_cache_file
+        write(self._files, path, encode_snapshot(entries))
         if offset not in self._offsets:
             self._offsets.append(offset)
             self._offsets.sort()
         return path
+
+    def make_durable(self, offset: int) -> None:
+        """Blocks for the disk."""
+        file = self._files.open(self.path(offset), "read")
+        try:
+            file.fsync()
+        finally:
+            file.close()
+        self._files.sync_directory(self._directory)
 
     def newest(self, *, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
         """The newest sound snapshot up to that offset. Unsound and newer ones are removed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from headrace.errors import CorruptLogError
 from headrace.log.batch_walk import corrupt
 from headrace.log.compaction_swap import STATE_FILE
 from headrace.log.descriptors import DescriptorPool
@@ -161,15 +162,28 @@ class _Loader:
     def _trust(self, segments: list[Segment], doubtful: list[Segment]) -> list[Segment]:
         """Segments below the recovery point; only their ends are looked at."""
         trusted: list[Segment] = []
-        for segment in segments:
+        for segment, following in pairwise([*segments, doubtful[0]]):
             if trusted and segment.base_offset < trusted[-1].next_offset:
                 self._drop(segment)
                 continue
-            segment.find_end()
+            self._find_end(segment, following.base_offset)
             trusted.append(segment)
         if trusted:
             self._drop_replaced(trusted[-1].next_offset, doubtful)
         return trusted
+
+    def _find_end(self, segment: Segment, following: int) -> None:
+        """Bytes behind the last batch before the next segment are no batch that is missed: a write failed
+        there, and a power cut undid its removal. They are cut; anything else is bit rot (R27)."""
+        try:
+            segment.find_end()
+        except CorruptLogError:
+            end = scan(segment.pooled.get(), size=segment.size, expected_offset=segment.base_offset)
+            if end.next_offset != following:
+                raise
+            segment.size = end.position
+            segment.cut_file()
+            segment.find_end()
 
     def _drop_replaced(self, end_offset: int, following: list[Segment]) -> None:
         """A compaction put one segment in the place of several; the others may still have their names."""

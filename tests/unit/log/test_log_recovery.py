@@ -357,3 +357,19 @@ class TestScrub:
         plan = log.plan_scrub()
         log.delete_records_before(log._segments[1].base_offset)
         assert scrub(plan).faults == ()
+
+
+def test_what_a_failed_write_left_behind_a_sealed_segment_is_cut() -> None:
+    """A power cut may undo the removal of a torn batch; nothing is missing, so it is no bit rot."""
+    files = MemoryFiles()
+    log = filled(files)
+    flush(log)
+    sealed = segment_file(log, 0)
+    whole = files.open(DIRECTORY / sealed, "read").size()
+    overwrite(files, sealed, whole, bytes(batch(bytes(50))[0])[:40])
+    for name in files.listdir(DIRECTORY):
+        if name.endswith("index"):
+            files.unlink(DIRECTORY / name)
+    again = open_log(files, SMALL, clean=False, recovery_point=log.flushed_offset)
+    assert values(again) == 20
+    assert files.open(DIRECTORY / sealed, "read").size() == whole

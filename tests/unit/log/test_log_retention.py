@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -207,13 +209,33 @@ def test_a_producer_whose_every_record_expired_goes_on_where_it_was_after_a_rest
     assert entry.last_sequence == 4
 
 
+def test_no_power_cut_after_a_deletion_makes_a_producer_forgotten() -> None:
+    """What is known only from deleted segments is on disk before they go, with or without a flush."""
+    for seed in range(30):
+        files = MemoryFiles(Random(seed))
+        files.make_directory(DIRECTORY.parent)
+        for parent in (Path(), *DIRECTORY.parents):
+            files.sync_directory(parent)
+        log = open_log(files, LogConfig(segment_bytes=BATCH_BYTES * 2))
+        producer = Producer(7)
+        for _ in range(6):
+            log.append(*producer.batch(bytes(100)), 0)
+        flush(log)
+        log.append(*producer.batch(bytes(100)), 0)  # rolls: its snapshot is not flushed
+        log.delete_records_before(6)
+        files.crash()
+        again = open_log(files, LogConfig(), clean=False, recovery_point=6, log_start_offset=6)
+        (entry,) = again.producers.active()
+        assert entry.last_sequence >= 5
+
+
 def test_segments_stay_while_a_full_disk_keeps_their_producers_from_being_saved() -> None:
     files = MemoryFiles()
     clock = StillClock()
     log = open_log(files, LogConfig(retention_ms=1000), clock=clock)
     log.append(*Producer(7).batch(bytes(100)), 0)
     clock.now_ms += 5000
-    files.errors["create:.snapshot"] = OSError(errno.ENOSPC, "no room")
+    files.errors["create:.tmp"] = OSError(errno.ENOSPC, "no room")  # what a durable file begins as
     assert log.apply_retention(clock.now_ms, log.log_end_offset) == 0
     assert log.log_start_offset == 0
     files.errors.clear()
