@@ -280,6 +280,8 @@ class ClassicGroup(BaseMachine):
 
     def _refuse_sync(self, event: SyncGroup) -> ErrorCode:
         group = self._group
+        if event.version >= 5 and None in (event.protocol_type, event.protocol):
+            return ErrorCode.inconsistent_group_protocol
         if not group.group_id:
             return ErrorCode.invalid_group_id
         error = group.check_member(event.member_id, event.group_instance_id)

@@ -90,7 +90,7 @@ class JoinGroupReply(ReplyBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup(GroupRequest):
-    """`protocol_type` and `protocol` are None before version 5."""
+    """`protocol_type` and `protocol`: None before version 5, required since."""
 
     member_id: str
     group_instance_id: str | None

@@ -96,7 +96,8 @@ class ClassicHarness(MachineHarness):
 
     def sync(self, member_id: str, generation: int, **changes: Any) -> ReplyToken:
         token = self.token()
-        request: dict[str, Any] = {"version": 5, "group_instance_id": None, **changes}
+        version = 5 if "protocol" in changes else 4
+        request: dict[str, Any] = {"version": version, "group_instance_id": None, **changes}
         self.submit(SyncGroup(token=token, member_id=member_id, generation=generation, **request))
         return token
 

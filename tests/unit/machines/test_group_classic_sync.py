@@ -110,10 +110,12 @@ def test_a_repeated_sync_ends_the_first() -> None:
         ({"member_id": "who"}, ErrorCode.unknown_member_id),
         ({"generation": 0}, ErrorCode.illegal_generation),
         ({"generation": 2}, ErrorCode.illegal_generation),
-        ({"protocol_type": "connect"}, ErrorCode.inconsistent_group_protocol),
-        ({"protocol": "sticky"}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_type": "connect", "protocol": "range"}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_type": "consumer", "protocol": "sticky"}, ErrorCode.inconsistent_group_protocol),
         ({"protocol_type": "consumer", "protocol": "range"}, None),
-        ({"protocol_type": None, "protocol": None}, None),
+        ({"protocol_type": None, "protocol": None, "version": 4}, None),
+        ({"protocol_type": None, "protocol": "range"}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_type": "consumer", "protocol": None}, ErrorCode.inconsistent_group_protocol),
     ],
 )
 def test_a_sync_that_does_not_fit_is_refused(
