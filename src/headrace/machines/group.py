@@ -39,6 +39,7 @@ from headrace.machines.group_events import (
     DeleteGroup,
     ErrorReply,
     GroupDescription,
+    Heartbeat,
     JoinGroup,
     JoinGroupReply,
     OffsetCommit,
@@ -149,12 +150,10 @@ class Group(BaseMachine):
 
     def decide(self, event: Event, step: Step) -> None:
         match event:
-            case OffsetCommit():
-                self.offsets.commit(event, step, self.membership)
-            case OffsetFetch():
-                self.offsets.fetch(event, step, self.membership)
-            case OffsetDelete():
-                self.offsets.delete(event, step, self.membership)
+            case Heartbeat():  # by far the most frequent
+                self.classic.decide(event, step)
+            case OffsetCommit() | OffsetFetch() | OffsetDelete():
+                self.offsets.decide(event, step, self.membership)
             case JoinGroup():
                 self._join(event, step)
             case ConsumerGroupHeartbeat():

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass
-from typing import cast
+from functools import lru_cache
+from typing import NamedTuple
 
 from headrace.errors import DecodeError
 from headrace.machines import consumer_group_records as consumer
@@ -67,8 +68,7 @@ class GroupMetadataRecord(Record):
     value: GroupMetadata | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """`expire_timestamp`: only where an old client (OffsetCommit 2 to 4) asked for its own retention."""
 
     offset: int
@@ -226,6 +226,7 @@ def _read_member(reader: Reader, version: int) -> MemberMetadata:
 _OFFSET_KEY_HEAD = int16(OFFSET_COMMIT)
 _OFFSET_VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leader epoch
 _OFFSET_VALUE_OLD = struct.Struct(">hq")  # before version 3
+_INT64 = struct.Struct(">q")
 _INT64_PAIR = struct.Struct(">qq")
 
 
@@ -247,39 +248,51 @@ def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
 
 
 def _read_offset_commit(key: bytes, value: bytes | None, producer_id: int) -> OffsetCommitRecord:
-    view, end = memoryview(key), len(key)
-    group_id, position = read_string(view, 2, end)
-    topic, position = read_string(view, position, end)
-    if end != position + 4:
-        raise DecodeError(f"offset commit key of {end} bytes should have {position + 4}")
-    partition = int.from_bytes(key[position:], "big", signed=True)
-    committed = None if value is None else _read_committed_offset(value)
-    return OffsetCommitRecord(cast(str, group_id), cast(str, topic), partition, committed, producer_id)
+    topic_at = 4 + int.from_bytes(key[2:4], "big")
+    partition_at = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
+    if len(key) != partition_at + 4:
+        raise DecodeError(f"offset commit key of {len(key)} bytes should have {partition_at + 4}")
+    return OffsetCommitRecord(
+        _text(key[4:topic_at]),
+        _text(key[topic_at + 2 : partition_at]),
+        int.from_bytes(key[partition_at:], "big", signed=True),
+        None if value is None else _read_committed_offset(value),
+        producer_id,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _text(raw: bytes) -> str:
+    """Groups and topics come again and again: one string for each."""
+    return raw.decode()
 
 
 def _read_committed_offset(value: bytes) -> CommittedOffset:
-    view, end = memoryview(value), len(value)
-    version, offset = _OFFSET_VALUE_OLD.unpack_from(view)
+    version, offset = _OFFSET_VALUE_OLD.unpack_from(value)
+    if version == 4:
+        return _read_present_offset(value)
     _refuse_newer(version, 4, OFFSET_COMMIT)
-    position, leader_epoch = _OFFSET_VALUE_OLD.size, NO_EPOCH
-    if version >= 3:
-        version, offset, leader_epoch = _OFFSET_VALUE_HEAD.unpack_from(view)
-        position = _OFFSET_VALUE_HEAD.size
-    if version >= 4:
-        metadata, position = read_compact_string(view, position, end)
-        commit_timestamp = int.from_bytes(view[position : position + 8], "big", signed=True)
-        topic_id = _read_topic_id(value, position + 8)
-        return CommittedOffset(offset, leader_epoch, metadata or "", commit_timestamp, NO_TIMESTAMP, topic_id)
-    metadata, position = read_string(view, position, end)
-    if version == 1:
-        commit_timestamp, expire_timestamp = _INT64_PAIR.unpack_from(view, position)
+    reader = Reader(value, _OFFSET_VALUE_OLD.size)
+    return CommittedOffset(
+        offset,
+        reader.int32() if version == 3 else NO_EPOCH,
+        reader.string(compact=False),
+        reader.int64(),
+        reader.int64() if version == 1 else NO_TIMESTAMP,
+    )
+
+
+def _read_present_offset(value: bytes) -> CommittedOffset:
+    _version, offset, leader_epoch = _OFFSET_VALUE_HEAD.unpack_from(value)
+    position = _OFFSET_VALUE_HEAD.size
+    if value[position] == 1:  # most consumers leave no note
+        metadata, position = "", position + 1
     else:
-        commit_timestamp, expire_timestamp = Reader(value, position).int64(), NO_TIMESTAMP
-    return CommittedOffset(offset, leader_epoch, metadata or "", commit_timestamp, expire_timestamp)
-
-
-def _read_topic_id(value: bytes, position: int) -> uuid.UUID:
-    if value[position] == 0:
-        return NO_TOPIC_ID
-    topic_id = Reader(value, position).tagged_fields().get(0)
-    return topic_id.uuid() if topic_id else NO_TOPIC_ID
+        text, position = read_compact_string(memoryview(value), position, len(value))
+        metadata = text or ""
+    (commit_timestamp,) = _INT64.unpack_from(value, position)
+    topic_id = NO_TOPIC_ID
+    if value[position + 8] != 0:
+        tagged = Reader(value, position + 8).tagged_fields().get(0)
+        topic_id = tagged.uuid() if tagged else NO_TOPIC_ID
+    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp, NO_TIMESTAMP, topic_id)

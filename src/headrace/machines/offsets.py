@@ -25,6 +25,7 @@ from headrace.machines.group_events import (
     OffsetToCommit,
 )
 from headrace.machines.group_records import (
+    NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     CommittedOffset,
@@ -138,7 +139,18 @@ class Offsets:
 
     # Requests.
 
-    def commit(self, event: OffsetCommit, step: Step, membership: Membership) -> None:
+    def decide(
+        self, event: OffsetCommit | OffsetFetch | OffsetDelete, step: Step, membership: Membership
+    ) -> None:
+        match event:
+            case OffsetCommit():
+                self._commit(event, step, membership)
+            case OffsetFetch():
+                self._fetch(event, step, membership)
+            case OffsetDelete():
+                self._delete(event, step, membership)
+
+    def _commit(self, event: OffsetCommit, step: Step, membership: Membership) -> None:
         try:
             check = self._check_commit(event, membership)
             if check is not None:
@@ -163,12 +175,16 @@ class Offsets:
         if _java_length(metadata) > self._settings.metadata_max_bytes:
             return ErrorCode.offset_metadata_too_large
         wall_ms = step.now.wall_ms
-        expires = NO_TIMESTAMP if event.retention_ms == -1 else wall_ms + event.retention_ms
-        value = CommittedOffset(
-            offset.offset, offset.leader_epoch, metadata, wall_ms, expires, offset.topic_id
+        if event.retention_ms == -1:
+            value = CommittedOffset(
+                offset.offset, offset.leader_epoch, metadata, wall_ms, topic_id=offset.topic_id
+            )
+        else:  # a record with an expiry of its own has no room for epoch and topic id
+            expires = wall_ms + event.retention_ms
+            value = CommittedOffset(offset.offset, NO_EPOCH, metadata, wall_ms, expires)
+        step.emit(
+            OffsetCommitRecord(self._group_id, offset.topic, offset.partition, value, event.producer_id)
         )
-        record = OffsetCommitRecord(self._group_id, offset.topic, offset.partition, value, event.producer_id)
-        step.emit(record)
         return ErrorCode.none
 
     def _tell_commit(self, event: OffsetCommit, step: Step) -> None:
@@ -181,7 +197,7 @@ class Offsets:
         self._told_at[event.member_id] = now_ms
         step.tell("commit", member_id=event.member_id, partitions=len(event.offsets))
 
-    def fetch(self, event: OffsetFetch, step: Step, membership: Membership) -> None:
+    def _fetch(self, event: OffsetFetch, step: Step, membership: Membership) -> None:
         try:
             if membership.exists:
                 membership.check_offset_fetch(event)
@@ -199,7 +215,7 @@ class Offsets:
             return FetchedOffset(topic, partition, None, ErrorCode.unstable_offset_commit)
         return FetchedOffset(topic, partition, self.get(topic, partition))
 
-    def delete(self, event: OffsetDelete, step: Step, membership: Membership) -> None:
+    def _delete(self, event: OffsetDelete, step: Step, membership: Membership) -> None:
         try:
             if not membership.exists and not self.exist:
                 raise ApiError(ErrorCode.group_id_not_found)

@@ -335,7 +335,8 @@ def test_without_members_each_commit_counts_for_itself() -> None:
 
 def test_an_expiry_that_an_old_client_asked_for_is_honoured() -> None:
     group = GroupHarness()
-    group.commit(("t", 0, 1), retention_ms=5_000, version=4)
+    group.commit(("t", 0, 1, 7), retention_ms=5_000, version=4)
+    assert group.replayed(new_group).snapshot() == group.machine.snapshot()
     group.advance(5_000)
     group.submit(RetentionCheck())
     assert group.group.is_gone

@@ -1,0 +1,116 @@
+"""What all machines are made of: steps, timers, the short memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.machines.machine import (
+    STORY_LENGTH,
+    BaseMachine,
+    CancelTimer,
+    Event,
+    Now,
+    Record,
+    ReplyBody,
+    ReplyToken,
+    SetTimer,
+    Step,
+    TimelineEvent,
+)
+from headrace.machines.timers import TimerBook
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Event):
+    amount: int
+    token: ReplyToken
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Record):
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Total(ReplyBody):
+    value: int
+
+
+class Adder(BaseMachine):
+    """Adds, and answers with the total: nothing is added for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def decide(self, event: Event, step: Step) -> None:
+        assert isinstance(event, Add)
+        if event.amount:
+            step.emit(Added(event.amount))
+            step.tell("added", amount=event.amount)
+        step.reply(event.token, Total(self.total))
+
+    def apply(self, record: Record) -> None:
+        assert isinstance(record, Added)
+        self.total += record.amount
+
+    def snapshot(self) -> int:
+        return self.total
+
+    def open_tokens(self) -> Iterable[ReplyToken]:
+        return ()
+
+
+def test_an_emitted_record_has_changed_the_machine_before_the_step_goes_on() -> None:
+    effects = Adder().step(Add(3, ReplyToken(1)), Now(5, 7))
+    assert effects.records == [Added(3)]
+    assert effects.replies == [(1, Total(3))]
+    assert effects.timeline == [TimelineEvent(7, "added", {"amount": 3})]
+
+
+def test_the_story_keeps_the_last_steps_that_changed_something() -> None:
+    machine = Adder()
+    for amount in range(STORY_LENGTH + 10):
+        machine.step(Add(amount, ReplyToken(1)), Now(amount, 0))
+        machine.step(Add(0, ReplyToken(1)), Now(amount, 0))
+    story = machine.story()
+    assert len(story) == STORY_LENGTH
+    assert [entry.event for entry in story[-2:]] == [Add(40, ReplyToken(1)), Add(41, ReplyToken(1))]
+    assert story[-1].quiet_before == 1
+
+
+def step_at(monotonic_ms: int) -> Step:
+    return Step(Now(monotonic_ms, 0), lambda record: None)
+
+
+def test_a_deadline_that_moves_later_costs_no_effect() -> None:
+    timers, first = TimerBook(), step_at(0)
+    timers.arm(first, ("k",), 100)
+    assert first.effects.timers == [SetTimer(("k",), 100)]
+    later = step_at(50)
+    timers.arm(later, ("k",), 100)
+    assert not later.effects.timers
+    fired = step_at(100)
+    assert not timers.fired(fired, ("k",))
+    assert fired.effects.timers == [SetTimer(("k",), 150)]
+    assert timers.fired(step_at(150), ("k",))
+    assert not timers.armed()
+
+
+def test_a_deadline_that_moves_nearer_sets_the_timer_anew() -> None:
+    timers = TimerBook()
+    timers.arm(step_at(0), ("k",), 100)
+    nearer = step_at(10)
+    timers.arm(nearer, ("k",), 20)
+    assert nearer.effects.timers == [SetTimer(("k",), 30)]
+
+
+def test_a_timer_given_up_is_cancelled_once_and_does_not_count_when_it_fires_all_the_same() -> None:
+    timers = TimerBook()
+    timers.arm(step_at(0), ("k",), 100)
+    given_up = step_at(10)
+    timers.disarm(given_up, ("k",))
+    timers.disarm(given_up, ("k",))
+    assert given_up.effects.timers == [CancelTimer(("k",))]
+    assert not timers.fired(step_at(100), ("k",))
