@@ -61,6 +61,13 @@ def _root_of(error: BaseException) -> BaseException:
 
 def run_some(seeds: Sequence[int]) -> Tally:
     logging.disable(logging.CRITICAL)
+    try:
+        return _run_quietly(seeds)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _run_quietly(seeds: Sequence[int]) -> Tally:
     tally = Tally()
     for seed in seeds:
         try:
