@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from headrace.testing import soak
@@ -158,7 +159,11 @@ def _check_duplicates_and_restart(node: NodeProcess, source: Updates) -> None:
     expected = state_of(read_all(node.bootstrap))
     original = source.next_offset - BATCH
     assert source.send_again() == (ErrorCode.none, original)
+    workers = psutil.Process(node.pid).children(recursive=True)
+    assert workers, "compaction runs in a process of its own"
     node.kill()
+    _, left_behind = psutil.wait_procs(workers, timeout=10)
+    assert not left_behind, "the worker did not notice that its node is gone"
     node.start(timeout_ms=60_000)
     after = Updates(node.bootstrap, 1, 0)
     after.last_batch = source.last_batch
