@@ -19,6 +19,7 @@ from headrace.errors import DecodeError
 
 if TYPE_CHECKING:
     from headrace.broker.connection_hub import ConnectionHub
+    from headrace.broker.produce_run import ProduceRun
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_active_tick = 0
         self.frame_began_tick = 0
         self.on_close: Callable[[], None] | None = None
+        self.run: ProduceRun | None = None
+        """Set by whoever handles a frame, if it can handle more of the same at once."""
         self._hub = hub
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._outbox: Outbox = None  # type: ignore[assignment]
@@ -159,6 +162,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         while end - position >= _LENGTH_BYTES:
             if self._must_wait():
                 break
+            if self.run is not None and (after := self.run.take(view, position, end)) > position:
+                position = after
+                continue
             (size,) = _LENGTH.unpack_from(view, position)
             if not 0 < size <= self._hub.max_frame_bytes:
                 raise DecodeError(f"a frame of {size} bytes; 1 to {self._hub.max_frame_bytes} are allowed")

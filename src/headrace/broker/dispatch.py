@@ -64,7 +64,7 @@ class Dispatcher:
             return
         try:
             if api_key == PRODUCE_KEY:
-                self._produce(connection, header, view, end, started)
+                self._produce(connection, header, view, start, end, started)
             elif api_key == FETCH_KEY:
                 self._fetch(connection, header, view, end, started)
             else:

@@ -147,6 +147,14 @@ class Metrics:
         api.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         api.seconds += seconds
 
+    def requests_done(self, api_key: int, seconds: float, count: int) -> None:
+        """Several that took so long together, one after the other."""
+        each = seconds / count
+        self.request_done(api_key, each)
+        api = self._apis[api_key]
+        api.buckets[bisect_left(LATENCY_BOUNDS, each)] += count - 1
+        api.seconds += seconds - each
+
     def request_error(self, api_key: int, code: int) -> None:
         key = (api_key if api_key in _API_KEYS else OTHER_API, code)
         self.errors[key] = self.errors.get(key, 0) + 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from headrace.broker.deep_check import DeepCheck, check_at_once
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
+from headrace.broker.plain_batches import plain_batches
 from headrace.broker.storage_faults import failed_disk, will_pass
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.broker.waiters import AckWaiter, FetchWaiter
@@ -24,8 +25,9 @@ from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerEntry
 from headrace.types import TopicId, TopicPartition
-from headrace.wire.batch import BatchHeader, split_batches
+from headrace.wire.batch import LOG_OVERHEAD, BatchHeader, assign, read_sound_batch, split_batches
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.produce_run import RunFrame
 from headrace.world import Clock
 
 logger = logging.getLogger(__name__)
@@ -153,8 +155,11 @@ class Partition:
         if self._offline_code is not None:
             raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
         settings = self.settings
-        batches = split_batches(view, start, end, max_batch_bytes=settings.log.max_message_bytes, single=True)
-        header = batches[0][1]
+        max_bytes = settings.log.max_message_bytes
+        header = read_sound_batch(view, start, end, max_bytes)
+        if header is None:
+            ((start, header),) = split_batches(view, start, end, max_batch_bytes=max_bytes, single=True)
+        batches = [(start, header)]
         if header.attributes & ~settings.plain_attributes or (settings.checks_records and not checked):
             view, batches = self._check_unusual(view, batches, checked)
             header = batches[0][1]
@@ -173,32 +178,70 @@ class Partition:
                 return Appended(duplicate, duplicate + header.last_offset_delta)
         return self._write(view, batches, header, now_ms)
 
+    def append_run(self, view: memoryview, frames: Sequence[RunFrame], *, acks_all: bool) -> list[int]:
+        """Writes the batches of several requests at once; their offsets.
+
+        As many from the first on as are plain and can be acknowledged at once; the others are for `append`.
+        Raises ApiError when nothing was written; the batches are then as they came.
+        """
+        settings = self.settings
+        if (
+            self._offline_code is not None
+            or not self._accepts_writes()
+            or not settings.is_plain
+            or (acks_all and settings.flush == FLUSH_ACK)
+        ):
+            return []
+        batches = plain_batches(view, frames, settings, self._log.producers, self._clock.wall_ms())
+        if not batches:
+            return []
+        try:
+            offset = self._log_append(view, batches)
+        except ApiError:
+            for start, header in batches:
+                assign(view, start, header.base_offset, header.leader_epoch)
+            raise
+        offsets = []
+        records = size = 0
+        for _, header in batches:
+            offsets.append(offset + records)
+            records += header.record_count
+            size += header.batch_length + LOG_OVERHEAD
+        self._note_append(len(batches), records, size)
+        return offsets
+
     def _write(
         self, view: memoryview, batches: list[tuple[int, BatchHeader]], header: BatchHeader, now_ms: int
     ) -> Appended:
+        base_offset = self._log_append(view, batches)
+        self._note_append(1, header.record_count, header.batch_length + LOG_OVERHEAD)
+        append_time_ms = now_ms if self.settings.log.append_time else NO_TIMESTAMP
+        return Appended(base_offset, base_offset + header.last_offset_delta, append_time_ms)
+
+    def _log_append(self, view: memoryview, batches: list[tuple[int, BatchHeader]]) -> int:
         if not self._accepts_writes():
-            raise self._no_room(header, "the disk is nearly full; free some space")
+            raise self._no_room(batches[0][1], "the disk is nearly full; free some space")
         try:
-            base_offset = self._log.append(view, batches, self.leader_epoch)
+            return self._log.append(view, batches, self.leader_epoch)
         except DiskFullError as error:
-            raise self._no_room(header, str(error)) from error
+            raise self._no_room(batches[0][1], str(error)) from error
         except StorageError as error:
             if (failure := failed_disk(error)) is not None:
                 self._flusher.disk_failed(failure)
             raise self.fault(error) from error
+
+    def _note_append(self, batches: int, records: int, size: int) -> None:
         counters = self._counters
-        counters.produces += 1
-        counters.records_in += header.record_count
-        counters.bytes_in += header.size
-        self._appended_bytes += header.size
+        counters.produces += batches
+        counters.records_in += records
+        counters.bytes_in += size
+        self._appended_bytes += size
         if self.settings.flush == FLUSH_ACK:
             self._flusher.request(self)
         else:
             self._advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
             if self._log.wants_flush:
                 self._flusher.request(self)
-        append_time_ms = now_ms if self.settings.log.append_time else NO_TIMESTAMP
-        return Appended(base_offset, base_offset + header.last_offset_delta, append_time_ms)
 
     def _no_room(self, header: BatchHeader, why: str) -> ApiError:
         self._log.producers.refused(header)

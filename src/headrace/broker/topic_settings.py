@@ -30,11 +30,14 @@ class TopicSettings:
     timestamp_after_max_ms: int = _FOREVER
     min_insync_replicas: int = 1
     checks_records: bool = field(init=False)
+    is_plain: bool = field(init=False)
+    """Batches are written as they come."""
     plain_attributes: int = field(init=False, default=_CODEC_AND_TIMESTAMP_TYPE)
     """The attribute bits that need no further look."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "checks_records", self.validates_records or self.codec is not None)
+        object.__setattr__(self, "is_plain", not (self.checks_records or self.log.append_time))
 
     def check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
         """R34: a wrong producer clock must not make a segment immortal."""

@@ -254,7 +254,7 @@ class _Target:
 
     def _write(self) -> None:
         if self._buffer:
-            self.segment.write(self._buffer, len(self._buffer))
+            self.segment.write((self._buffer,), len(self._buffer))
         for batch in self._batches:
             self.segment.note(*batch)
         self._buffer = bytearray()

@@ -105,7 +105,9 @@ class GrowingLog:
     # Append
 
     def append(self, view: memoryview, batches: Batches, leader_epoch: int) -> int:
-        """Writes batches as `split_batches` gave them, one behind the other in `view`; their first offset.
+        """Writes batches as `split_batches` gave them, in the order in which they lie in `view`.
+
+        Returns the first offset. What lies between the batches is left out.
 
         Offset, epoch and (for append-time topics) timestamp are set inside `view`. When it raises
         DiskFullError or StorageError nothing was appended, no offset was used, and the log is fenced.
@@ -148,9 +150,7 @@ class GrowingLog:
     def _write(
         self, view: memoryview, batches: Batches, base_offset: int, end_offset: int, max_timestamp: int
     ) -> None:
-        start = batches[0][0]
-        last_position, last_header = batches[-1]
-        size = last_position + last_header.batch_length + LOG_OVERHEAD - start
+        buffers, size = _pieces(view, batches)
         segment = self._segments.active
         if (
             segment.size + size > self._segment_bytes
@@ -160,7 +160,7 @@ class GrowingLog:
         ) and segment.size:
             segment = self._roll()
         try:
-            segment.write(view[start : start + size], size)
+            segment.write(buffers, size)
         except OSError as error:
             raise self._append_failed(segment, error) from error
         if not segment.size:
@@ -311,3 +311,15 @@ class GrowingLog:
         """R13: a new leader writes its epoch down, durably, before it appends. Blocks for an fsync."""
         self.epochs.assign(epoch, self.log_end_offset)
         self.epochs.save()
+
+
+def _pieces(view: memoryview, batches: Batches) -> tuple[list[memoryview], int]:
+    """The bytes of the batches, in one piece when nothing lies between them; (pieces, size in all)."""
+    start = batches[0][0]
+    last, header = batches[-1]
+    end = last + header.batch_length + LOG_OVERHEAD
+    if len(batches) > 1:
+        size = sum(header.batch_length + LOG_OVERHEAD for _, header in batches)
+        if size < end - start:
+            return [view[at : at + header.batch_length + LOG_OVERHEAD] for at, header in batches], size
+    return [view[start:end]], end - start

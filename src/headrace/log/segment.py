@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.log.batch_walk import NO_LIMIT, BatchPlace, corrupt, place_at, seek, walk
@@ -148,11 +148,11 @@ class Segment:
 
     # Writing
 
-    def write(self, buffer: Bytes, size: int) -> None:
-        """Puts bytes behind the last batch. Whoever catches the OSError truncates the file back (R24)."""
+    def write(self, buffers: Sequence[Bytes], size: int) -> None:
+        """Puts `size` bytes behind the last batch. Whoever catches the OSError truncates the file (R24)."""
         pooled = self.pooled
         pooled.used = True
-        written = (pooled.file or pooled.get()).pwritev((buffer,), self.size)
+        written = (pooled.file or pooled.get()).pwritev(buffers, self.size)
         if written != size:
             raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
 

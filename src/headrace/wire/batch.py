@@ -27,13 +27,13 @@ DELETE_HORIZON_BIT = 0x40
 HIGHEST_CODEC = 4
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
-_BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 
-_LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
+LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
 _EPOCH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 12, 16, 17, 21, 35
 _SMALLEST_OLD_MESSAGE = 14  # magic 0: crc, magic, attributes, key length, value length
 _BROKER_ONLY_BITS = TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
@@ -57,7 +57,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        return _LOG_OVERHEAD + self.batch_length
+        return LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
@@ -115,6 +115,29 @@ def crc_ok(view: memoryview, position: int, size: int) -> bool:
     return bool(crc32c(view[position + _ATTRIBUTES_AT : position + size]) == stored)
 
 
+def read_sound_batch(view: memoryview, start: int, end: int, max_bytes: int) -> BatchHeader | None:
+    """The header when [start, end) is one whole batch as producers should send it, checked with its CRC.
+
+    None when it is not, or when it is odd enough to need a closer look: `split_batches` says what is wrong.
+    """
+    size = end - start
+    if not HEADER_SIZE <= size <= max_bytes:
+        return None
+    header = _unpack_header(view, start)
+    offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
+    if (
+        magic != MAGIC
+        or offset
+        or length != size - LOG_OVERHEAD
+        or not 0 < count == delta + 1
+        or not 0 <= attributes & ~TRANSACTIONAL_BIT <= HIGHEST_CODEC
+        or (sequence < 0 <= producer_id)
+        or crc32c(view[start + _ATTRIBUTES_AT : end]) != crc
+    ):
+        return None
+    return _new_header(BatchHeader, header)
+
+
 def split_batches(
     view: memoryview,
     position: int,
@@ -137,7 +160,7 @@ def split_batches(
         header = _new_header(BatchHeader, _unpack_header(view, position))
         if header[3] != MAGIC:
             _refuse_magic(header[3])
-        size = _LOG_OVERHEAD + header[1]
+        size = LOG_OVERHEAD + header[1]
         if size < HEADER_SIZE or position + size > end:
             _refuse_length(size, end - position)
         if single and (header[0] or position + size != end):
@@ -180,7 +203,7 @@ def _refuse_short(view: memoryview, position: int, end: int) -> NoReturn:
     remaining = end - position
     if remaining > _MAGIC_AT and view[position + _MAGIC_AT] != MAGIC:
         (length,) = struct.unpack_from(">i", view, position + 8)
-        if _SMALLEST_OLD_MESSAGE <= length <= remaining - _LOG_OVERHEAD:
+        if _SMALLEST_OLD_MESSAGE <= length <= remaining - LOG_OVERHEAD:
             _refuse_magic(view[position + _MAGIC_AT])
     raise ApiError(ErrorCode.invalid_record, f"{remaining} bytes are too few for a record batch")
 
@@ -221,8 +244,7 @@ def _refuse_codec(codec: int) -> NoReturn:
 
 def assign(view: memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Gives the batch its place in the log. Both fields lie outside the CRC."""
-    (length,) = _LEADER_EPOCH.unpack_from(view, position + 8)
-    _BASE_OFFSET_AND_LENGTH.pack_into(view, position, base_offset, length)
+    _BASE_OFFSET.pack_into(view, position, base_offset)
     _LEADER_EPOCH.pack_into(view, position + _EPOCH_AT, leader_epoch)
 
 

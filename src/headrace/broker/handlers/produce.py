@@ -15,6 +15,7 @@ from uuid import UUID
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.deep_check import DeepCheck, NeedsWorker, check_batch
 from headrace.broker.partition import Appended, Partition
+from headrace.broker.produce_run import ProduceRun
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import RequestHeader
@@ -65,6 +66,7 @@ class _Produce(NamedTuple):
 
 class ProduceHandler:
     def __init__(self, broker: Broker, start_task: StartTask) -> None:
+        self._broker = broker
         self._partitions = broker.partitions
         self._metrics = broker.metrics
         self._memory = broker.hub.memory
@@ -73,9 +75,18 @@ class ProduceHandler:
         self._start_task = start_task
 
     def __call__(
-        self, connection: KafkaConnection, header: RequestHeader, view: memoryview, end: int, started: float
+        self,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        view: memoryview,
+        start: int,
+        end: int,
+        started: float,
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
+        if connection.run is None:
+            connection.run = ProduceRun(self._broker, connection)
+        connection.run.seen(view, start, end, header.api_version, request)
         produce = _Produce(header, request, started, [], [])
         results = [self._append_topic(topic, produce, view) for topic in request.topics]
         if produce.unchecked:
