@@ -185,21 +185,41 @@ class RealThread:
         self._executor.shutdown(wait=True)
 
 
-def _lower_priority() -> None:
+def _begin_worker() -> None:
+    """In the worker process: of low priority, and it ends with the process it works for."""
+    import multiprocessing
+    import threading
+
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _start_worker() -> ProcessPoolExecutor:
+def _start_workers() -> ProcessPoolExecutor:
+    """Two at most: the records of a producer are not checked behind a long compaction."""
     import multiprocessing  # with the first job, not with the node
     from concurrent.futures import ProcessPoolExecutor
 
     spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(max_workers=1, mp_context=spawn, initializer=_lower_priority)
+    return ProcessPoolExecutor(max_workers=2, mp_context=spawn, initializer=_begin_worker)
+
+
+def _end_workers(workers: ProcessPoolExecutor) -> None:
+    """Whatever they do is of no use any more, and can be done again."""
+    for process in list((workers._processes or {}).values()):
+        process.kill()
+    workers.shutdown(wait=True, cancel_futures=True)
 
 
 class RealTasks:
-    """The bulk worker process is started by its first job, so that an idle node stays small."""
+    """The bulk worker processes are started by their first job, so that an idle node stays small."""
 
     def __init__(self) -> None:
         self._threads: list[RealThread] = []
@@ -223,16 +243,23 @@ class RealTasks:
         return thread
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        from concurrent.futures import BrokenExecutor
+
         if self._bulk is None:
-            self._bulk = _start_worker()
-        return asyncio.get_running_loop().run_in_executor(self._bulk, function, *args)
+            self._bulk = _start_workers()
+        loop = asyncio.get_running_loop()
+        try:
+            return loop.run_in_executor(self._bulk, function, *args)
+        except BrokenExecutor:  # somebody killed a worker
+            self._bulk = _start_workers()
+            return loop.run_in_executor(self._bulk, function, *args)
 
     async def close(self) -> None:
         for thread in self._threads:
             thread.close()
         if self._bulk is not None:
-            self._bulk.shutdown(wait=False, cancel_futures=True)
-            self._bulk = None
+            workers, self._bulk = self._bulk, None
+            await asyncio.get_running_loop().run_in_executor(None, _end_workers, workers)
 
 
 class RealListener:

@@ -8,7 +8,6 @@ Read next: dispatch.py (the meaning of a frame), outbox.py (the way out), connec
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -20,8 +19,6 @@ from headrace.errors import DecodeError
 if TYPE_CHECKING:
     from headrace.broker.connection_hub import ConnectionHub
     from headrace.broker.produce_run import ProduceRun
-
-logger = logging.getLogger(__name__)
 
 FAIR_SHARE_BYTES = 256 * 1024
 """After this much from one socket, the others get a turn; without it their p99 is ten times as long."""
@@ -357,7 +354,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Ends the connection for what the client did; replies to what it asked before still leave."""
         if self.closed:
             return
-        logger.warning("closing connection from %s on %s: %s", self.peer, self.listener, reason)
+        self._hub.tell(self, reason)
         self._end_pass()
         self.close()
 

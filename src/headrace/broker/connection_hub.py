@@ -28,6 +28,8 @@ STALLED_FRAME_TICKS = 30
 SLOWEST_BYTES_PER_TICK = 1024
 """Nor will one that comes slower than this, once it has had STALLED_FRAME_TICKS."""
 IDLE_BUFFER_TICKS = 5
+MOST_LINES_PER_TICK = 20
+"""Of the log, about connections that were closed: a flood of bad clients must not fill the disk."""
 CLOSING_S = 1.0
 _CLOSING_STEP_S = 0.01
 
@@ -69,6 +71,7 @@ class ConnectionHub:
         self._connections: dict[KafkaConnection, str] = {}
         self._per_ip: Counter[str] = Counter()
         self._refused_ips: Counter[str] = Counter()  # since the last tick
+        self._lines = 0  # the same
 
     def factory(self, listener: str) -> Callable[[], KafkaConnection]:
         return lambda: KafkaConnection(self, listener)
@@ -101,6 +104,14 @@ class ConnectionHub:
         if not self._per_ip[ip]:
             del self._per_ip[ip]
 
+    def tell(self, connection: KafkaConnection, reason: str) -> None:
+        """The log, why a connection is closed."""
+        self._lines += 1
+        if self._lines <= MOST_LINES_PER_TICK:
+            logger.warning(
+                "closing connection from %s on %s: %s", connection.peer, connection.listener, reason
+            )
+
     def _drop_idle_buffers(self) -> None:
         for connection in self._connections:
             connection.drop_idle_buffer()
@@ -110,8 +121,14 @@ class ConnectionHub:
     def next_tick(self) -> None:
         """Ends what is idle, gives back what is not used."""
         self.tick += 1
+        self._sum_up()
         for connection in list(self._connections):
             self._look_after(connection)
+
+    def _sum_up(self) -> None:
+        if self._lines > MOST_LINES_PER_TICK:
+            logger.warning("closed %d more connections for the like", self._lines - MOST_LINES_PER_TICK)
+        self._lines = 0
         for ip, count in self._refused_ips.most_common(3):
             logger.warning("refused %d connections from %s: the limit of connections is reached", count, ip)
         self._refused_ips.clear()
@@ -125,7 +142,8 @@ class ConnectionHub:
             return
         idle = self.tick - connection.last_active_tick
         if idle >= self._max_idle_ticks:
-            connection.refuse(f"idle for {idle} s")
+            logger.debug("closing connection from %s: idle for %d s", connection.peer, idle)
+            connection.close()
         elif connection.slow_frame_bytes is not None:
             self._refuse_when_slow(connection, connection.slow_frame_bytes, idle)
         elif idle >= IDLE_BUFFER_TICKS:

@@ -321,6 +321,15 @@ def test_a_flood_of_refused_connections_gives_one_line_a_second(caplog: pytest.L
     assert "refused 99 connections from 127.0.0.1" in line
 
 
+def test_a_flood_of_bad_clients_gives_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(max_connections=1000, max_connections_per_ip=1000)
+    for _ in range(500):
+        server.connect()[1].arrive(b"\xff" * 4)
+    server.ticks(1)
+    assert len(caplog.messages) <= 21
+    assert caplog.messages[-1] == "closed 480 more connections for the like"
+
+
 def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not() -> None:
     server = Server()
     _, idle = server.connect()

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from headrace.broker import fetch_sessions
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions
 from headrace.errors import ApiError
 from headrace.wire.error_codes import ErrorCode
@@ -73,3 +74,20 @@ def test_sessions_in_use_do_not_make_room_but_idle_ones_do(sessions: FetchSessio
         assert sessions.plan(request(0, INITIAL_EPOCH, 0), by_id=False, now=0).session_id != NO_SESSION
     assert sessions.plan(request(0, INITIAL_EPOCH, 0), by_id=False, now=60).session_id == NO_SESSION
     assert sessions.plan(request(0, INITIAL_EPOCH, 0), by_id=False, now=121).session_id != NO_SESSION
+
+
+def test_sessions_together_follow_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MOST_ENTRIES", 10)
+    sessions = FetchSessions(Random(1), slots=100)
+    first = sessions.plan(request(0, INITIAL_EPOCH, *range(6)), by_id=False, now=0)
+    assert first.session_id != NO_SESSION
+    second = sessions.plan(request(0, INITIAL_EPOCH, *range(6)), by_id=False, now=0)
+    assert second.session_id == NO_SESSION
+    assert len(second.entries) == 6
+    with pytest.raises(ApiError) as refused:
+        sessions.plan(request(first.session_id, 1, *range(100, 110)), by_id=False, now=0)
+    assert refused.value.code is ErrorCode.fetch_session_id_not_found
+    for _ in range(5):  # the room of ended sessions is used again
+        plan = sessions.plan(request(0, INITIAL_EPOCH, *range(9)), by_id=False, now=0)
+        assert plan.session_id != NO_SESSION
+        sessions.plan(request(plan.session_id, FINAL_EPOCH), by_id=False, now=0)

@@ -1,0 +1,313 @@
+"""Produce on a whole node: acknowledgement, order, the long way through the worker, and disks that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from sim_broker import PRODUCE, SimBroker, on_a_node
+
+from headrace.broker import deep_check
+from headrace.broker.handlers import produce
+from headrace.testing.simclients import SimConnection
+from headrace.testing.simworld import WorkProfile
+from headrace.wire.error_codes import ErrorCode
+
+COMPACTED = {"cleanup_policy": "compact"}
+MANY = [b"v%d" % number for number in range(2000)]
+"""More records than are checked on the loop."""
+
+
+def result_of(reply: Any) -> Any:
+    return reply.responses[0].partition_responses[0]
+
+
+def send(connection: SimConnection, fields: dict[str, Any]) -> asyncio.Future[Any]:
+    return connection.send(PRODUCE, fields, version=8)
+
+
+# Acknowledgement
+
+
+def test_acks_all_is_answered_when_the_batch_is_on_disk_and_acks_one_before() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"first")
+        node.simulation.machine("node").work = WorkProfile(least_ms=500, most_ms=600, slow_probability=0)
+        assert await node.produce(b"one", acks=1) == (0, 1)
+        assert node.partition().flushed_offset == 1
+        assert await node.produce(b"all", acks=-1) == (0, 2)
+        assert node.partition().flushed_offset == 3
+
+    on_a_node(scenario)
+
+
+def test_pipelined_produces_are_answered_in_order_by_one_flush_or_a_few() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        connection = await node.connect()
+        replies = [send(connection, node.produce_fields(b"%d" % n)) for n in range(50)]
+        assert [result_of(await reply).base_offset for reply in replies] == list(range(50))
+
+    on_a_node(scenario)
+
+
+def test_a_disk_that_takes_longer_than_the_producer_waits_is_a_time_out() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"first")
+        node.simulation.machine("node").work = WorkProfile(least_ms=9000, most_ms=9001, slow_probability=0)
+        connection = await node.connect()
+        reply = await send(connection, {**node.produce_fields(b"slow"), "timeout": 1000})
+        assert result_of(reply).error_code == ErrorCode.request_timed_out
+
+    on_a_node(scenario)
+
+
+def test_a_topic_deleted_while_a_producer_waits_is_told() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"first")
+        node.simulation.machine("node").work = WorkProfile(least_ms=3000, most_ms=3001, slow_probability=0)
+        connection = await node.connect()
+        reply = send(connection, node.produce_fields(b"second"))
+        await asyncio.sleep(0.5)
+        await node.delete()
+        assert result_of(await reply).error_code == ErrorCode.not_leader_or_follower
+        await asyncio.sleep(20)
+        assert node.broker.failure is None
+
+    on_a_node(scenario)
+
+
+def test_a_weaker_flush_policy_ends_the_wait_for_the_disk() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"first")
+        node.simulation.machine("node").work = WorkProfile(least_ms=9000, most_ms=9001, slow_probability=0)
+        connection = await node.connect()
+        reply = send(connection, node.produce_fields(b"second"))
+        await asyncio.sleep(0.5)
+        node.partition().reconfigure(_with_flush(node, "os"))
+        assert result_of(await reply).error_code == 0
+        assert node.partition().high_watermark == 2
+
+    on_a_node(scenario)
+
+
+def _with_flush(node: SimBroker, flush: str) -> Any:
+    settings = node.partition().settings
+    values = {field.name: getattr(settings, field.name) for field in fields(settings) if field.init}
+    return type(settings)(**{**values, "flush": flush})
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_senseless_acks_are_refused_and_nothing_is_written(acks: int) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        assert await node.produce(b"x", acks=acks) == (ErrorCode.invalid_required_acks, -1)
+        assert node.partition().log_end_offset == 0
+
+    on_a_node(scenario)
+
+
+def test_an_error_that_acks_zero_cannot_be_told_closes_the_connection() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        connection = await node.connect()
+        connection.send_without_reply(PRODUCE, node.produce_fields(b"x", acks=0, name="none"), version=8)
+        await asyncio.sleep(1)
+        assert not connection.is_open
+
+    on_a_node(scenario)
+
+
+# The long way
+
+
+def test_a_batch_of_many_records_is_checked_in_the_worker_and_written() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        assert await node.produce(*MANY) == (0, 0)
+        assert await node.produce(*MANY, codec=4) == (0, 2000)
+        assert (await node.values())[:2] == [b"v0", b"v1"]
+        await asyncio.sleep(1)  # for the last connection to end
+        assert node.broker.metrics.frames_bytes == 0
+
+    on_a_node(scenario)
+
+
+def test_requests_behind_a_batch_in_the_worker_keep_their_order() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        connection = await node.connect()
+        replies = [
+            send(connection, node.produce_fields(*values))
+            for values in ([b"a"], MANY, [b"b"], MANY, [b"c"])
+        ]
+        offsets = [result_of(await reply).base_offset for reply in replies]
+        assert offsets == [0, 1, 2001, 2002, 4002]
+
+    on_a_node(scenario)
+
+
+@pytest.mark.parametrize("values", [MANY, [b"few"]])
+def test_a_record_without_a_key_is_refused_by_a_compacted_topic_on_both_ways(values: list[bytes]) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        assert await node.produce(*values, key=None) == (ErrorCode.invalid_record, -1)
+        assert node.partition().log_end_offset == 0
+
+    on_a_node(scenario)
+
+
+def test_a_small_batch_that_expands_is_not_expanded_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+
+    def check_batch(check: Any, batch: bytes, header: Any) -> Any:
+        checked.append(len(batch))
+        return deep_check.check_batch(check, batch, header)
+
+    monkeypatch.setattr(produce, "check_batch", check_batch)
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        code, _ = await node.produce(bytes(700_000), codec=1)
+        assert code == 0
+        assert checked
+        assert checked[0] < 2000
+
+    on_a_node(scenario)
+
+
+def test_a_bomb_is_refused_and_nothing_is_written() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        assert await node.produce(bytes(20 << 20), codec=4) == (ErrorCode.invalid_record, -1)
+        assert node.partition().log_end_offset == 0
+
+    on_a_node(scenario)
+
+
+def test_a_topic_with_a_codec_of_its_own_recompresses_large_batches_too() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(compression_type="zstd")
+        assert await node.produce(*MANY, codec=3) == (0, 0)
+        assert await node.produce(b"small", codec=3) == (0, 2000)
+        assert (await node.values(2000)) == [b"small"]
+        assert len(await node.values()) == 2001
+
+    on_a_node(scenario)
+
+
+def test_a_batch_that_is_too_large_once_recompressed_is_refused() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(compression_type="uncompressed", max_message_bytes="10000")
+        code, _ = await node.produce(bytes(50_000), codec=4)
+        assert code == ErrorCode.message_too_large
+
+    on_a_node(scenario)
+
+
+def test_a_topic_deleted_while_its_batch_is_in_the_worker_is_told() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        node.simulation.machine("node").work = WorkProfile(least_ms=500, most_ms=600, slow_probability=0)
+        connection = await node.connect()
+        reply = send(connection, node.produce_fields(*MANY))
+        await asyncio.sleep(0.1)
+        await node.delete()
+        assert result_of(await reply).error_code == ErrorCode.not_leader_or_follower
+
+    on_a_node(scenario)
+
+
+def test_acks_zero_through_the_worker_closes_the_connection_when_refused() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        connection = await node.connect()
+        refused = node.produce_fields(*MANY, acks=0, key=None)
+        connection.send_without_reply(PRODUCE, refused, version=8)
+        await asyncio.sleep(1)
+        assert not connection.is_open
+
+    on_a_node(scenario)
+
+
+# Disks (R24)
+
+
+def test_a_failed_write_takes_the_node_down_and_whoever_waits_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=2)
+        await node.produce(b"before")
+        node.simulation.machine("node").work = WorkProfile(least_ms=900, most_ms=901, slow_probability=0)
+        connection = await node.connect()
+        waits = send(connection, node.produce_fields(b"waits", index=1))
+        await asyncio.sleep(0.1)
+        node.files.errors["pwritev:.log"] = OSError(errno.EIO, "Input/output error")
+        code, _ = await node.produce(b"fails")
+        assert code == ErrorCode.kafka_storage_error
+        assert result_of(await waits).error_code == ErrorCode.kafka_storage_error
+        assert node.broker.stop_wanted.is_set()
+        assert node.broker.failure is not None
+        node.files.errors.clear()
+        await node.stop()
+
+    on_a_node(scenario)
+    critical = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    assert len(critical) == 1
+    assert "check it, then start again" in critical[0]
+
+
+def test_a_failed_fsync_takes_the_node_down_and_acknowledges_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"before")
+        node.files.errors["fsync:.log"] = OSError(errno.EIO, "Input/output error")
+        code, _ = await node.produce(b"lost")
+        assert code == ErrorCode.kafka_storage_error
+        assert node.broker.failure is not None
+        node.files.errors.clear()
+        await node.stop()
+        await node.kill()
+        await node.start()
+        assert (await node.values())[0] == b"before"
+
+    on_a_node(scenario)
+    assert len([record for record in caplog.records if record.levelname == "CRITICAL"]) == 1
+
+
+def test_a_full_disk_refuses_and_goes_on_without_a_restart_once_there_is_room() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await node.produce(b"before")
+        node.files.capacity = node.files.used_bytes() + 50
+        code, _ = await node.produce(b"x" * 500)
+        assert code == ErrorCode.kafka_storage_error
+        assert await node.values() == [b"before"]
+        node.files.capacity = 1 << 40
+        await asyncio.sleep(3)
+        assert await node.produce(b"after") == (0, 1)
+        assert node.broker.failure is None
+
+    on_a_node(scenario)
+
+
+def test_a_disk_with_no_room_for_the_first_epoch_is_full_and_not_broken() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        node.files.errors["create:.tmp"] = OSError(errno.ENOSPC, "No space left on device")
+        assert (await node.produce(b"x"))[0] == 0
+        node.files.errors.clear()
+        assert (await node.produce(b"y"))[0] == 0
+        assert node.broker.failure is None
+
+    on_a_node(scenario)
