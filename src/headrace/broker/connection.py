@@ -101,8 +101,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for reply in self._pending:
             release_slices(reply.parts or ())
         self._pending.clear()
-        release_slices(self._ready_parts)
-        self._ready_parts = []
         self._drop_buffer()
         self._drop_backlog()
         self._hub.forget(self)

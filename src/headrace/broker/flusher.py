@@ -26,10 +26,6 @@ MOST_PER_THREAD = 16
 """A flush keeps its files open; 2,000 partitions at once would need more descriptors than a node may have."""
 
 
-MOST_AT_ONCE = 32
-"""Partitions that a thread takes at a time: their files stay open until they are on disk."""
-
-
 class Flusher:
     """`on_disk_failure` is called once, whoever noticed the failure first."""
 
@@ -76,7 +72,7 @@ class Flusher:
         for number in range(threads):
             if self._failed:
                 return
-            self._start(waiting[number::threads][:MOST_AT_ONCE])
+            self._start(waiting[number::threads])
 
     def _start(self, partitions: list[Partition]) -> None:
         begun: Share = []

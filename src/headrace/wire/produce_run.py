@@ -14,6 +14,8 @@ from headrace.wire.primitives import MALFORMED, read_uvarint
 from headrace.wire.produce import ProducePartition, ProduceResult, write_produce_reply
 
 LONGEST_RUN = 256
+_MOST_IN_COMMON = 4096
+"""Bytes kept of a request: a long client id and name, and no megabytes of what somebody put behind."""
 
 _FLEXIBLE_FROM = 9
 _OLDEST = 7
@@ -51,7 +53,8 @@ class ProduceShape:
     ) -> ProduceShape | None:
         """Of the frame [start, end), its length left out. None when its records are not where they should."""
         flexible = version >= _FLEXIBLE_FROM
-        if version < _OLDEST or part.start == part.end:
+        in_common = end - start - (part.end - part.start)
+        if version < _OLDEST or part.start == part.end or in_common > _MOST_IN_COMMON:
             return None
         length_at = part.start - (_uvarint_size(part.end - part.start + 1) if flexible else 4)
         if flexible and read_uvarint(view, length_at) != (part.end - part.start + 1, part.start):

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from headrace.broker.flusher import FLUSH_THREADS, MOST_AT_ONCE, Flusher
+from headrace.broker.flusher import FLUSH_THREADS, MOST_PER_THREAD, Flusher
 from headrace.broker.metrics import Metrics, TopicCounters
 from headrace.broker.partition import Partition
 from headrace.broker.topic_settings import TopicSettings
@@ -103,7 +103,7 @@ def test_no_more_files_are_kept_open_for_flushes_than_threads_can_take() -> None
         bench.files.on_operation = look
         await bench.flusher.flush_all(partitions)
         assert all(partition.high_watermark == 1 for partition in partitions)
-        assert 0 < most <= FLUSH_THREADS * MOST_AT_ONCE
+        assert 0 < most <= FLUSH_THREADS * MOST_PER_THREAD
         assert bench.pool.pinned_count == 0
 
     simulated(scenario)

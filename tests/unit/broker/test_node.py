@@ -144,7 +144,10 @@ def test_a_stop_answers_what_is_written_and_ends_long_polls() -> None:
         acknowledged = producer.send(PRODUCE, node.produce_fields(b"second"), version=8)
         await asyncio.sleep(0.1)
         began = node.clients.clock.monotonic()
-        await node.stop()
+        stopping = asyncio.ensure_future(node.stop())
+        await asyncio.sleep(0.05)
+        producer.send(PRODUCE, node.produce_fields(b"too late"), version=8)
+        await stopping
         assert node.clients.clock.monotonic() - began < 10
         assert (await acknowledged).responses[0].partition_responses[0].base_offset == 1
         assert long_poll.exception() is not None

@@ -10,7 +10,12 @@ import pytest
 from sim_broker import TOPIC, SimBroker, directory_of, on_a_node
 
 from headrace.broker.node_checkpoints import TOPIC_ID_FILE
-from headrace.log.checkpoints import LOG_START_FILE, RECOVERY_POINT_FILE, read_offset_checkpoint
+from headrace.log.checkpoints import (
+    CLEAN_MARKER_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    read_offset_checkpoint,
+)
 from headrace.testing.simworld import DATA_DIRECTORY
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -135,6 +140,7 @@ def test_a_damaged_log_stays_offline_uncut_over_restarts() -> None:
             assert (await node.produce(b"x"))[0] == ErrorCode.kafka_storage_error
             assert await node.values(name="sound") == VALUES
             await node.stop()
+            assert not node.files.exists(DATA_DIRECTORY / CLEAN_MARKER_FILE)
             await node.kill()
         points = read_offset_checkpoint(node.files, DATA_DIRECTORY / RECOVERY_POINT_FILE)
         assert points[PARTITION] == 3

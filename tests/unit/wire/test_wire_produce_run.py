@@ -117,3 +117,12 @@ def test_plain_replies_are_those_of_the_full_writer(
     results = [ProduceResult(3, 0, offset, -1, start)]
     expected = write_produce_reply(version, correlation_id, [(name, topic_id, results)])
     assert PlainReply(version, name, topic_id, 3).pack(correlation_id, offset, start) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_little_is_kept_of_a_request_whatever_it_carries(version: int) -> None:
+    frame = request(version, 1, b"records") + bytes(100_000)
+    view = memoryview(frame)
+    header = read_request_header(view, 4, len(view))
+    (part,) = read_produce(view, header.body_position, len(view), version).topics[0].partitions
+    assert ProduceShape.of(view, 4, len(view), version, part) is None
