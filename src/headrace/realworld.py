@@ -34,7 +34,8 @@ _OPEN_FLAGS: dict[OpenMode, int] = {
 }
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-_PROBE_STEP = 256 * 1024
+_CANNOT_PROBE = (errno.EOPNOTSUPP, errno.EINVAL)
+_COARSE_STEP, _FINE_STEP = 256 * 1024, 16 * 1024
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -78,22 +79,37 @@ class RealFile:
             os.lseek(self._fd, position, os.SEEK_SET)
             return os.write(self._fd, b"".join(buffers))
 
-    def cached(self, size: int, position: int) -> bool:
+    def cached(self, size: int, position: int, *, thorough: bool = False) -> bool:
         """Asks the kernel for a byte of each stretch without waiting; a stretch that would wait is cold."""
         if not _NOWAIT:
             return True
         byte = bytearray(1)
         last = position + size - 1
-        for probe in (*range(position, last, _PROBE_STEP), last):
+        step = _FINE_STEP if thorough else _COARSE_STEP
+        for probe in (*range(position, last, step), last):
             try:
                 os.preadv(self._fd, [byte], probe, _NOWAIT)
             except BlockingIOError:
                 return False
             except OSError as error:
-                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                if error.errno in _CANNOT_PROBE:
                     return True
                 raise
         return True
+
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        if not _NOWAIT:
+            return self.pread(size, position)
+        data = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [data], position, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in _CANNOT_PROBE:
+                return self.pread(size, position)
+            raise
+        return bytes(data) if count == size else None
 
     def fsync(self) -> None:
         _fdatasync(self._fd)

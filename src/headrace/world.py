@@ -40,10 +40,13 @@ class File(Protocol):
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        """As `pread`, inside the file; None when that would wait for the disk."""
+
     def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
         """Bytes written, which may be fewer than given. Raises OSError (ENOSPC, EIO)."""
 
-    def cached(self, size: int, position: int) -> bool:
+    def cached(self, size: int, position: int, *, thorough: bool = False) -> bool:
         """Whether reading this range would not wait for the disk (a guess, in favour of True)."""
 
     def fsync(self) -> None: ...

@@ -48,7 +48,7 @@ class Dispatcher:
         self._spawn = broker.world.tasks.spawn
         self._metrics = broker.metrics
         self._produce = ProduceHandler(broker, self._run_alone)
-        self._fetch = FetchHandler(broker)
+        self._fetch = FetchHandler(broker, self._run_alone)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: KafkaConnection, view: memoryview, start: int, end: int) -> None:

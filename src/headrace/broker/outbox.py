@@ -28,6 +28,7 @@ TURN_BYTES = 2 << 20
 
 _PIECE_BYTES = 64 * 1024
 _COLD_PIECE_BYTES = 1 << 20
+_WARY_TURNS = 64
 _HIGH_WATER_BYTES = 256 * 1024
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _CAN_SENDFILE = hasattr(os, "sendfile")
@@ -62,6 +63,7 @@ class Outbox:
         self._draining = False
         self._yielded = False  # the others have their turn
         self._turn_bytes = 0  # from files, in this go
+        self._wary = 0
         self._reading_cold: LogSlice | None = None
         self._socket: socket.socket | None = None
         self._closed = False
@@ -125,7 +127,7 @@ class Outbox:
     def _send_next(self, part: Part) -> None:
         if not isinstance(part, LogSlice):
             self._send_bytes()
-        elif not part.cached():
+        elif not self._at_hand(part):
             self._read_cold(part)
         elif part.size < SENDFILE_FROM_BYTES or not self._has_descriptor(part):
             self._put_before(part, part.file.pread(min(part.size, _HIGH_WATER_BYTES), part.position))
@@ -134,6 +136,15 @@ class Outbox:
             self._call_soon(self._next_turn)
         elif self._drained():
             self._send_file(part)
+
+    def _at_hand(self, part: LogSlice) -> bool:
+        """Whether its next bytes can be sent without waiting for the disk.
+
+        Behind something cold the disk reads ahead, in pieces that come in any order: then all are looked for.
+        """
+        wary = self._wary > 0
+        self._wary -= wary
+        return part.cached(TURN_BYTES, thorough=wary)
 
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray] = []
@@ -191,6 +202,7 @@ class Outbox:
     def _read_cold(self, part: LogSlice) -> None:
         """The piece read is sent from memory: by the time it is sent, the page cache may have lost it."""
         self._reading_cold = part
+        self._wary = _WARY_TURNS
         reading = self._cold_reads.run(part.file.pread, min(part.size, _COLD_PIECE_BYTES), part.position)
         asyncio.ensure_future(reading).add_done_callback(self._cold_read_done)
 

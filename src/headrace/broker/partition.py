@@ -20,6 +20,7 @@ from headrace.broker.storage_faults import failed_disk, will_pass
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.broker.waiters import AckWaiter, FetchWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
+from headrace.log.cold_read import ColdRead as ColdRead
 from headrace.log.flush import Flush
 from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
@@ -374,8 +375,9 @@ class Partition:
         raise ApiError(ErrorCode.unknown_leader_epoch)
 
     def read(
-        self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool
+        self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool, wait: bool = True
     ) -> PartitionRead:
+        """Raises ColdRead when the disk would be waited for, unless `wait`."""
         if self._offline_code is not None:
             raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
         log = self._log
@@ -386,7 +388,7 @@ class Partition:
         records = None
         if offset < limit and (max_bytes > 0 or at_least_one):
             try:
-                records = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
+                records = log.read(offset, max_bytes, limit, at_least_one=at_least_one, wait=wait)
             except (StorageError, OSError) as error:
                 raise self.fault(error) from error
         if records is not None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.errors import CorruptLogError
 from headrace.wire.batch import HEADER_SIZE, MAGIC
-from headrace.world import File
 
 LOG_OVERHEAD = 12
 """Base offset and length: the part of a batch that its length field does not count."""
@@ -38,8 +37,14 @@ def corrupt(path: Path, position: int, offset: int, what: str) -> CorruptLogErro
     )
 
 
+class BatchFile(Protocol):
+    """What is needed of a file here."""
+
+    def pread(self, size: int, position: int) -> bytes: ...
+
+
 def seek(
-    file: File, path: Path, position: int, end: int, *, offset: int = NO_LIMIT, limit: int = NO_LIMIT
+    file: BatchFile, path: Path, position: int, end: int, *, offset: int = NO_LIMIT, limit: int = NO_LIMIT
 ) -> BatchPlace | None:
     """The first batch from `position`, the start of one, that reaches `offset` or passes position `limit`.
 
@@ -72,7 +77,7 @@ def seek(
     return None
 
 
-def walk(file: File, path: Path, position: int, end: int) -> Iterator[BatchPlace]:
+def walk(file: BatchFile, path: Path, position: int, end: int) -> Iterator[BatchPlace]:
     """Every batch from `position`, the start of one, to `end`."""
     while position < end:
         place = seek(file, path, position, end, offset=0)
@@ -81,7 +86,7 @@ def walk(file: File, path: Path, position: int, end: int) -> Iterator[BatchPlace
         position += place.size
 
 
-def place_at(file: File, position: int, end: int) -> BatchPlace | None:
+def place_at(file: BatchFile, position: int, end: int) -> BatchPlace | None:
     """The batch that starts at `position`, or None when no header can be read there."""
     data = file.pread(_PLACE_BYTES, position)
     if len(data) < _PLACE_BYTES:

@@ -262,16 +262,17 @@ class GrowingLog:
     # Read
 
     def read(
-        self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True
+        self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True, wait: bool = True
     ) -> LogSlice | None:
         """Whole batches from the one with `offset`, all below `limit_offset`, from one segment.
 
         At most `max_bytes`, unless `at_least_one` and the first batch alone is larger. None when there is
         nothing. The caller has checked that the offset is in range, and releases the slice.
+        Raises ColdRead when the disk would be waited for, unless `wait`.
         """
         if limit_offset > self.log_end_offset:
             limit_offset = self.log_end_offset
-        return self._reader.read(offset, max_bytes, limit_offset, at_least_one=at_least_one)
+        return self._reader.read(offset, max_bytes, limit_offset, at_least_one=at_least_one, wait=wait)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older. Reads the records of a few batches."""

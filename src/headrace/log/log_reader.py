@@ -6,7 +6,8 @@ watermark stands at the end of a flush or of a follower's fetch. Only a first re
 
 from __future__ import annotations
 
-from headrace.log.batch_walk import place_at
+from headrace.log.batch_walk import BatchFile, place_at
+from headrace.log.cold_read import ColdRead, NotAtHand
 from headrace.log.log_slice import LogSlice
 from headrace.log.segment import Segment
 from headrace.log.segment_list import SegmentList
@@ -32,8 +33,10 @@ class LogReader:
         """Batches have moved."""
         self._positions.clear()
 
-    def read(self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool) -> LogSlice | None:
-        """As PartitionLog.read; `limit_offset` is at most the log end."""
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool, wait: bool
+    ) -> LogSlice | None:
+        """As GrowingLog.read; `limit_offset` is at most the log end."""
         segments = self._segments
         segment = segments.active
         slot = len(segments) - 1
@@ -41,49 +44,60 @@ class LogReader:
             slot = max(segments.slot_of(offset), 0)
             segment = segments[slot]
         while offset < limit_offset:
-            start = self._position(segment, offset)
+            start = self._position(segment, offset, wait)
             if start < segment.size:
-                segment_end = segments.end_of(slot)
-                return self._slice(segment, segment_end, start, max_bytes, limit_offset, at_least_one)
+                end, next_offset = self._limit(segment, segments.end_of(slot), limit_offset, wait)
+                if end - start > max_bytes:
+                    cut = self._cut(segment, start, max_bytes, at_least_one, wait)
+                    if cut is None:
+                        return None
+                    end, next_offset = cut
+                if end <= start:
+                    return None
+                self.remember(next_offset, end)
+                return LogSlice(segment.pooled, start, end - start, next_offset)
             slot += 1  # compaction removed the rest of this segment
             if slot == len(segments):
                 break
             segment = segments[slot]
         return None
 
-    def _position(self, segment: Segment, offset: int) -> int:
+    def _limit(
+        self, segment: Segment, segment_end: int, limit_offset: int, wait: bool
+    ) -> tuple[int, int]:
+        """(position, offset) up to which the segment may be read."""
+        if limit_offset >= segment_end:
+            return segment.size, segment_end
+        return self._position(segment, limit_offset, wait), limit_offset
+
+    def _position(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where the batch with `offset` begins, or the next one after it."""
         if offset <= segment.base_offset:
             return 0
         position = self._positions.get(offset)
         if position is None:
-            place = segment.find(offset)
+            try:
+                place = segment.find(offset, _file(segment, wait))
+            except NotAtHand as cold:
+                raise ColdRead(segment.pooled, cold.start, cold.end) from None
             position = segment.size if place is None else place.position
             self.remember(offset, position)
         return position
 
-    def _slice(
-        self,
-        segment: Segment,
-        segment_end: int,
-        start: int,
-        max_bytes: int,
-        limit_offset: int,
-        at_least_one: bool,
-    ) -> LogSlice | None:
-        if limit_offset >= segment_end:
-            end, next_offset = segment.size, segment_end
-        else:
-            end, next_offset = self._position(segment, limit_offset), limit_offset
-        if end - start > max_bytes:
-            cut = segment.cut(start, start + max_bytes)
-            if cut is None:
-                place = place_at(segment.pooled.get(), start, segment.size) if at_least_one else None
-                if place is None:
-                    return None
-                cut = place.position + place.size, place.last_offset + 1
-            end, next_offset = cut
-        if end <= start:
-            return None
-        self.remember(next_offset, end)
-        return LogSlice(segment.pooled, start, end - start, next_offset)
+    def _cut(
+        self, segment: Segment, start: int, max_bytes: int, at_least_one: bool, wait: bool
+    ) -> tuple[int, int] | None:
+        """(position, offset) behind the last batch that fits, or behind the first if there must be one."""
+        file = _file(segment, wait)
+        try:
+            cut = segment.cut(start, start + max_bytes, file)
+            if cut is None and at_least_one:
+                place = place_at(file, start, segment.size)
+                cut = None if place is None else (place.position + place.size, place.last_offset + 1)
+        except NotAtHand as cold:
+            raise ColdRead(segment.pooled, start, cold.end) from None
+        return cut
+
+
+def _file(segment: Segment, wait: bool) -> BatchFile:
+    return segment.pooled.get() if wait else segment.hot_file()

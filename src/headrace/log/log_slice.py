@@ -29,9 +29,10 @@ class LogSlice:
     def bytes(self) -> bytes:
         return self.file.pread(self.size, self.position)
 
-    def cached(self) -> bool:
-        """Whether `bytes` would not wait for the disk; if it would, call it on a thread."""
-        return self.file.cached(self.size, self.position)
+    def cached(self, most_bytes: int | None = None, *, thorough: bool = False) -> bool:
+        """Whether `bytes`, or as much of them, would not wait for the disk; if so, call it on a thread."""
+        size = self.size if most_bytes is None else min(self.size, most_bytes)
+        return self.file.cached(size, self.position, thorough=thorough)
 
     def release(self) -> None:
         pooled, self._pooled = self._pooled, None

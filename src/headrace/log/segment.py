@@ -11,7 +11,8 @@ import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headrace.log.batch_walk import NO_LIMIT, BatchPlace, corrupt, place_at, seek, walk
+from headrace.log.batch_walk import NO_LIMIT, BatchFile, BatchPlace, corrupt, place_at, seek, walk
+from headrace.log.cold_read import ColdIndex, HotFile
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.index import (
     LARGEST_RELATIVE_OFFSET,
@@ -328,33 +329,47 @@ class Segment:
 
     # Finding
 
-    def find(self, offset: int) -> BatchPlace | None:
-        """The batch with `offset`, or the next one where compaction removed it; None behind the last."""
-        entry = self._confirmed(self.index.last_at_or_below(offset - self.base_offset))
+    def hot_file(self) -> HotFile:
+        """For `find` and `cut` without waiting for the disk. Raises ColdIndex when the indexes would wait."""
+        if self._index is None or self._times is None:
+            paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
+            cold = [path for path in paths if not _is_cached(self._files, path)]
+            if cold:
+                raise ColdIndex(self._files, cold)
+        return HotFile(self.pooled.get())
+
+    def find(self, offset: int, file: BatchFile | None = None) -> BatchPlace | None:
+        """The batch with `offset`, or the next one where compaction removed it; None behind the last.
+
+        `file`, here and in `cut`: the segment's own, but read in another way.
+        """
+        file = file or self.pooled.get()
+        entry = self._confirmed(self.index.last_at_or_below(offset - self.base_offset), file)
         if entry is not None and entry.last_offset >= offset:
             return entry
-        return self._seek(0 if entry is None else entry.position, offset=offset)
+        return self._seek(file, 0 if entry is None else entry.position, offset=offset)
 
-    def cut(self, start: int, limit: int) -> tuple[int, int] | None:
+    def cut(self, start: int, limit: int, file: BatchFile | None = None) -> tuple[int, int] | None:
         """(end, next offset) of the whole batches in [start, limit); None when not even the first fits.
 
         `start` is the position of a batch, `limit` any position inside the file.
         """
+        file = file or self.pooled.get()
         entry = self.index.last_at_or_before(limit)
         if entry is not None and entry.position > start:
-            place = self._confirmed(entry)
+            place = self._confirmed(entry, file)
             if place is not None:
                 if place.position + place.size > limit:
                     return place.position, place.base_offset
                 start = place.position
-        place = self._seek(start, limit=limit)
+        place = self._seek(file, start, limit=limit)
         if place is None:
             return self.size, self.next_offset
         return None if place.position == start else (place.position, place.base_offset)
 
     def find_end(self) -> int:
         """Checks the batches behind the last index entry; the offset after the last of them."""
-        entry = self._confirmed(self.index.last_at_or_before(self.size))
+        entry = self._confirmed(self.index.last_at_or_before(self.size), self.pooled.get())
         position, expected = (0, self.base_offset) if entry is None else (entry.position, entry.base_offset)
         end = scan(self.pooled.get(), size=self.size, position=position, expected_offset=expected)
         if end.fault is not None:
@@ -366,18 +381,31 @@ class Segment:
         """The batches from `position`, where one must begin, to the end."""
         return walk(self.pooled.get(), self.pooled.path, position, self.size)
 
-    def _seek(self, position: int, *, offset: int = NO_LIMIT, limit: int = NO_LIMIT) -> BatchPlace | None:
-        return seek(self.pooled.get(), self.pooled.path, position, self.size, offset=offset, limit=limit)
+    def _seek(
+        self, file: BatchFile, position: int, *, offset: int = NO_LIMIT, limit: int = NO_LIMIT
+    ) -> BatchPlace | None:
+        return seek(file, self.pooled.path, position, self.size, offset=offset, limit=limit)
 
-    def _confirmed(self, entry: IndexEntry | None) -> BatchPlace | None:
+    def _confirmed(self, entry: IndexEntry | None, file: BatchFile) -> BatchPlace | None:
         """The batch of an index entry. If there is none like it, the indexes are wrong and built anew."""
         if entry is None:
             return None
-        place = place_at(self.pooled.get(), entry.position, self.size)
+        place = place_at(file, entry.position, self.size)
         if place is None or place.last_offset != self.base_offset + entry.relative_offset:
             self.rebuild_indexes()
             return None
         return place
+
+
+def _is_cached(files: Files, path: Path) -> bool:
+    try:
+        file = files.open(path, "read")
+    except FileNotFoundError:
+        return True
+    try:
+        return not (size := file.size()) or file.cached(size, 0)
+    finally:
+        file.close()
 
 
 def _read_or_none(files: Files, path: Path) -> bytes | None:

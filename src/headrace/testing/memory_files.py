@@ -94,7 +94,10 @@ class MemoryFile:
         inode.change((position, data))
         return len(data)
 
-    def cached(self, size: int, position: int) -> bool:
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        return self.pread(size, position) if self.cached(size, position) else None
+
+    def cached(self, size: int, position: int, *, thorough: bool = False) -> bool:
         self._check_open()
         return self.path.name not in self._disk.cold_names
 

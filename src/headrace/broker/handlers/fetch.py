@@ -10,12 +10,13 @@ Not served yet: fetches of followers (replica_id ≥ 0).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
-from headrace.broker.partition import ZSTD, Partition, PartitionRead
+from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
 from headrace.broker.waiters import FetchWaiter
 from headrace.errors import ApiError
 from headrace.wire.api_table import RequestHeader
@@ -37,11 +38,18 @@ CONSUMER = -1
 LONGEST_WAIT_MS = 5 * 60 * 1000
 """While a client waits, its end may go unnoticed: a wait of days would keep a dead one's connection."""
 
+COLD_TRIES = 16
+"""So often a request has something brought into memory; then it waits for the disk where it is."""
+
 TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
+StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
+"""Runs the rest of a request in a task; nothing else of the connection starts meanwhile."""
 
 
 class FetchHandler:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, start_task: StartTask) -> None:
+        self.start_task = start_task
+        self.cold_reads = broker.hub.cold_reads
         self.partitions = broker.partitions
         self.metrics = broker.metrics
         self.clock = broker.world.clock
@@ -109,7 +117,11 @@ class _Fetch:
         self._pending: PendingReply | None = None
 
     def start(self, started: float) -> None:
-        outcome = self._look()
+        try:
+            outcome = self._look(wait=False)
+        except ColdRead as cold:
+            self._handler.start_task(self._connection, self._answer_cold(cold, started))
+            return
         request = self._request
         if outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0:
             self._connection.reply(self._reply(outcome))
@@ -119,6 +131,24 @@ class _Fetch:
         outcome.release()
         self._pending = self._connection.expect_reply(FETCH_KEY, started)
         self._wait(outcome)
+
+    async def _answer_cold(self, cold: ColdRead, started: float) -> None:
+        """What is on disk only is there already: whatever of it is found is the answer."""
+        handler = self._handler
+        for tries_left in reversed(range(COLD_TRIES)):
+            try:
+                await handler.cold_reads.run(cold.warm)
+            except OSError as error:
+                logger.warning("%s, and could not be read: %s", cold, error)
+            finally:
+                cold.release()
+            try:
+                outcome = self._look(wait=not tries_left)
+                break
+            except ColdRead as more:
+                cold = more
+        self._connection.reply(self._reply(outcome))
+        handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - started)
 
     def _wait(self, outcome: _Outcome) -> None:
         connection, handler = self._connection, self._handler
@@ -133,7 +163,7 @@ class _Fetch:
         connection.on_close = None
         assert self._pending is not None
         try:
-            reply = self._reply(self._look())
+            reply = self._reply(self._look(wait=True))
         except Exception:
             logger.exception("fetch from %s failed", connection.peer)
             connection.refuse("the request could not be answered; see the line before")
@@ -141,15 +171,15 @@ class _Fetch:
         self._pending.complete(reply)
         connection.unblock()
 
-    def _look(self) -> _Outcome:
+    def _look(self, *, wait: bool) -> _Outcome:
         outcome = _Outcome([], [], [])
         try:
-            return self._look_at_all(outcome)
+            return self._look_at_all(outcome, wait)
         except BaseException:
             outcome.release()
             raise
 
-    def _look_at_all(self, outcome: _Outcome) -> _Outcome:
+    def _look_at_all(self, outcome: _Outcome, wait: bool) -> _Outcome:
         handler, entries = self._handler, self._plan.entries
         left = min(self._request.max_bytes, handler.max_bytes)
         most_slices = handler.partitions.slices_per_reply
@@ -158,7 +188,7 @@ class _Fetch:
             try:
                 partition = handler.partitions.find(entry.name, entry.topic_id, entry.partition.index)
                 budget = left if len(outcome.slices) < most_slices else 0
-                read = self._read(partition, entry, budget, first=not outcome.slices)
+                read = self._read(partition, entry, budget, first=not outcome.slices, wait=wait)
             except ApiError as error:
                 full = True
                 handler.metrics.request_error(FETCH_KEY, error.code)
@@ -172,7 +202,9 @@ class _Fetch:
             outcome.results.append((entry, self._result(entry, read)))
         return outcome._replace(full=full)
 
-    def _read(self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool) -> PartitionRead:
+    def _read(
+        self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool, wait: bool
+    ) -> PartitionRead:
         wanted = entry.partition
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if self._header.api_version < ZSTD_FROM and partition.settings.codec == ZSTD:
@@ -182,6 +214,7 @@ class _Fetch:
             min(budget, wanted.max_bytes),
             committed_only=self._request.isolation_level == READ_COMMITTED,
             at_least_one=first,
+            wait=wait,
         )
 
     def _result(self, entry: FetchEntry, read: PartitionRead) -> FetchResult:
