@@ -54,6 +54,16 @@ class Flusher:
         while unsafe := [(p, end) for p, end in unsafe if self._will_flush(p) and p.flushed_offset < end]:
             await self._world.tasks.sleep(0.001)
 
+    async def sync_last(self, flushes: list[Flush]) -> None:
+        """At the end of a node: all side by side. Which ones failed can be seen on them."""
+        shares = [flushes[number :: len(self._idle)] for number in range(len(self._idle))]
+        jobs = [t.run(_sync_all, share) for t, share in zip(self._idle, shares, strict=True) if share]
+        for job in jobs:
+            try:
+                await job
+            except OSError as error:
+                self.disk_failed(error)
+
     def _will_flush(self, partition: Partition) -> bool:
         return partition in self._flushing or (partition in self._dirty and not self._failed)
 

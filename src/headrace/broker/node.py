@@ -173,7 +173,7 @@ class Broker:
 
     async def _close_logs(self) -> None:
         offsets = self.partitions.log_offsets()
-        clean = self.partitions.close()
+        clean = await self.partitions.close()
         if self.failure is not None:
             return
         try:

@@ -21,6 +21,7 @@ from headrace.broker.storage_faults import will_pass
 from headrace.broker.topic_settings import TopicSettings
 from headrace.errors import ApiError, StorageError
 from headrace.log.descriptors import DescriptorPool
+from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import ForeignDirectoryError, may_be_of
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 MOST_SLICES_PER_REPLY = 1024
+CLOSED_TOGETHER = 64
+"""Their files stay open until all are synced."""
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
@@ -277,15 +280,31 @@ class Partitions:
         except OSError as error:
             logger.error("%s belongs to no topic and could not be set aside: %s", name, error)
 
-    def close(self) -> bool:
+    async def close(self) -> bool:
         """Whether the next start may believe every log as it is, without a look."""
-        clean = not self._unopened
-        for partition in self.all():
-            clean = clean and partition.online
+        partitions = list(self.all())
+        clean = not self._unopened and all(partition.online for partition in partitions)
+        for partition in partitions:
             partition.resign()
+        for start in range(0, len(partitions), CLOSED_TOGETHER):
+            clean = await self._close_some(partitions[start : start + CLOSED_TOGETHER]) and clean
+        return clean
+
+    async def _close_some(self, partitions: list[Partition]) -> bool:
+        begun: list[tuple[Partition, Flush | None]] = []
+        clean = True
+        for partition in partitions:
             try:
-                partition.log.close(clean=True)
+                begun.append((partition, partition.log.begin_close()))
             except (StorageError, OSError) as error:
+                clean = False
+                logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
+                partition.log.end_close(None)
+        await self._flusher.sync_last([flush for _, flush in begun if flush is not None])
+        for partition, flush in begun:
+            try:
+                partition.log.end_close(flush)
+            except StorageError as error:
                 clean = False
                 logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
         return clean

@@ -266,32 +266,41 @@ class PartitionLog(GrowingLog):
 
         Raises OSError or, after a failed write, StorageError: then the node has not stopped cleanly.
         """
+        flush = None
         try:
             if clean:
-                if self._failure is not None:
-                    raise StorageError(self._failure)
-                self._save_all()
+                flush = self.begin_close()
+                if flush is not None:
+                    flush.sync()
         finally:
-            for segment in self._segments:
-                segment.retire()
+            self.end_close(flush)
 
-    def _save_all(self) -> None:
-        """A log to which nothing was appended needs nothing: thousands of idle ones must stop quickly."""
+    def begin_close(self) -> Flush | None:
+        """The first half of a clean `close`: all is written, and what it returns remains to be synced.
+
+        A log to which nothing was appended needs nothing: thousands of idle ones must stop quickly.
+        """
+        if self._failure is not None:
+            raise StorageError(self._failure)
         if self.log_end_offset != self._saved_offset:
             active = self._segments.active
             active.save_indexes()
             self._unsynced.add_segment(active)
             self._unsynced.add_file(self._save_producers())
             self._unsynced.add_names_in(self.directory)
-        flush = self.begin_flush()
-        if flush is not None:
-            try:
-                flush.sync()
-            finally:
-                self.end_flush(flush)
         remove = self._removals.collect(self._clock.monotonic())
         if remove is not None:
             remove()
+        return self.begin_flush()
+
+    def end_close(self, flush: Flush | None) -> None:
+        """Raises StorageError when what was begun could not be synced."""
+        if flush is not None:
+            self.end_flush(flush)
+        for segment in self._segments:
+            segment.retire()
+        if flush is not None and not flush.synced:
+            raise StorageError(f"{self.directory}: not everything could be synced")
 
     def delete(self) -> Callable[[], None]:
         """Gives the directory a name that no partition has; returns its removal, to be called on a thread."""
