@@ -24,6 +24,7 @@ from headrace.broker.topic_rules import (
     replicas_of_new_topic,
     replicas_to_add,
 )
+from headrace.broker.turns import in_turns
 from headrace.config import NodeConfig
 from headrace.coordination.cluster import Changed, Cluster
 from headrace.coordination.refusals import already_exists, store_failed
@@ -67,7 +68,10 @@ class Controller:
             return [too_many] * len(requests)
         times = Counter(request.name for request in requests)
         load = self._index.load()
-        answers = [self._plan_topic(request, defaults, load, times[request.name]) for request in requests]
+        answers = [
+            self._plan_topic(request, defaults, load, times[request.name])
+            async for request in in_turns(requests)
+        ]
         if validate_only:
             return answers
         planned = [index for index, answer in enumerate(answers) if isinstance(answer, Topic)]
@@ -104,7 +108,7 @@ class Controller:
     ) -> list[Outcome]:
         times = Counter(request.name for request in requests)
         outcomes: list[Outcome] = []
-        for request in requests:
+        async for request in in_turns(requests):
             try:
                 if times[request.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")

@@ -16,9 +16,11 @@ from headrace.broker.context import EncodedReply, Handler, RequestContext
 from headrace.broker.handlers import cluster, configs, groups, metadata, offsets, producers, topics
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
+from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
 from headrace.wire.messages import decode_request, encode_error_reply, encode_reply
+from headrace.wire.produce_fetch import read_fetch
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCE_KEY, FETCH_KEY = 0, 1
+LARGE_FRAME_BYTES = 16 * 1024
+"""Of all but Produce, whose bytes are mostly records: larger ones hold so many items that reading them
+would be felt by others."""
 _SEE_BEFORE = "the request could not be answered; see the line before"
 _END_S = 5.0
 """How long requests under way may still take when the node stops."""
@@ -47,8 +52,9 @@ class Dispatcher:
         self._clock = broker.world.clock
         self._spawn = broker.world.tasks.spawn
         self._metrics = broker.metrics
+        self._codec = broker.world.tasks.thread("codec")
         self._produce = ProduceHandler(broker, self._run_alone)
-        self._fetch = FetchHandler(broker, self._run_alone)
+        self._fetch = FetchHandler(broker, self._run_alone, self._codec)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: KafkaConnection, view: memoryview, start: int, end: int) -> None:
@@ -65,11 +71,16 @@ class Dispatcher:
         try:
             if api_key == PRODUCE_KEY:
                 self._produce(connection, header, view, start, end, started)
+            elif end - start > LARGE_FRAME_BYTES:
+                body = bytes(view[header.body_position : end])
+                self._run_alone(connection, self._answer_large(connection, header, body, started))
             elif api_key == FETCH_KEY:
                 self._fetch(connection, header, view, end, started)
             else:
                 request = decode_request(api_key, version, view, header.body_position, end)
-                self._start_task(connection, header, request, started)
+                pending = connection.expect_reply(api_key, started)
+                context = _context(connection, header)
+                self._run_alone(connection, self._answer(pending, context, request))
         except DecodeError:
             raise
         except Exception:
@@ -81,20 +92,6 @@ class Dispatcher:
         if header.api_key != API_VERSIONS_KEY:
             raise DecodeError(f"{APIS[header.api_key].name} version {header.api_version} is not served")
         connection.reply([metadata.unsupported_api_versions(header.correlation_id)])
-
-    def _start_task(
-        self, connection: KafkaConnection, header: RequestHeader, request: object, started: float
-    ) -> None:
-        context = RequestContext(
-            api_key=header.api_key,
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            listener=connection.listener,
-            peer=connection.peer,
-        )
-        pending = connection.expect_reply(header.api_key, started)
-        self._run_alone(connection, self._answer(pending, context, request))
 
     def _run_alone(self, connection: KafkaConnection, request: Coroutine[Any, Any, None]) -> None:
         """In a task; nothing else of the connection starts before it has ended."""
@@ -114,6 +111,26 @@ class Dispatcher:
         else:
             connection.unblock()
 
+    async def _answer_large(
+        self, connection: KafkaConnection, header: RequestHeader, body: bytes, started: float
+    ) -> None:
+        """A thread reads it, with as much of the loop's time as Python gives to a thread."""
+        api_key, version, view, size = header.api_key, header.api_version, memoryview(body), len(body)
+        memory = self._broker.hub.memory
+        memory.take(size)
+        try:
+            if api_key == FETCH_KEY:
+                request = await self._codec.run(read_fetch, view, 0, size, version)
+            else:
+                request = await self._codec.run(decode_request, api_key, version, view, 0, size)
+        finally:
+            memory.give_back(size)
+        if api_key == FETCH_KEY:
+            await self._fetch.answer(connection, header, request, started)
+        else:
+            pending = connection.expect_reply(api_key, started)
+            await self._answer(pending, _context(connection, header), request)
+
     async def _answer(self, pending: PendingReply, context: RequestContext, request: object) -> None:
         pending.complete([await self._frame(context, request)])
 
@@ -127,15 +144,28 @@ class Dispatcher:
             )
         if isinstance(reply, EncodedReply):
             return reply.for_request(context.correlation_id)
-        return encode_reply(context.api_key, context.api_version, context.correlation_id, reply)
+        written = context.api_key, context.api_version, context.correlation_id, reply
+        return await self._codec.run(encode_reply, *written) if is_long(reply) else encode_reply(*written)
 
     async def stop(self) -> None:
         """Lets the requests under way end; those that do not are cut off."""
+        self._fetch.end_waits()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_END_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+
+def _context(connection: KafkaConnection, header: RequestHeader) -> RequestContext:
+    return RequestContext(
+        api_key=header.api_key,
+        api_version=header.api_version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id,
+        listener=connection.listener,
+        peer=connection.peer,
+    )
 
 
 def missing_handlers() -> set[int]:

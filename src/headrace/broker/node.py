@@ -72,6 +72,8 @@ class Broker:
         self._lock = lock
         self._listeners: list[Listener] = []
         self._checkpoint_thread = world.tasks.thread("checkpoints")
+        self._saving = asyncio.Lock()
+        self._saves_asked = self._saves_done = 0
         self._flusher = Flusher(world, self.metrics, self._disk_failed)
         self.partitions = Partitions(
             world=world,
@@ -193,7 +195,14 @@ class Broker:
         self._lock.release()
 
     async def persist_offsets(self) -> None:
-        await self._save_offsets(self.partitions.log_offsets())
+        """What holds now is written down when it returns. Who asks while others wait shares their write."""
+        self._saves_asked += 1
+        asked = self._saves_asked
+        async with self._saving:
+            if self._saves_done < asked:
+                covered = self._saves_asked
+                await self._save_offsets(self.partitions.log_offsets())
+                self._saves_done = covered
 
     async def _save_offsets(self, offsets: Mapping[TopicPartition, LogOffsets]) -> None:
         """Always on the one thread: two at a time would write into each other's files."""

@@ -26,7 +26,7 @@ from headrace.wire.primitives import (
     uvarint,
 )
 from headrace.wire.topic_entries import (
-    MAX_PARTITIONS_PER_REQUEST,
+    MAX_PARTITIONS_PER_PRODUCE,
     REPLY_HEADER,
     NodeEndpoint,
     node_endpoint_tags,
@@ -98,7 +98,7 @@ def _read_produce_flexible(view: memoryview, position: int, end: int, by_id: boo
     acks, timeout_ms = _unpack_acks_and_timeout(view, position)
     topic_count, position = read_compact_count(view, position + 6, end)
     topics = []
-    budget = MAX_PARTITIONS_PER_REQUEST
+    budget = MAX_PARTITIONS_PER_PRODUCE
     for _ in range(topic_count):
         name, topic_id, position = read_topic(view, position, end, by_id)
         partition_count, position = read_compact_count(view, position, end)
@@ -129,7 +129,7 @@ def _read_produce_legacy(view: memoryview, position: int, end: int) -> ProduceRe
     acks, timeout_ms = _unpack_acks_and_timeout(view, position)
     topic_count, position = read_count(view, position + 6, end)
     topics = []
-    budget = MAX_PARTITIONS_PER_REQUEST
+    budget = MAX_PARTITIONS_PER_PRODUCE
     for _ in range(topic_count):
         name, position = read_string(view, position, end)
         if name is None:

@@ -16,9 +16,14 @@ from headrace.wire.produce import (
     read_produce,
     write_produce_reply,
 )
-from headrace.wire.topic_entries import MAX_PARTITIONS_PER_REQUEST, NodeEndpoint
+from headrace.wire.topic_entries import (
+    MAX_PARTITIONS_PER_PRODUCE,
+    MAX_PARTITIONS_PER_REQUEST,
+    NodeEndpoint,
+)
 
 __all__ = [
+    "MAX_PARTITIONS_PER_PRODUCE",
     "MAX_PARTITIONS_PER_REQUEST",
     "FetchPartition",
     "FetchRequest",

@@ -15,6 +15,8 @@ from headrace.wire.primitives import compact_string, read_compact_string, uuid_f
 
 MAX_PARTITIONS_PER_REQUEST = 200_000
 """More than any node holds. Six bytes of a frame become an object of 150: a frame must not be all entries."""
+MAX_PARTITIONS_PER_PRODUCE = 20_000
+"""Each brings a batch, and a producer's request is 1 MiB; they are all written in one turn of the loop."""
 
 REPLY_HEADER = struct.Struct(">ii")
 """Length of the frame and correlation id."""
@@ -48,7 +50,7 @@ def read_topic(
 
 def spend(budget: int, entries: int) -> int:
     if entries > budget:
-        raise DecodeError(f"more than {MAX_PARTITIONS_PER_REQUEST} topics and partitions in one request")
+        raise DecodeError(f"{entries} topics and partitions, more than the {budget} left of those allowed")
     return budget - entries
 
 

@@ -383,3 +383,112 @@ def test_records_being_sent_outlive_their_topic() -> None:
         assert node.broker.partitions._descriptors.open_count == 0
 
     on_a_node(scenario)
+
+
+# Many partitions, and what is not in memory
+
+
+def many(count: int, offset: int = 0) -> list[tuple[str, int, int]]:
+    return [(TOPIC, index, offset) for index in range(count)]
+
+
+def test_a_fetch_over_many_partitions_waits_and_wakes_like_any_other() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=700)
+        _, reply = await waiting_fetch(node, partitions=many(700), max_wait_ms=60_000)
+        began = now(node)
+        await node.produce(HUNDRED, index=650)
+        parts = (await reply).responses[0].partitions
+        assert now(node) - began < 2
+        assert len(parts) == 700
+        assert [part.partition_index for part in parts if part.records] == [650]
+        assert node.broker.partitions._descriptors.pinned_count == 0
+
+    on_a_node(scenario)
+
+
+def test_a_fetch_over_many_partitions_whose_time_is_up_is_answered() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=700)
+        connection, reply = await waiting_fetch(node, partitions=many(700), max_wait_ms=3000)
+        began = now(node)
+        await reply
+        assert 2 < now(node) - began < 4
+        again = await connection.call(FETCH, fetch_fields(max_wait_ms=0), version=FETCH_VERSION)
+        assert again.responses[0].partitions[0].error_code == 0
+
+    on_a_node(scenario)
+
+
+def test_a_client_with_many_partitions_that_dies_while_it_waits_leaves_nothing_behind() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=700)
+        connection, _ = await waiting_fetch(node, partitions=many(700), max_wait_ms=60_000)
+        assert node.partition()._fetch_waiters
+        connection.abort()
+        await asyncio.sleep(1)
+        assert not node.partition()._fetch_waiters
+        assert not node.broker._dispatcher._tasks
+        assert node.broker.metrics.connections == 0
+
+    on_a_node(scenario)
+
+
+def test_a_stop_does_not_wait_for_those_who_wait_for_many_partitions() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=700)
+        await waiting_fetch(node, partitions=many(700), max_wait_ms=60_000)
+        began = now(node)
+        await node.stop()
+        assert now(node) - began < 3
+
+    on_a_node(scenario)
+
+
+def test_a_fetch_over_many_partitions_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_module, "MOST_AT_ONCE", 10)
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=100)
+        await node.produce(HUNDRED, index=99)
+        looked: list[int] = []
+        counting: list[asyncio.Future[None]] = []
+        usual = Partition.check_leader_epoch
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            for _ in range(50):
+                turns += 1
+                await asyncio.sleep(0)
+
+        def look(self: Partition, epoch: int) -> None:
+            if not looked:
+                counting.append(asyncio.ensure_future(count_turns()))
+            looked.append(turns)
+            usual(self, epoch)
+
+        monkeypatch.setattr(Partition, "check_leader_epoch", look)
+        connection = await node.connect()
+        await connection.call(FETCH, fetch_fields(partitions=many(100)), version=FETCH_VERSION)
+        assert len(looked) == 100
+        assert len(set(looked)) >= 5
+
+    on_a_node(scenario)
+
+
+def test_what_is_on_disk_only_is_read_by_a_thread_and_still_waited_for() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=2)
+        for _ in range(5):
+            await node.produce(HUNDRED)
+        node.files.cold_names.add("00000000000000000000.log")
+        part = await node.fetch(2, partition_max_bytes=2 * BATCH_BYTES)
+        assert next(record.offset for record in records_in(part.records)) == 2
+        began = now(node)
+        part = await node.fetch(3, min_bytes=1 << 20, partition_max_bytes=1 << 20, max_wait_ms=2000)
+        assert len(list(records_in(part.records))) == 2
+        assert now(node) - began > 1.9
+        assert node.broker.partitions._descriptors.pinned_count == 0
+
+    on_a_node(scenario)

@@ -15,6 +15,7 @@ from headrace.broker.config_changes import Action, Change, Changes
 from headrace.broker.config_entries import NodeLayers, Shown, default_entries, node_entries, topic_entries
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.topic_rules import check_name
+from headrace.broker.turns import in_turns
 from headrace.errors import ApiError
 from headrace.wire.error_codes import ErrorCode
 
@@ -28,12 +29,16 @@ class ResourceType(IntEnum):
     LOGGER = 8
 
 
+_DESCRIBED_PER_TURN = 5
+"""A resource has dozens of settings, each with its sources."""
+
+
 async def describe_configs(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
     shown = Shown(
         synonyms=request.include_synonyms, documentation=getattr(request, "include_documentation", False)
     )
     results = []
-    for resource in request.resources:
+    async for resource in in_turns(request.resources, _DESCRIBED_PER_TURN):
         answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             entries = _described(broker, resource, shown)
@@ -84,7 +89,7 @@ async def incremental_alter_configs(broker: Broker, context: RequestContext, req
 async def _alter(broker: Broker, request: Any, read: Callable[[Any], Changes]) -> dict[str, Any]:
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
     responses = []
-    for resource in request.resources:
+    async for resource in in_turns(request.resources):
         answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             if times[resource.resource_type, resource.resource_name] > 1:

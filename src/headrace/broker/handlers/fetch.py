@@ -9,19 +9,22 @@ Not served yet: fetches of followers (replica_id ≥ 0).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
 from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
+from headrace.broker.turns import in_turns
 from headrace.broker.waiters import FetchWaiter
 from headrace.errors import ApiError
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.produce_fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
+from headrace.world import Thread
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
@@ -39,7 +42,9 @@ LONGEST_WAIT_MS = 5 * 60 * 1000
 """While a client waits, its end may go unnoticed: a wait of days would keep a dead one's connection."""
 
 COLD_TRIES = 16
-"""So often a request has something brought into memory; then it waits for the disk where it is."""
+"""So often a look at a partition has something brought into memory; then it waits for the disk."""
+MOST_AT_ONCE = 500
+"""Partitions of a request that are looked at in one turn of the loop."""
 
 TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
 StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
@@ -47,14 +52,19 @@ StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
 
 
 class FetchHandler:
-    def __init__(self, broker: Broker, start_task: StartTask) -> None:
+    """`codec` is the thread for long messages."""
+
+    def __init__(self, broker: Broker, start_task: StartTask, codec: Thread) -> None:
         self.start_task = start_task
+        self.codec = codec
         self.cold_reads = broker.hub.cold_reads
         self.partitions = broker.partitions
         self.metrics = broker.metrics
         self.clock = broker.world.clock
         self.tasks = broker.world.tasks
         self.max_bytes: int = broker.config["fetch.max.bytes"]
+        self.waiting: dict[FetchWaiter, None] = {}
+        """Of the requests that are answered in a task."""
         self._sessions = FetchSessions(
             broker.world.random, broker.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -63,6 +73,26 @@ class FetchHandler:
         self, connection: KafkaConnection, header: RequestHeader, view: memoryview, end: int, started: float
     ) -> None:
         request = read_fetch(view, header.body_position, end, header.api_version)
+        fetch = self._planned(connection, header, request, started)
+        if fetch is not None:
+            fetch.start()
+
+    async def answer(
+        self, connection: KafkaConnection, header: RequestHeader, request: FetchRequest, started: float
+    ) -> None:
+        """For requests that are too large to be handled at once."""
+        fetch = self._planned(connection, header, request, started)
+        if fetch is not None:
+            await fetch.answer_in_turns()
+
+    def end_waits(self) -> None:
+        """The node stops: who waits in a task gets what there is."""
+        for waiter in list(self.waiting):
+            waiter.finish()
+
+    def _planned(
+        self, connection: KafkaConnection, header: RequestHeader, request: FetchRequest, started: float
+    ) -> _Fetch | None:
         try:
             plan = self._plan(request, header, started)
         except ApiError as error:
@@ -71,8 +101,8 @@ class FetchHandler:
                 header.api_version, header.correlation_id, error.code, NO_SESSION, []
             )
             connection.reply([*frame])
-            return
-        _Fetch(self, connection, header, request, plan).start(started)
+            return None
+        return _Fetch(self, connection, header, request, plan, started)
 
     def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:
         if request.replica_id > CONSUMER:
@@ -80,14 +110,19 @@ class FetchHandler:
         return self._sessions.plan(request, by_id=header.api_version >= TOPIC_IDS_FROM, now=now)
 
 
-class _Outcome(NamedTuple):
+class _Outcome:
     """One look at all partitions of a request."""
 
-    results: list[tuple[FetchEntry, FetchResult]]
-    slices: list[LogSlice]
-    readable: list[Partition]
-    full: bool = False
-    """There is more than this reply can hold, or an error to tell: waiting would not make it better."""
+    __slots__ = ("full", "left", "readable", "results", "slices")
+
+    def __init__(self, left: int) -> None:
+        self.results: list[tuple[FetchEntry, FetchResult]] = []
+        self.slices: list[LogSlice] = []
+        self.readable: list[Partition] = []
+        self.left = left
+        """Bytes that the reply may still hold."""
+        self.full = False
+        """There is more than the reply can hold, or an error to tell: waiting would not make it better."""
 
     @property
     def size(self) -> int:
@@ -99,7 +134,10 @@ class _Outcome(NamedTuple):
 
 
 class _Fetch:
-    """One fetch request from its first look at the log to its reply."""
+    """One fetch request from its first look at the log to its reply.
+
+    At once, in the read that brought it, when what it asks for is little and in memory; else in a task.
+    """
 
     def __init__(
         self,
@@ -108,55 +146,45 @@ class _Fetch:
         header: RequestHeader,
         request: FetchRequest,
         plan: FetchPlan,
+        started: float,
     ) -> None:
         self._handler = handler
         self._connection = connection
         self._header = header
         self._request = request
         self._plan = plan
+        self._started = started
         self._pending: PendingReply | None = None
 
-    def start(self, started: float) -> None:
+    def start(self) -> None:
+        if len(self._plan.entries) > MOST_AT_ONCE:
+            self._handler.start_task(self._connection, self.answer_in_turns())
+            return
         try:
             outcome = self._look(wait=False)
         except ColdRead as cold:
-            self._handler.start_task(self._connection, self._answer_cold(cold, started))
+            cold.release()
+            self._handler.start_task(self._connection, self.answer_in_turns())
             return
-        request = self._request
-        if outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0:
+        if self._suffices(outcome):
             self._connection.reply(self._reply(outcome))
-            handler = self._handler
-            handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - started)
+            self._done()
             return
         outcome.release()
-        self._pending = self._connection.expect_reply(FETCH_KEY, started)
-        self._wait(outcome)
+        self._pending = self._connection.expect_reply(FETCH_KEY, self._started)
+        self._connection.block()
+        waiter = self._waiter(outcome, self._finish)
+        self._connection.on_close = waiter.cancel
 
-    async def _answer_cold(self, cold: ColdRead, started: float) -> None:
-        """What is on disk only is there already: whatever of it is found is the answer."""
-        handler = self._handler
-        for tries_left in reversed(range(COLD_TRIES)):
-            try:
-                await handler.cold_reads.run(cold.warm)
-            except OSError as error:
-                logger.warning("%s, and could not be read: %s", cold, error)
-            finally:
-                cold.release()
-            try:
-                outcome = self._look(wait=not tries_left)
-                break
-            except ColdRead as more:
-                cold = more
-        self._connection.reply(self._reply(outcome))
-        handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - started)
+    def _suffices(self, outcome: _Outcome) -> bool:
+        request = self._request
+        return outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0
 
-    def _wait(self, outcome: _Outcome) -> None:
-        connection, handler = self._connection, self._handler
-        connection.block()
-        waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, self._finish)
+    def _waiter(self, outcome: _Outcome, complete: Callable[[], None]) -> FetchWaiter:
+        waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, complete)
         wait_ms = min(self._request.max_wait_ms, LONGEST_WAIT_MS)
-        waiter.start_timer(handler.tasks.call_later(wait_ms / 1000, waiter.finish))
-        connection.on_close = waiter.cancel
+        waiter.start_timer(self._handler.tasks.call_later(wait_ms / 1000, waiter.finish))
+        return waiter
 
     def _finish(self) -> None:
         connection = self._connection
@@ -171,36 +199,105 @@ class _Fetch:
         self._pending.complete(reply)
         connection.unblock()
 
-    def _look(self, *, wait: bool) -> _Outcome:
-        outcome = _Outcome([], [], [])
+    def _done(self) -> None:
+        handler = self._handler
+        handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - self._started)
+
+    # In a task
+
+    async def answer_in_turns(self) -> None:
+        outcome = await self._look_in_turns()
+        if not self._suffices(outcome):
+            outcome.release()
+            await self._more_or_late(outcome)
+            if self._connection.closed:
+                return
+            outcome = await self._look_in_turns()
+        self._connection.reply(await self._long_reply(outcome))
+        self._done()
+
+    async def _look_in_turns(self) -> _Outcome:
+        outcome = self._new_outcome()
         try:
-            return self._look_at_all(outcome, wait)
+            async for entry in in_turns(self._plan.entries, MOST_AT_ONCE):
+                await self._look_at_warm(outcome, entry)
         except BaseException:
             outcome.release()
             raise
+        return outcome
 
-    def _look_at_all(self, outcome: _Outcome, wait: bool) -> _Outcome:
-        handler, entries = self._handler, self._plan.entries
-        left = min(self._request.max_bytes, handler.max_bytes)
-        most_slices = handler.partitions.slices_per_reply
-        full = not entries
-        for entry in entries:
+    async def _look_at_warm(self, outcome: _Outcome, entry: FetchEntry) -> None:
+        """What is on disk only is brought into memory by a thread first."""
+        for tries_left in reversed(range(COLD_TRIES)):
             try:
-                partition = handler.partitions.find(entry.name, entry.topic_id, entry.partition.index)
-                budget = left if len(outcome.slices) < most_slices else 0
-                read = self._read(partition, entry, budget, first=not outcome.slices, wait=wait)
-            except ApiError as error:
-                full = True
-                handler.metrics.request_error(FETCH_KEY, error.code)
-                outcome.results.append((entry, self._error(entry, error.code)))
-                continue
-            outcome.readable.append(partition)
-            if read.records is not None:
-                outcome.slices.append(read.records)
-                left -= read.records.size
-            full = full or read.more
-            outcome.results.append((entry, self._result(entry, read)))
-        return outcome._replace(full=full)
+                self._look_at(outcome, entry, wait=not tries_left)
+                return
+            except ColdRead as cold:
+                await self._warm(cold)
+
+    async def _warm(self, cold: ColdRead) -> None:
+        try:
+            await self._handler.cold_reads.run(cold.warm)
+        except OSError as error:
+            logger.warning("%s, and could not be read: %s", cold, error)
+        finally:
+            cold.release()
+
+    async def _more_or_late(self, outcome: _Outcome) -> None:
+        woken = asyncio.Event()
+        waiter = self._waiter(outcome, woken.set)
+        self._connection.on_close = waiter.finish
+        self._handler.waiting[waiter] = None
+        try:
+            await woken.wait()
+        finally:
+            waiter.cancel()
+            del self._handler.waiting[waiter]
+            self._connection.on_close = None
+
+    async def _long_reply(self, outcome: _Outcome) -> list[Part]:
+        try:
+            chunks = await self._handler.codec.run(write_fetch_reply, *self._told(outcome))
+        except BaseException:
+            outcome.release()
+            raise
+        return _parts(chunks, outcome.slices)
+
+    # What there is
+
+    def _new_outcome(self) -> _Outcome:
+        outcome = _Outcome(min(self._request.max_bytes, self._handler.max_bytes))
+        outcome.full = not self._plan.entries
+        return outcome
+
+    def _look(self, *, wait: bool) -> _Outcome:
+        """Raises ColdRead when the disk would be waited for, unless `wait`."""
+        outcome = self._new_outcome()
+        try:
+            for entry in self._plan.entries:
+                self._look_at(outcome, entry, wait=wait)
+        except BaseException:
+            outcome.release()
+            raise
+        return outcome
+
+    def _look_at(self, outcome: _Outcome, entry: FetchEntry, *, wait: bool) -> None:
+        handler = self._handler
+        budget = outcome.left if len(outcome.slices) < handler.partitions.slices_per_reply else 0
+        try:
+            partition = handler.partitions.find(entry.name, entry.topic_id, entry.partition.index)
+            read = self._read(partition, entry, budget, first=not outcome.slices, wait=wait)
+        except ApiError as error:
+            outcome.full = True
+            handler.metrics.request_error(FETCH_KEY, error.code)
+            outcome.results.append((entry, self._error(entry, error.code)))
+            return
+        outcome.readable.append(partition)
+        if read.records is not None:
+            outcome.slices.append(read.records)
+            outcome.left -= read.records.size
+        outcome.full = outcome.full or read.more
+        outcome.results.append((entry, self._result(entry, read)))
 
     def _read(
         self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool, wait: bool
@@ -232,23 +329,18 @@ class _Fetch:
         aborted = () if self._request.isolation_level == READ_COMMITTED else None
         return FetchResult(entry.partition.index, code, aborted=aborted)
 
-    def _reply(self, outcome: _Outcome) -> list[Part]:
-        chunks = write_fetch_reply(
-            self._header.api_version,
-            self._header.correlation_id,
-            ErrorCode.none,
-            self._plan.session_id,
-            self._told(outcome.results),
-        )
-        if not outcome.slices:
-            return [*chunks]
-        parts: list[Part] = []
-        for chunk, records in zip(chunks, outcome.slices, strict=False):
-            parts += (chunk, records)
-        parts.append(chunks[-1])
-        return parts
+    # The reply
 
-    def _told(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
+    def _reply(self, outcome: _Outcome) -> list[Part]:
+        return _parts(write_fetch_reply(*self._told(outcome)), outcome.slices)
+
+    def _told(self, outcome: _Outcome) -> tuple[int, int, int, int, list[TopicResults]]:
+        """What the reply is written from."""
+        header = self._header
+        topics = self._news(outcome.results)
+        return header.api_version, header.correlation_id, ErrorCode.none, self._plan.session_id, topics
+
+    def _news(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
         """Results by topic; in an incremental fetch only those that say something new."""
         topics: dict[object, TopicResults] = {}
         session = self._plan.session
@@ -264,6 +356,17 @@ class _Fetch:
             topic = topics.setdefault(entry.topic_key, (entry.name, entry.topic_id, []))
             topic[2].append(result)
         return list(topics.values())
+
+
+def _parts(chunks: list[bytes], slices: list[LogSlice]) -> list[Part]:
+    """The records of each partition between the pieces of the frame."""
+    if not slices:
+        return [*chunks]
+    parts: list[Part] = []
+    for chunk, records in zip(chunks, slices, strict=False):
+        parts += (chunk, records)
+    parts.append(chunks[-1])
+    return parts
 
 
 def _is_news(entry: FetchEntry, result: FetchResult) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.context import EncodedReply, Handler, Reply, RequestContext
 from headrace.broker.metadata_replies import TOPIC_OPERATIONS, Reach, reach
 from headrace.broker.topic_rules import check_name
+from headrace.broker.turns import in_turns
 from headrace.errors import ApiError
 from headrace.types import INTERNAL_TOPICS, NO_TOPIC_ID, ClusterView, Topic
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS
@@ -114,7 +115,7 @@ async def _asked_topics(broker: Broker, version: int, request: Any) -> list[Topi
         TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
     )
     names = _once(asked.name for asked in request.topics)
-    return [await _asked_topic(broker, name, create, operations) for name in names]
+    return [await _asked_topic(broker, name, create, operations) async for name in in_turns(names)]
 
 
 def _asks_by_id(asked: Any) -> bool:
@@ -160,7 +161,7 @@ async def describe_topic_partitions(broker: Broker, context: RequestContext, req
     seen = reach(view, context.listener)
     remaining = max(1, min(_MOST_PARTITIONS_DESCRIBED, request.response_partition_limit))
     described: list[dict[str, Any]] = []
-    for name in sorted(name for name in names if name >= after):
+    async for name in in_turns(sorted(name for name in names if name >= after)):
         if remaining == 0:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": 0}}
         first = cursor.partition_index if cursor is not None and name == after else 0

@@ -8,12 +8,14 @@ behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replicati
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.leading import leading_partition
+from headrace.broker.turns import in_turns
 from headrace.errors import ApiError, StorageError
 from headrace.types import INTERNAL_TOPICS
 from headrace.wire.error_codes import ErrorCode
@@ -63,7 +65,7 @@ def _code_of(error: Exception) -> ErrorCode:
 
 async def _caught_up(broker: Broker, asked: Iterable[tuple[str, int]]) -> None:
     """What an acks=1 producer was told is written counts, although its fsync may be under way."""
-    for name, partition_index in asked:
+    async for name, partition_index in in_turns(asked):
         partition = broker.partitions.get(name, partition_index)
         if partition is not None:
             await partition.caught_up()
@@ -92,10 +94,10 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
                 "partitions": [
                     {"partition_index": asked.partition_index}
                     | _answered(broker, context, found, topic.name, asked)
-                    for asked in topic.partitions
+                    async for asked in in_turns(topic.partitions)
                 ],
             }
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     }
 
@@ -144,10 +146,10 @@ async def offset_for_leader_epoch(broker: Broker, context: RequestContext, reque
                 "partitions": [
                     {"partition": asked.partition}
                     | _answered(broker, context, end_of_epoch, topic.topic, asked)
-                    for asked in topic.partitions
+                    async for asked in in_turns(topic.partitions)
                 ],
             }
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     }
 
@@ -161,10 +163,9 @@ async def delete_records(broker: Broker, context: RequestContext, request: Any) 
         "topics": [
             {
                 "name": topic.name,
-                "partitions": [
-                    await _delete_in_partition(broker, context, topic.name, asked)
-                    for asked in topic.partitions
-                ],
+                "partitions": await asyncio.gather(
+                    *(_delete_in_partition(broker, context, topic.name, asked) for asked in topic.partitions)
+                ),
             }
             for topic in request.topics
         ]

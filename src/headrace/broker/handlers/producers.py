@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.leading import leading_partition
+from headrace.broker.turns import in_turns
 from headrace.errors import ApiError
 from headrace.types import NO_NODE
 from headrace.wire.error_codes import ErrorCode
@@ -29,6 +30,7 @@ _GROUP, _TRANSACTION = 0, 1
 _BATCHED_FROM = 4
 _LIBRDKAFKA_VERSION = 2
 _NO_ID = -1
+_MOST_KEYS_LOGGED = 5
 
 
 # InitProducerId
@@ -62,7 +64,7 @@ async def find_coordinator(broker: Broker, context: RequestContext, request: Any
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else (request.key,)
     code, message = _refusal(key_type)
-    for key in keys:
+    for key in keys[:_MOST_KEYS_LOGGED]:
         _log_once(key_type, key, message)
     if key_type == _GROUP and context.api_version == _LIBRDKAFKA_VERSION:
         answer = _this_node(broker, context)
@@ -71,7 +73,7 @@ async def find_coordinator(broker: Broker, context: RequestContext, request: Any
         answer = {"error_code": code, "error_message": message, "node_id": NO_NODE, "host": "", "port": -1}
     if not batched:
         return answer
-    return {"coordinators": [{"key": key, **answer} for key in keys]}
+    return {"coordinators": [{"key": key, **answer} async for key in in_turns(keys)]}
 
 
 def _this_node(broker: Broker, context: RequestContext) -> dict[str, Any]:
@@ -106,10 +108,10 @@ async def describe_producers(broker: Broker, context: RequestContext, request: A
                 "name": topic.name,
                 "partitions": [
                     {"partition_index": index, **_producers_of(broker, topic.name, index)}
-                    for index in topic.partition_indexes
+                    async for index in in_turns(topic.partition_indexes)
                 ],
             }
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     }
 

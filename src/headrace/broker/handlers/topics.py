@@ -14,6 +14,7 @@ from uuid import UUID
 from headrace.broker.config_entries import NodeLayers, topic_entries
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.topic_rules import Assignment, MorePartitions, NewTopic
+from headrace.broker.turns import in_turns
 from headrace.errors import ApiError
 from headrace.types import NO_TOPIC_ID, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -28,14 +29,14 @@ _IDS_SINCE = 6
 
 async def create_topics(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
     answers = await broker.controller.create_topics(
-        [_new_topic(asked) for asked in request.topics], validate_only=request.validate_only
+        [_new_topic(asked) async for asked in in_turns(request.topics)], validate_only=request.validate_only
     )
     shown = _ShownConfigs(broker) if context.api_version >= _CONFIGS_SINCE else None
     return {
         "throttle_time": 0,
         "topics": [
             _created(answer, shown) if isinstance(answer, Topic) else _refused(asked.name, answer)
-            for asked, answer in zip(request.topics, answers, strict=True)
+            async for asked, answer in in_turns(zip(request.topics, answers, strict=True))
         ],
     }
 
@@ -164,7 +165,8 @@ def _deletion(name: str | None, topic_id: UUID | None, outcome: ApiError | None)
 
 async def create_partitions(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
     outcomes = await broker.controller.create_partitions(
-        [_more_partitions(asked) for asked in request.topics], validate_only=request.validate_only
+        [_more_partitions(asked) async for asked in in_turns(request.topics)],
+        validate_only=request.validate_only,
     )
     answers = {asked.name: outcome for asked, outcome in zip(request.topics, outcomes, strict=True)}
     return {
