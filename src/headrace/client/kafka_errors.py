@@ -53,6 +53,27 @@ _WORDS: dict[str, _Words] = {
         "{subject} has no leader just now", "see its replicas: headrace topics describe {name}"
     ),
     "UNSUPPORTED_VERSION": _Words("the broker is too old (or too new) for this request", None),
+    "GROUP_ID_NOT_FOUND": _Words("{subject} does not exist", "list the groups: headrace groups list"),
+    "NON_EMPTY_GROUP": _Words(
+        "{subject} has members",
+        "stop its consumers first; see who they are: headrace groups describe {name}",
+    ),
+    "UNKNOWN_MEMBER_ID": _Words(
+        "{subject} has members, and only they may commit for it",
+        "stop its consumers first; see who they are: headrace groups describe {name}",
+    ),
+    "GROUP_SUBSCRIBED_TO_TOPIC": _Words(
+        "members of {subject} are subscribed to the topic",
+        "stop its consumers first; see who they are: headrace groups describe {name}",
+    ),
+    "INVALID_GROUP_ID": _Words("{name!r} cannot be a group's name", "list the groups: headrace groups list"),
+    "GROUP_AUTHORIZATION_FAILED": _Words("you may not do this to {subject}", None),
+    "COORDINATOR_NOT_AVAILABLE": _Words(
+        "the coordinator of {subject} is not ready", "try again in a few seconds"
+    ),
+    "COORDINATOR_LOAD_IN_PROGRESS": _Words(
+        "the coordinator of {subject} is still reading its log", "try again in a few seconds"
+    ),
     "_UNKNOWN_PARTITION": _Words(
         "{subject} has no such partition", "see which it has: headrace topics describe {name}"
     ),
@@ -72,8 +93,13 @@ def client_error(error: Any, *, name: str, kind: str = "topic") -> ClientError:
     error = error.args[0] if isinstance(error, Exception) and error.args else error
     code = str(error.name())
     text = str(error.str() or code).removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
+    return code_error(code, name=name, kind=kind, text=text)
+
+
+def code_error(code: str, *, name: str, kind: str = "topic", text: str | None = None) -> ClientError:
+    """As `client_error`, where only Kafka's name of the code is known."""
     words = _WORDS.get(code, _Words(None, None))
-    subject = f"{kind} {name!r}" if kind == "topic" else f"{kind} {name}"
-    what = words.what.format(subject=subject, name=name) if words.what else f"{subject}: {text}"
+    subject = f"{kind} {name!r}" if kind in ("topic", "group") else f"{kind} {name}".rstrip()
+    what = words.what.format(subject=subject, name=name) if words.what else f"{subject}: {text or code}"
     next_step = words.next_step.format(name=name) if words.next_step else None
     return ClientError(what, next_step=next_step, code=code)
