@@ -1,0 +1,343 @@
+"""`ParallelConsumer`: one member of a group, many workers, order kept, nothing lost (D15).
+
+This thread polls, commits and answers rebalances; the workers (workers.py) take records from the board
+(board.py), which asks the pure scheduler (scheduler.py) what may run. See docs/parallel-consumer.md.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+
+from headrace.client.admin import Admin
+from headrace.client.errors import ClientError
+from headrace.client.parallel.backoff import Backoff
+from headrace.client.parallel.board import Board
+from headrace.client.parallel.budget import Budget
+from headrace.client.parallel.callers import (
+    Caller,
+    Executor,
+    Handler,
+    InProcess,
+    InThread,
+    check_handler_travels,
+)
+from headrace.client.parallel.dead_letters import DeadLetters
+from headrace.client.parallel.flow import Limits, partitions_to_pause
+from headrace.client.parallel.member import GroupMember, GroupProtocol, Setting, Start
+from headrace.client.parallel.observer import Observer, Stats
+from headrace.client.parallel.record import Order
+from headrace.client.parallel.signals import stop_on_signals
+from headrace.client.parallel.workers import FailurePolicy, Workers
+from headrace.types import TopicPartition
+
+_POLL_S = 0.1
+_POLL_AT_LEAST_S = 0.2
+"""However full we are, the group hears of us this often."""
+_BURST = 200
+_LOOK_AFTER_S = 0.05
+_GO_HOME_S = 1.0
+
+
+class ParallelConsumer:
+    """Handles the records of a group's partitions with several workers over one consumer.
+
+    At least once: a record is committed when it and all before it in its partition are finished. A record is
+    finished when `handler` has returned, or when it was given up and stands in the dead-letter topic.
+
+        def handle(record: Record) -> None:
+            print(record.key, record.value)
+
+        consumer = ParallelConsumer("localhost:9092", "billing", "orders", handle,
+                                    workers=8, order="key", dead_letter="orders-dlq")
+        consumer.run()   # until Ctrl-C, SIGTERM or consumer.stop()
+
+    As a context manager it runs in a thread of its own; leaving the block stops it and raises what it raised.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: str | Sequence[str],
+        handler: Handler,
+        *,
+        workers: int = 4,
+        order: Order = "key",
+        executor: Executor = "threads",
+        retries: int | None = 5,
+        backoff_ms: int = 100,
+        max_backoff_ms: int = 10_000,
+        dead_letter: str | None = None,
+        start: Start = "earliest",
+        protocol: GroupProtocol = "cooperative",
+        max_records: int = 1_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        commit_interval_ms: int = 1_000,
+        drain_ms: int = 10_000,
+        limit: int | Budget | None = None,
+        observer: Observer | None = None,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        """Nothing is connected before `run`.
+
+        `order`: records of the same key, or of the same partition, are handled one after another ("none": in
+        any order). Records without a key have no order under "key".
+        `executor`: with "processes" the handler must be importable; pure Python code gains from more cores.
+        `retries`: how often a failed record is tried again, None for ever; it holds back its key meanwhile,
+        nothing else. Then it goes to the topic `dead_letter`; without one `run` ends with RecordFailed.
+        `start`: where a group begins that has committed nothing.
+        `max_records`, `max_bytes`: the most that is in memory; the client library fetches as much again.
+        `drain_ms`: how long records that are being handled may take when their partition is revoked or the
+        consumer stops; after that they are handled again by whoever comes next.
+        `limit`: stop after so many records. `settings`: further settings of librdkafka.
+        """
+        _check("workers", workers, 1)
+        _check("max_records", max_records, 1)
+        _check("max_bytes", max_bytes, 1)
+        for name, given, known in (
+            ("order", order, ("key", "partition", "none")),
+            ("executor", executor, ("threads", "processes")),
+            ("protocol", protocol, ("cooperative", "eager", "consumer")),
+        ):
+            if given not in known:
+                raise ClientError(f"{name} {given!r} is none of {', '.join(known)}")
+        if executor == "processes":
+            check_handler_travels(handler)
+        self._bootstrap = bootstrap
+        self._group = group
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._handler = handler
+        self._worker_count = workers
+        self._executor = executor
+        self._retries = retries
+        self._backoff = Backoff(first_ms=backoff_ms, limit_ms=max_backoff_ms)
+        self._dead_letter = dead_letter
+        self._start_at: Start = start
+        self._protocol: GroupProtocol = protocol
+        self._limits = Limits(records=max_records, bytes=max_bytes, ahead=max(10 * max_records, 10_000))
+        self._commit_interval_s = commit_interval_ms / 1000
+        self._drain_s = drain_ms / 1000
+        self._budget = Budget(limit) if isinstance(limit, int) else limit
+        self._observer = observer or Observer()
+        self._settings = dict(settings or {})
+        self._board = Board(order, self._limits, self._budget)
+        self._stop_asked = False
+        self._paused: set[TopicPartition] = set()
+        self._member: GroupMember | None = None
+        self._workers: Workers | None = None
+        self._thread: threading.Thread | None = None
+        self._raised: BaseException | None = None
+
+    # -- the user's side -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Works until `stop`, SIGINT or SIGTERM (in the main thread), the limit, or an error: that is raised.
+
+        Returns when what was being handled is finished, its offsets are committed and the group is left.
+        """
+        with stop_on_signals(self.stop):
+            dead_letters = self._open()
+            try:
+                self._loop()
+            finally:
+                self._close(dead_letters)
+        if self._board.error is not None:
+            raise self._board.error
+
+    def stop(self) -> None:
+        """Asks `run` to end; from any thread, from a handler, from a signal handler."""
+        self._stop_asked = True
+
+    def stats(self) -> Stats:
+        counts, member = self._board.counts, self._member
+        records, held_bytes = self._board.held
+        partitions = self._board.partitions
+        return Stats(
+            received=counts.received,
+            finished=counts.finished,
+            retried=counts.retried,
+            dead_lettered=counts.dead_lettered,
+            dropped=counts.dropped,
+            in_flight=records,
+            in_flight_bytes=held_bytes,
+            running=self._board.running,
+            partitions=tuple(partitions),
+            paused=tuple(sorted(self._paused)),
+            committed={} if member is None else dict(member.committed),
+            at_end=member is not None and records == 0 and member.ended.issuperset(partitions),
+        )
+
+    def __enter__(self) -> ParallelConsumer:
+        self._thread = threading.Thread(target=self._run_aside, name="headrace-consumer", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self.wait()
+        if error is None and self._raised is not None:
+            raise self._raised
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """As a context manager: until it ends by itself. True when it has."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run_aside(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that leaves the block
+            self._raised = error
+
+    # -- the polling thread --------------------------------------------------------------------------------
+
+    def _open(self) -> DeadLetters | None:
+        admin = Admin(self._bootstrap)
+        for topic in self._topics:
+            if not topic.startswith("^"):  # an expression may match nothing yet
+                admin.describe_topic(topic)
+        dead_letters = None
+        if self._dead_letter is not None:
+            dead_letters = DeadLetters(self._bootstrap, self._dead_letter, self._group)
+        policy = FailurePolicy(retries=self._retries, backoff=self._backoff, dead_letters=dead_letters)
+        self._workers = Workers(self._worker_count, self._board, self._make_caller, policy, self._observer)
+        self._member = GroupMember(
+            self._bootstrap,
+            self._group,
+            self._topics,
+            self,
+            protocol=self._protocol,
+            start=self._start_at,
+            prefetch_bytes=self._limits.bytes,
+            settings=self._settings,
+        )
+        self._workers.start()
+        return dead_letters
+
+    def _make_caller(self) -> Caller:
+        return InProcess(self._handler) if self._executor == "processes" else InThread(self._handler)
+
+    def _loop(self) -> None:
+        member = self._joined
+        look_at = commit_at = 0.0
+        while not self._ending:
+            now = time.monotonic()
+            if now >= look_at:
+                self._look_after_flow(stuck=False)
+                look_at = now + _LOOK_AFTER_S
+            if now >= commit_at:
+                member.commit(self._board.positions())
+                commit_at = now + self._commit_interval_s
+            if self._paused or self._board.wait_for_room(_POLL_AT_LEAST_S):
+                self._take_some()
+            else:
+                self._look_after_flow(stuck=True)
+
+    @property
+    def _ending(self) -> bool:
+        spent = self._budget is not None and self._budget.spent
+        return self._stop_asked or spent or self._board.error is not None
+
+    def _take_some(self) -> None:
+        timeout_s = _POLL_S
+        for _ in range(_BURST):
+            record = self._joined.poll(timeout_s)
+            if record is None:
+                return
+            self._board.add(record)
+            if self._board.full:
+                return
+            timeout_s = 0
+
+    def _look_after_flow(self, *, stuck: bool) -> None:
+        """Pauses what must wait; `stuck`: no room for a while, so that fetched records may as well go."""
+        loads, full = self._board.loads()
+        if full and not stuck and not self._paused:
+            return
+        wanted = partitions_to_pause(loads, self._paused, self._limits, full=full)
+        if to_pause := wanted - self._paused:
+            self._joined.pause(to_pause)
+        if to_resume := self._paused - wanted:
+            self._joined.resume(to_resume)
+        self._paused = wanted
+
+    def _close(self, dead_letters: DeadLetters | None) -> None:
+        """Lets finish what is being handled, commits, leaves the group."""
+        partitions = self._board.partitions
+        self._board.begin_end(partitions)
+        try:
+            self._finish_running(partitions)
+            self._joined.commit_now(self._board.positions())
+        finally:
+            self._board.end(self._board.partitions)
+            self._board.close()
+            self._team.cancel()
+            self._joined.close()
+            self._team.join(_GO_HOME_S)
+            if dead_letters is not None:
+                dead_letters.close()
+
+    def _finish_running(self, partitions: Collection[TopicPartition]) -> None:
+        if not self._board.running_in(partitions):
+            return
+        self._joined.pause(partitions)
+        deadline = time.monotonic() + self._drain_s
+        while self._board.running_in(partitions) and time.monotonic() < deadline:
+            self._joined.poll(_POLL_S / 2)  # rebalances go on
+
+    @property
+    def _joined(self) -> GroupMember:
+        assert self._member is not None
+        return self._member
+
+    @property
+    def _team(self) -> Workers:
+        assert self._workers is not None
+        return self._workers
+
+    # -- what the group does to us (member.Listener) -------------------------------------------------------
+
+    def partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._board.assign(partitions)
+        if self._board.full:
+            self._joined.pause(partitions)
+            self._paused |= set(partitions)
+        self._observer.assigned(sorted(partitions))
+
+    def partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Ours until this returns: what runs may finish and is committed, the rest is dropped."""
+        self._board.begin_end(partitions)
+        self._board.wait_until_idle(partitions, self._drain_s)
+        unfinished = self._board.running_in(partitions)
+        positions = self._board.positions()
+        self._joined.commit_now({part: positions[part] for part in partitions if part in positions})
+        self._forget(partitions)
+        self._observer.revoked(sorted(partitions), unfinished=unfinished)
+
+    def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """They may be someone else's already: nothing of them may be committed any more."""
+        self._forget(partitions)
+        self._observer.lost(sorted(partitions))
+
+    def offsets_committed(self, offsets: dict[TopicPartition, int]) -> None:
+        self._observer.committed(offsets)
+
+    def trouble(self, text: str) -> None:
+        self._observer.trouble(text)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self._board.end(partitions)
+        self._team.cancel()
+        self._paused -= set(partitions)
+
+
+def _check(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ClientError(f"{name} must be at least {least}, not {value}")

@@ -1,0 +1,68 @@
+"""What a handler is given, and what it may raise.
+
+Any exception of a handler means "try again later"; the two classes here say that there is no point in that.
+Read next: consumer.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.client.errors import ClientError
+from headrace.client.reader import ReadRecord
+from headrace.types import TopicPartition
+
+Order = Literal["key", "partition", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(ReadRecord):
+    """One record of a topic. `attempt` is 1 at first and grows with each retry."""
+
+    topic: str
+    attempt: int = 1
+
+    @property
+    def size(self) -> int:
+        """The bytes it holds in memory: key, value and headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offset {self.offset}"
+
+
+class PoisonRecord(Exception):
+    """Raised by a handler: this record will never succeed, do not try again (it becomes a dead letter)."""
+
+
+class FatalError(Exception):
+    """Raised by a handler: nothing can be handled any more; the consumer commits what is done and stops."""
+
+
+class RecordFailed(ClientError):
+    """A record could not be handled and there was no dead-letter topic for it; it is not committed."""
+
+    def __init__(self, record: Record, error: BaseException) -> None:
+        times = "once" if record.attempt == 1 else f"{record.attempt} times"
+        super().__init__(
+            f"{record} failed {times}: {error_text(error)}",
+            next_step="mend the handler and start again, or give a dead-letter topic",
+            code="RECORD_FAILED",
+        )
+        self.record = record
+
+
+def error_text(error: BaseException) -> str:
+    """An error in words; what a child process raised already carries its class in its text."""
+    name = type(error).__name__
+    return str(error) if isinstance(error, RemoteError | ClientError) else f"{name}: {error}".rstrip(": ")
+
+
+class RemoteError(Exception):
+    """What a handler raised in a worker process: its class and text, as the original cannot always travel."""

@@ -1,0 +1,224 @@
+"""Which record may be handled next: the order of keys, retries, and what a rebalance takes away. Pure.
+
+Records of one lane (a key, a partition, or one record alone) are handled one after another; lanes run side
+by side. Time is handed in. Knows no threads and no Kafka. Read next: board.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from headrace.client.parallel.flow import Limits, Load
+from headrace.client.parallel.prefix import Prefix, Ticket
+from headrace.client.parallel.record import Order, Record
+from headrace.types import TopicPartition
+
+LaneId = tuple[TopicPartition, bytes | int | None]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """At most one of its records runs. It is ready, waits for a retry, or runs; never two of these."""
+
+    lane_id: LaneId
+    queue: deque[Entry] = field(default_factory=deque)
+    running: Entry | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Tenure:
+    """One stretch of time during which a partition is ours."""
+
+    partition: TopicPartition
+    prefix: Prefix = field(default_factory=Prefix)
+    records: int = 0
+    bytes: int = 0
+    running: int = 0
+    ending: bool = False
+    """Revoked: nothing new is begun; what runs may still finish and count."""
+    over: bool = False
+    """No longer ours: whatever finishes now counts for nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A received record on its way."""
+
+    record: Record
+    size: int
+    tenure: Tenure
+    lane: Lane
+    ticket: Ticket
+    failures: int = 0
+
+    @property
+    def cancelled(self) -> bool:
+        return self.tenure.over
+
+
+class Scheduler:
+    def __init__(self, order: Order, limits: Limits, may_begin: Callable[[], bool] | None = None) -> None:
+        """`may_begin` is asked before a record is handled for the first time."""
+        self._order = order
+        self._limits = limits
+        self._may_begin = may_begin or (lambda: True)
+        self._tenures: dict[TopicPartition, Tenure] = {}
+        self._lanes: dict[LaneId, Lane] = {}
+        self._ready: deque[Lane] = deque()
+        self._waiting: list[tuple[float, int, Lane]] = []
+        self._numbers = count()
+        self.records = 0
+        self.bytes = 0
+        self.running = 0
+
+    # -- partitions come and go ----------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return sorted(self._tenures)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._tenures[partition] = Tenure(partition)
+
+    def begin_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are being taken from us: forgets what has not begun."""
+        ending = {partition for partition in partitions if partition in self._tenures}
+        for partition in ending:
+            self._tenures[partition].ending = True
+        for lane in [lane for lane in self._lanes.values() if lane.lane_id[0] in ending]:
+            while lane.queue:
+                self._let_go(lane.queue.pop())
+            if lane.running is None:
+                del self._lanes[lane.lane_id]
+        self._ready = deque(lane for lane in self._ready if lane.queue)
+        self._waiting = [item for item in self._waiting if item[2].queue]
+        heapq.heapify(self._waiting)
+
+    def end(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are no longer ours. What still runs keeps its lane busy, so that no key is overtaken here."""
+        partitions = list(partitions)
+        self.begin_end(partitions)
+        for partition in partitions:
+            tenure = self._tenures.pop(partition, None)
+            if tenure is not None:
+                tenure.over = True
+
+    def running_in(self, partitions: Iterable[TopicPartition]) -> int:
+        return sum(self._tenures[partition].running for partition in partitions if partition in self._tenures)
+
+    # -- records -------------------------------------------------------------------------------------------
+
+    def add(self, record: Record) -> bool:
+        """Takes in a received record; False when its partition is not ours (any more)."""
+        tenure = self._tenures.get(record.topic_partition)
+        if tenure is None or tenure.ending:
+            return False
+        lane_id = self._lane_id(record, tenure.partition)
+        lane = self._lanes.get(lane_id)
+        if lane is None:
+            lane = self._lanes[lane_id] = Lane(lane_id)
+            self._ready.append(lane)
+        size = record.size
+        lane.queue.append(Entry(record, size, tenure, lane, tenure.prefix.receive(record.offset)))
+        self.records += 1
+        self.bytes += size
+        tenure.records += 1
+        tenure.bytes += size
+        return True
+
+    def take(self, now_ms: float) -> Entry | None:
+        """The next record to handle, if one may be handled now."""
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            self._ready.append(heapq.heappop(self._waiting)[2])
+        for _ in range(len(self._ready)):
+            lane = self._ready.popleft()
+            if lane.queue[0].failures or self._may_begin():
+                return self._begin(lane)
+            self._ready.append(lane)
+        return None
+
+    def finish(self, entry: Entry) -> bool:
+        """It is done, or safely elsewhere. False when it does not count, because its partition has gone."""
+        if not entry.tenure.over:
+            entry.tenure.prefix.finish(entry.ticket)
+        self._leave(entry)
+        return not entry.tenure.over
+
+    def retry(self, entry: Entry, due_ms: float) -> bool:
+        """Holds its lane back until `due_ms`. False when it was dropped instead: its partition is leaving."""
+        if entry.tenure.ending:
+            self._leave(entry)
+            return False
+        lane = entry.lane
+        self._stop_running(entry)
+        lane.queue.appendleft(entry)
+        heapq.heappush(self._waiting, (due_ms, next(self._numbers), lane))
+        return True
+
+    def abandon(self, entry: Entry) -> None:
+        """Leaves it unfinished: nothing behind it is ever committed by this tenure."""
+        self._leave(entry)
+
+    @property
+    def next_due_ms(self) -> float | None:
+        return self._waiting[0][0] if self._waiting else None
+
+    # -- what the shell asks -------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self.records >= self._limits.records or self.bytes >= self._limits.bytes
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """What may be committed, of every partition that has anything."""
+        return {
+            partition: tenure.prefix.position
+            for partition, tenure in self._tenures.items()
+            if tenure.prefix.position is not None
+        }
+
+    def loads(self) -> dict[TopicPartition, Load]:
+        return {
+            partition: Load(records=tenure.records, bytes=tenure.bytes, ahead=len(tenure.prefix))
+            for partition, tenure in self._tenures.items()
+        }
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _lane_id(self, record: Record, partition: TopicPartition) -> LaneId:
+        if self._order == "partition":
+            return partition, None
+        if self._order == "key" and record.key is not None:
+            return partition, record.key
+        return partition, record.offset
+
+    def _begin(self, lane: Lane) -> Entry:
+        entry = lane.queue.popleft()
+        lane.running = entry
+        entry.tenure.running += 1
+        self.running += 1
+        return entry
+
+    def _stop_running(self, entry: Entry) -> None:
+        entry.lane.running = None
+        entry.tenure.running -= 1
+        self.running -= 1
+
+    def _leave(self, entry: Entry) -> None:
+        self._stop_running(entry)
+        self._let_go(entry)
+        if entry.lane.queue:
+            self._ready.append(entry.lane)
+        else:
+            del self._lanes[entry.lane.lane_id]
+
+    def _let_go(self, entry: Entry) -> None:
+        self.records -= 1
+        self.bytes -= entry.size
+        entry.tenure.records -= 1
+        entry.tenure.bytes -= entry.size
