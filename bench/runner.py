@@ -105,7 +105,7 @@ class Runner:
                 self.progress.turn_ends(turn)
                 if turn.error:
                     return record
-                time.sleep(_SETTLE_SECONDS)
+                _settle()
         for cell in cells.values():
             if measure.profile is not None:
                 cell.release()
@@ -127,6 +127,12 @@ class Runner:
             pool=self.pool,
             suite_scale=self.scale,
         )
+
+
+def _settle() -> None:
+    """What one node left for the disk to write must not slow down the next one's writes."""
+    os.sync()
+    time.sleep(_SETTLE_SECONDS)
 
 
 def _take_turn(measure: Measure, cell: Cell, round_number: int, position: int) -> Turn:

@@ -118,7 +118,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame_size:
             assert self._buffer is not None
-            return memoryview(self._buffer)[self._filled : self._frame_size]
+            end = min(self._frame_size, self._filled + FAIR_SHARE_BYTES)
+            return memoryview(self._buffer)[self._filled : end]
         hub, head = self._hub, self._length_head
         shared = hub.short_view if hub.memory.used_up else hub.shared_view
         if not head:
@@ -307,7 +308,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._in_pass = False
         if self._ready_parts:
             self._send_ready()
-        if self._backlog is not None or self._outbox.congested:
+        if self._backlog is not None:
             self._stop_reading()
 
     def _send_ready(self) -> None:

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 SENDFILE_FROM_BYTES = 32 * 1024
 """Below this, one pread and one write together with the reply's header are cheaper."""
-TURN_BYTES = 2 << 20
-"""After this much from files in one go, other connections get a turn."""
+TURN_BYTES = 256 * 1024
+"""After this much from files in one go, other connections get a turn: a tenth of a millisecond."""
 
 _PIECE_BYTES = 64 * 1024
 _COLD_PIECE_BYTES = 1 << 20
@@ -127,13 +127,13 @@ class Outbox:
     def _send_next(self, part: Part) -> None:
         if not isinstance(part, LogSlice):
             self._send_bytes()
+        elif self._turn_bytes >= TURN_BYTES:
+            self._yielded = True
+            self._call_soon(self._next_turn)
         elif not self._at_hand(part):
             self._read_cold(part)
         elif part.size < SENDFILE_FROM_BYTES or not self._has_descriptor(part):
             self._put_before(part, part.file.pread(min(part.size, _HIGH_WATER_BYTES), part.position))
-        elif self._turn_bytes >= TURN_BYTES:
-            self._yielded = True
-            self._call_soon(self._next_turn)
         elif self._drained():
             self._send_file(part)
 
