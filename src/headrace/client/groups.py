@@ -293,7 +293,7 @@ def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
         (topics,) = struct.unpack_from(">i", data, 2)
         position = 6
         for _ in range(topics):
-            (length,) = struct.unpack_from(">h", data, position)
+            (length,) = struct.unpack_from(">H", data, position)
             position += 2
             name = data[position : position + length].decode()
             (count,) = struct.unpack_from(">i", data, position + length)

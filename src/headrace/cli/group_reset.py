@@ -1,0 +1,215 @@
+"""`headrace groups reset`: which strategy the options mean, what would change, and doing it.
+
+The arithmetic is client/reset.py's. Nothing is changed without --execute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from headrace.cli.durations import parse_duration_ms
+from headrace.cli.output import Output, clean
+from headrace.client.errors import ClientError
+from headrace.client.groups import GroupDescription, Groups
+from headrace.client.reset import OffsetChange, Offsets, Strategy, plan_changes, read_offsets_file
+from headrace.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOptions:
+    to_earliest: bool
+    to_latest: bool
+    to_current: bool
+    to_offset: int | None
+    to_datetime: str | None
+    by_duration: str | None
+    shift_by: int | None
+    from_file: Path | None
+
+    def strategy(self, group_id: str, now_ms: int) -> Strategy:
+        """The one strategy that was chosen."""
+        chosen: list[Strategy] = []
+        if self.to_earliest:
+            chosen.append(Strategy(kind="earliest"))
+        if self.to_latest:
+            chosen.append(Strategy(kind="latest"))
+        if self.to_current:
+            chosen.append(Strategy(kind="current"))
+        if self.to_offset is not None:
+            chosen.append(Strategy(kind="offset", value=self.to_offset))
+        if self.to_datetime is not None:
+            chosen.append(Strategy(kind="time", value=parse_moment_ms(self.to_datetime, "--to-datetime")))
+        if self.by_duration is not None:
+            ago_ms = parse_duration_ms(self.by_duration, "--by-duration")
+            chosen.append(Strategy(kind="time", value=now_ms - ago_ms))
+        if self.shift_by is not None:
+            chosen.append(Strategy(kind="shift", value=self.shift_by))
+        if self.from_file is not None:
+            chosen.append(_read_file(self.from_file, group_id))
+        if len(chosen) != 1:
+            raise typer.BadParameter(
+                "say where to: exactly one of --to-earliest, --to-latest, --to-current, --to-offset, "
+                "--to-datetime, --by-duration, --shift-by, --from-file"
+            )
+        return chosen[0]
+
+
+def parse_moment_ms(text: str, option: str) -> int:
+    """A date and time; without a zone it is this machine's."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no moment: use 2026-01-31T12:00:00Z", param_hint=option
+        ) from None
+    return int(moment.astimezone().timestamp() * 1000)
+
+
+class Reset:
+    """One reset of one group: look, plan, show, and carry out."""
+
+    def __init__(self, bootstrap: str, group_id: str) -> None:
+        self._groups = Groups(bootstrap)
+        self._group_id = group_id
+        self._group: GroupDescription | None = self._groups.find_group(group_id)
+
+    def plan(self, strategy: Strategy, topics: Sequence[str]) -> list[OffsetChange]:
+        committed = self._groups.committed([self._group_id])[self._group_id]
+        partitions = self._scope(topics, committed.keys() | (strategy.from_file or {}).keys())
+        if strategy.from_file is not None:
+            partitions &= strategy.from_file.keys()
+        if not partitions:
+            raise self._nothing_to_reset()
+        changes = plan_changes(strategy, partitions, self._offsets(strategy, partitions, committed))
+        missing = sorted(partitions - {change.partition for change in changes})
+        if missing and strategy.from_file is not None:
+            gone = missing[0]
+            raise ClientError(f"partition {gone.partition} of topic {gone.topic!r} does not exist")
+        return changes
+
+    def execute(self, changes: Sequence[OffsetChange]) -> None:
+        group = self._group
+        if group is not None and group.active:
+            raise self._active(group)
+        self._groups.alter_offsets(self._group_id, {change.partition: change.new for change in changes})
+
+    def show(self, output: Output, changes: Sequence[OffsetChange], *, executed: bool) -> None:
+        if output.as_json:
+            output.document(
+                {
+                    "group": self._group_id,
+                    "executed": executed,
+                    "offsets": [_document(change) for change in changes],
+                }
+            )
+            return
+        output.table(
+            ("TOPIC", "PARTITION", "OLD", "NEW", "CHANGE"),
+            [
+                (
+                    change.partition.topic,
+                    str(change.partition.partition),
+                    change.old,
+                    change.new,
+                    None if change.old is None else f"{change.new - change.old:+,}",
+                )
+                for change in changes
+            ],
+        )
+        for change in changes:
+            if change.moved_to_the_log:
+                where, wanted = change.partition, change.wanted
+                output.note(f"{where}: offset {wanted} is not in the log, the nearest is {change.new}")
+        if executed:
+            output.note(f"The offsets of group '{self._group_id}' are set.")
+            return
+        output.note("Nothing was changed: this was a dry run. Add --execute to do it.")
+        if self._group is not None and self._group.active:
+            output.note(f"It would be refused now: {self._active(self._group)}")
+
+    def _scope(self, topics: Sequence[str], default: set[TopicPartition]) -> set[TopicPartition]:
+        """`orders` is all of its partitions, `orders:0,2` some; nothing is all that the group committed."""
+        if not topics:
+            return set(default)
+        chosen: set[TopicPartition] = set()
+        for text in topics:
+            name, colon, numbers = text.partition(":")
+            there = {partition.index for partition in self._groups.describe_topic(name).partitions}
+            wanted = _numbers(numbers) if colon else there
+            if wanted - there:
+                raise ClientError(
+                    f"topic {name!r} has no partition {min(wanted - there)}: it has {len(there)}",
+                    next_step=f"see which: headrace topics describe {name}",
+                )
+            chosen |= {TopicPartition(name, number) for number in wanted}
+        return chosen
+
+    def _offsets(
+        self, strategy: Strategy, partitions: set[TopicPartition], committed: dict[TopicPartition, int]
+    ) -> Offsets:
+        ends = self._groups.ends(partitions)
+        at_time: dict[TopicPartition, int] = {}
+        if strategy.kind == "time":
+            found = self._groups.ends(ends, strategy.value)
+            at_time = {where: found[where] if found.get(where, -1) >= 0 else ends[where] for where in ends}
+        starts = self._groups.ends(ends, "earliest")
+        return Offsets(committed=committed, starts=starts, ends=ends, at_time=at_time)
+
+    def _nothing_to_reset(self) -> ClientError:
+        if self._group is None:
+            return ClientError(
+                f"group {self._group_id!r} does not exist",
+                next_step="name the --topic to give it offsets all the same, "
+                "or list the groups: headrace groups list",
+                code="GROUP_ID_NOT_FOUND",
+            )
+        return ClientError(
+            f"group {self._group_id!r} has committed nothing", next_step="name the --topic to reset"
+        )
+
+    def _active(self, group: GroupDescription) -> ClientError:
+        count = len(group.members)
+        return ClientError(
+            f"group {self._group_id!r} is in use (state {group.state}, {count} "
+            f"member{'' if count == 1 else 's'}): its offsets can be set only while nobody is in it",
+            next_step=f"stop its consumers first; see who: headrace groups describe {self._group_id}",
+            code="NON_EMPTY_GROUP",
+        )
+
+
+def export_lines(changes: Sequence[OffsetChange]) -> list[str]:
+    """What --from-file reads back, here and in kafka-consumer-groups."""
+    return [f"{clean(c.partition.topic)},{c.partition.partition},{c.new}" for c in changes]
+
+
+def _document(change: OffsetChange) -> dict[str, Any]:
+    return {
+        "topic": change.partition.topic,
+        "partition": change.partition.partition,
+        "old": change.old,
+        "new": change.new,
+        "wanted": change.wanted,
+    }
+
+
+def _numbers(text: str) -> set[int]:
+    try:
+        return {int(number) for number in text.split(",")}
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no list of partitions like 0,2", param_hint="--topic"
+        ) from None
+
+
+def _read_file(path: Path, group_id: str) -> Strategy:
+    with path.open(encoding="utf-8") as lines:
+        offsets = read_offsets_file(lines, group_id)
+    if not offsets:
+        raise ClientError(f"{path} holds no offset of group {group_id!r}")
+    return Strategy(kind="file", from_file=offsets)

@@ -1,0 +1,186 @@
+"""One group at a glance: its members, and for every partition how far it is behind and for how long yet.
+
+`GroupWatch` looks at the cluster, once or again and again; rates come from what it saw. The arithmetic is
+lag.py's, the calls are groups.py's. Knows no console.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.client.groups import GroupDescription, GroupMember, Groups
+from headrace.client.lag import (
+    Forecast,
+    Sighting,
+    TimeBehind,
+    forecast,
+    rate_of,
+    records_behind,
+    time_behind,
+    time_behind_by_timestamp,
+)
+from headrace.client.lag_samples import SampleReader, timestamps_at
+from headrace.types import TopicPartition
+
+SecondsFrom = Literal["samples", "record timestamps"]
+
+WINDOW_MS = 60_000
+LOOK_EVERY_MS = 500
+_ENOUGH_STEPS = 3
+_SHORTEST_MS = 1_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    partition: TopicPartition
+    member: GroupMember | None
+    committed: int | None
+    end: int | None
+    """None when the topic is gone."""
+    lag: int | None
+    behind: TimeBehind | None
+    rate_in: float | None
+    rate_out: float | None
+    forecast: Forecast | None
+    """None until both rates were seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    group: GroupDescription
+    partitions: tuple[PartitionReport, ...]
+    seconds_from: SecondsFrom
+    watched_ms: int
+
+    @property
+    def lag(self) -> int:
+        return total_lag(partition.lag for partition in self.partitions)
+
+    @property
+    def uncommitted(self) -> int:
+        """Partitions that have an owner but no committed offset."""
+        return sum(partition.committed is None for partition in self.partitions)
+
+
+def total_lag(lags: Iterable[int | None]) -> int:
+    return sum(lag for lag in lags if lag is not None)
+
+
+class GroupWatch:
+    def __init__(
+        self, bootstrap: str, group_id: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._group_id = group_id
+        self._now_ms = now_ms
+        self.groups = Groups(bootstrap)
+        self._samples = SampleReader(bootstrap, self.groups)
+        self._group: GroupDescription | None = None
+        self._commits: dict[TopicPartition, deque[Sighting]] = {}
+        self._ends: dict[TopicPartition, deque[Sighting]] = {}
+
+    def look(self) -> GroupDescription:
+        """Asks who is in the group, what is committed and where the logs end."""
+        self._group = self.groups.describe_group(self._group_id)
+        committed = self.groups.committed([self._group_id])[self._group_id]
+        now = self._now_ms()
+        ends = self.groups.ends({*committed, *self._group.assigned})
+        self._remember(self._commits, committed, now)
+        self._remember(self._ends, ends, now)
+        return self._group
+
+    def measure(self, over_ms: int, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Looks again for a while, if there is a lag whose end could be told. Ends early when every lagging
+        partition has been seen to move often enough."""
+        stop = self._now_ms() + over_ms
+        started = self._now_ms()
+        while self._group is not None and self._group.active and self._now_ms() < stop:
+            lagging = [where for where, end in self._ends.items() if self._lag(where, end[-1].offset)]
+            settled = all(self._steps(where) >= _ENOUGH_STEPS for where in lagging)
+            if not lagging or (settled and self._now_ms() - started >= _SHORTEST_MS):
+                return
+            sleep(LOOK_EVERY_MS / 1000)
+            self.look()
+
+    def report(self) -> GroupReport:
+        group = self._group or self.look()
+        now = self._now_ms()
+        owners = group.assigned
+        wanted = sorted({*self._commits, *owners})
+        behind, seconds_from = self._behind(wanted, now)
+        return GroupReport(
+            group=group,
+            partitions=tuple(self._partition(where, owners.get(where), behind) for where in wanted),
+            seconds_from=seconds_from,
+            watched_ms=max((_span_ms(seen) for seen in self._ends.values()), default=0),
+        )
+
+    def _partition(
+        self, where: TopicPartition, member: GroupMember | None, behind: Mapping[TopicPartition, TimeBehind]
+    ) -> PartitionReport:
+        commits, ends = self._commits.get(where), self._ends.get(where)
+        committed, end = commits[-1].offset if commits else None, ends[-1].offset if ends else None
+        lag = records_behind(committed, end)
+        rate_in, rate_out = rate_of(list(ends or ())), rate_of(list(commits or ()))
+        known = lag is not None and rate_in is not None and rate_out is not None
+        return PartitionReport(
+            partition=where,
+            member=member,
+            committed=committed,
+            end=end,
+            lag=lag,
+            behind=behind.get(where),
+            rate_in=rate_in,
+            rate_out=rate_out,
+            forecast=forecast(lag or 0, rate_in or 0, rate_out or 0) if known or lag == 0 else None,
+        )
+
+    def _behind(
+        self, wanted: list[TopicPartition], now_ms: int
+    ) -> tuple[dict[TopicPartition, TimeBehind], SecondsFrom]:
+        """How long each partition is behind, and from what that is known."""
+        ends = {where: self._ends[where][-1].offset for where in wanted if where in self._ends}
+        committed = {where: self._commits[where][-1].offset for where in ends if where in self._commits}
+        lagging = {where for where, offset in committed.items() if offset < ends[where]}
+        samples = self._samples.update(lagging)
+        found: dict[TopicPartition, TimeBehind | None] = {
+            where: TimeBehind(behind_ms=0) for where in committed.keys() - lagging
+        }
+        for where in lagging:
+            known = (samples or {}).get(where, ())
+            found[where] = time_behind(known, committed[where], ends[where], now_ms)
+        unknown = {where: committed[where] for where in lagging if found[where] is None}
+        for where, timestamp in timestamps_at(self._bootstrap, unknown).items():
+            found[where] = time_behind_by_timestamp(timestamp, now_ms)
+        known_times = {where: behind for where, behind in found.items() if behind is not None}
+        return known_times, "record timestamps" if samples is None else "samples"
+
+    def _lag(self, where: TopicPartition, end: int) -> int:
+        commits = self._commits.get(where)
+        return records_behind(commits[-1].offset if commits else None, end) or 0
+
+    def _steps(self, where: TopicPartition) -> int:
+        return len({seen.offset for seen in self._commits[where]}) - 1
+
+    @staticmethod
+    def _remember(
+        kept: dict[TopicPartition, deque[Sighting]], seen: Mapping[TopicPartition, int], now_ms: int
+    ) -> None:
+        """Drops what is gone (a deleted topic, deleted offsets) and what is older than the window."""
+        for where in kept.keys() - seen.keys():
+            del kept[where]
+        for where, offset in seen.items():
+            sightings = kept.setdefault(where, deque())
+            if sightings and offset < sightings[-1].offset:
+                sightings.clear()  # reset to an earlier place: the rate begins anew
+            sightings.append(Sighting(now_ms, offset))
+            while now_ms - sightings[0].wall_ms > WINDOW_MS:
+                sightings.popleft()
+
+
+def _span_ms(sightings: deque[Sighting]) -> int:
+    return sightings[-1].wall_ms - sightings[0].wall_ms if sightings else 0

@@ -1,0 +1,139 @@
+"""Group events in words, and durations as people write and read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from headrace.cli.durations import human_ms, parse_duration_ms, seconds_text
+from headrace.cli.event_words import sentence, short_member
+from headrace.client.group_events import GroupEvent
+
+FIRST = "worker-05b5a0c2-442e-44df-8cc8-7806d7d26850"
+SECOND = "worker-25ab95c3-0925-4ed2-bf95-6e1e35beaf09"
+MOVE = "orders-3 worker-05b5a0c2 → worker-25ab95c3"
+
+
+@pytest.mark.row("D21")
+@pytest.mark.parametrize(
+    ("kind", "details", "said"),
+    [
+        (
+            "join",
+            {"member_id": FIRST, "client_id": "worker", "client_host": "/10.0.0.7", "instance_id": None},
+            "worker-05b5a0c2 joined from 10.0.0.7",
+        ),
+        ("join", {"member_id": FIRST, "instance_id": "i1"}, "worker-05b5a0c2 joined as static member i1"),
+        (
+            "rejoin",
+            {"member_id": SECOND, "instance_id": "i1", "replaces": FIRST},
+            "worker-25ab95c3 came back as static member i1, replacing worker-05b5a0c2",
+        ),
+        (
+            "leave",
+            {"member_id": FIRST, "reason": "silent for 6000 ms"},
+            "worker-05b5a0c2 left: silent for 6000 ms",
+        ),
+        (
+            "rebalance",
+            {"generation": 2, "reason": f"removing member {FIRST} on heartbeat expiration"},
+            "rebalance begins: removing member worker-05b5a0c2 on heartbeat expiration",
+        ),
+        (
+            "assigned",
+            {
+                "took_ms": 420,
+                "members": 2,
+                "moved_count": 1,
+                "moved": [["orders-3", FIRST, SECOND]],
+                "given": 2,
+                "taken": 0,
+            },
+            f"partitions assigned to 2 members after 420 ms: 1 moved ({MOVE}), 2 given",
+        ),
+        ("assigned", {"took_ms": 61_000, "members": 1}, "partitions assigned to 1 member after 1 min 1 s"),
+        ("target", {"epoch": 4}, "new assignment worked out (epoch 4): nothing moves"),
+        (
+            "target",
+            {"epoch": 4, "moved_count": 30, "moved": []},
+            "new assignment worked out (epoch 4): 30 moved",
+        ),
+        (
+            "reconcile",
+            {"member_id": FIRST, "assigned": 1, "revoking": 2},
+            "worker-05b5a0c2 holds 1 partition, still gives back 2",
+        ),
+        ("empty", {"generation": 3}, "nobody is left in the group"),
+        ("commit", {"member_id": FIRST, "partitions": 3}, "worker-05b5a0c2 committed 3 partitions"),
+        ("commit", {"member_id": "", "partitions": 1}, "a consumer without membership committed 1 partition"),
+        ("commit", {"partitions": 2, "records": 1500}, "committed 2 partitions, +1,500 records"),
+        (
+            "first_fetch",
+            {"member_id": FIRST, "topic": "orders", "partition": 2},
+            "worker-05b5a0c2 fetched first from orders-2",
+        ),
+        ("state", {"from": "Stable", "to": "Empty"}, "now Empty, was Stable"),
+        ("state", {"from": None, "to": None}, "the group does not exist"),
+        ("state", {"from": "Empty", "to": None}, "the group was deleted"),
+        (
+            "offsets_expired",
+            {"partitions": 1},
+            "offsets of 1 partition expired: nobody used them for the retention time",
+        ),
+        ("something_new", {"a": 1}, "something_new a=1"),
+    ],
+)
+def test_what_happened_in_words(kind: str, details: dict[str, Any], said: str) -> None:
+    assert sentence(GroupEvent(at_ms=0, kind=kind, details=details)) == said
+
+
+def test_member_ids_are_shortened_but_told_apart() -> None:
+    assert short_member(FIRST) == "worker-05b5a0c2"
+    assert short_member("05b5a0c2-442e-44df-8cc8-7806d7d26850") == "05b5a0c2"
+    assert short_member("tpRKi4UmRuuMLAm9cNLI4g") == "tpRKi4Um…"
+    assert short_member("mine") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (3_440, "3.4 s"),
+        (59_990, "60.0 s"),
+        (125_000, "2 min 5 s"),
+        (3_780_000, "1 h 3 min"),
+        (187_200_000, "2 d 4 h"),
+    ],
+)
+def test_durations_for_people(duration_ms: int, text: str) -> None:
+    assert human_ms(duration_ms) == text
+
+
+def test_durations_for_programs() -> None:
+    assert seconds_text(3_441) == "3.441"
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("0s", 0),
+        ("300ms", 300),
+        ("2.5s", 2_500),
+        ("15m", 900_000),
+        ("2h", 7_200_000),
+        ("7d", 604_800_000),
+        ("PT1H30M", 5_400_000),
+        ("P2DT1S", 172_801_000),
+    ],
+)
+def test_durations_as_people_write_them(text: str, duration_ms: int) -> None:
+    assert parse_duration_ms(text, "--over") == duration_ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "P", "PT", "-5s", "1w", "five"])
+def test_what_is_no_duration_is_answered_with_the_forms(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="use 30s, 15m"):
+        parse_duration_ms(text, "--over")
