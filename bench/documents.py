@@ -33,11 +33,13 @@ def write_documents(
 ) -> None:
     folder = DOCS if run["whole"] else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{suite.name}.md").write_text(markdown(suite.title, results, run))
+    pictures = {"ratios to Apache Kafka": f"{suite.name}.png"}
     draw_ratios(suite.title, results, folder / f"{suite.name}.png")
     for record in records:
         if record.measure.name == "fresh_node":
-            draw_growth(record.rounds(), folder / f"{suite.name}-growth.png")
+            pictures["growth"] = f"{suite.name}-growth.png"
+            draw_growth(record.rounds(), folder / pictures["growth"])
+    (folder / f"{suite.name}.md").write_text(markdown(suite.title, results, run, pictures=pictures))
     if run["whole"] and README.exists():
         README.write_text(with_table(README.read_text(), suite.name, markdown_table(results)))
 

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from bench.judge import LineResult, Spread
+from bench.judge import LineResult
 from bench.model import ACK, KAFKA, OS, Better
 
 HEADINGS = (
@@ -44,11 +44,11 @@ def row_cells(result: LineResult) -> list[str]:
         line.title,
         _value(result, KAFKA),
         _value(result, OS),
-        _ratio(result.ratios.get(OS)),
+        _ratio(result, OS),
         _target(result),
         result.verdict,
         _value(result, ACK),
-        _ratio(result.ratios.get(ACK)),
+        _ratio(result, ACK),
     ]
 
 
@@ -57,18 +57,28 @@ def _value(result: LineResult, variant: str) -> str:
     return "–" if value is None else f"{number(value.median)} {result.line.unit}"
 
 
-def _ratio(ratio: Spread | None) -> str:
-    return "–" if ratio is None else f"{ratio.median:.2f}× ({ratio.low:.2f} … {ratio.high:.2f})"
+def _ratio(result: LineResult, variant: str) -> str:
+    ratio = result.ratios.get(variant)
+    if ratio is None:
+        return "–"
+    sign = _sign(result)
+    return f"{ratio.median:.2f}{sign} ({ratio.low:.2f} … {ratio.high:.2f})"
+
+
+def _sign(result: LineResult) -> str:
+    """An own figure is no ratio, unless it was made as one."""
+    line = result.line
+    return f" {line.unit}" if line.own and not line.unit.startswith("×") else "×"
 
 
 def _target(result: LineResult) -> str:
     line = result.line
     if line.target is None:
         return "–"
-    sign = "≥" if line.better is Better.HIGHER else "≤"
+    compared = "≥" if line.better is Better.HIGHER else "≤"
     goal = f" (goal {line.goal:g}×)" if line.goal is not None else ""
     judged = " on `ack`" if line.judged == ACK else ""
-    return f"{sign} {line.target:g}×{goal}{judged}"
+    return f"{compared} {line.target:g}{_sign(result)}{goal}{judged}"
 
 
 _WIDE = 150
@@ -104,12 +114,15 @@ _HOW = (
 )
 
 
-def markdown(title: str, results: Sequence[LineResult], run: Mapping[str, Any]) -> str:
+def markdown(
+    title: str, results: Sequence[LineResult], run: Mapping[str, Any], *, pictures: Mapping[str, str]
+) -> str:
+    """`pictures`: file names by what they show."""
     origin = f"`make bench SUITE={run['suite']}` on {run['time'][:10]}, commit {run['commit']}"
     made = f"Made by {origin}: do not edit."
     lines = [f"# {title}", "", made, "", _setting(run), "", _HOW, "", _FLUSH_POLICIES, ""]
-    pictures = [f"![ratios to Apache Kafka]({run['suite']}.png)", f"![growth]({run['suite']}-growth.png)"]
-    return "\n".join(lines) + "\n" + markdown_table(results) + "\n" + "\n\n".join(pictures) + "\n"
+    shown = [f"![{what}]({file})" for what, file in pictures.items()]
+    return "\n".join(lines) + "\n" + markdown_table(results) + "\n" + "\n\n".join(shown) + "\n"
 
 
 def markdown_table(results: Sequence[LineResult]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.model import Suite
+from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 
-SUITES: dict[str, Suite] = {NODE_SUITE.name: NODE_SUITE}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bench.measures.fresh import GROWTH_CONNECTIONS, GROWTH_PARTITIONS, growth_f
 from bench.model import ACK, KAFKA, OS, Better, Line
 from bench.plots import draw_growth, draw_ratios
 from bench.report import markdown, markdown_table, number, print_table
+from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from rich.console import Console
 
@@ -61,12 +63,19 @@ def test_the_table_prints_median_lowest_highest_and_missed_on_any_width() -> Non
 
 
 def test_markdown_names_both_flush_policies_and_marks_a_missed_line() -> None:
-    text = markdown("title", [result(), result("met")], RUN)
+    text = markdown("title", [result(), result("met")], RUN, pictures={"ratios": "node.png"})
     assert "`os` leaves flushing to the page cache" in text
     assert "`ack` is Headrace's default" in text
     assert "| ≥ 1× (goal 2×) | **missed** |" in text
+    assert "![ratios](node.png)" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
+
+
+def test_an_own_figure_is_shown_in_its_unit() -> None:
+    line = Line(figure="f", title="reload", unit="s", better=Better.LOWER, target=1.0, own=True)
+    own = replace(result("met"), line=line)
+    assert "| 0.95 s (0.50 … 1.50) | ≤ 1 s | met |" in markdown_table([own])
 
 
 def test_the_readme_gets_the_same_table_between_its_marks_and_nothing_else_changes() -> None:
@@ -75,7 +84,7 @@ def test_the_readme_gets_the_same_table_between_its_marks_and_nothing_else_chang
     assert once == "before\n<!-- bench:node -->\n| new |\n<!-- /bench:node -->\nafter\n"
     assert with_table(once, "node", "| new |\n") == once
     assert with_table(readme, "groups", "| new |\n") == readme
-    assert markdown_table([result()]) in markdown("title", [result()], RUN)
+    assert markdown_table([result()]) in markdown("title", [result()], RUN, pictures={})
 
 
 # What the table promises: figure, promised ratio, and whether more is better.
@@ -115,7 +124,30 @@ PROMISES = [
 ]
 
 
+GROUP_PROMISES = [
+    ("first_classic", "p50_ms", 0.7),
+    ("first_kip848", "p50_ms", 0.7),
+    ("rebalance", "rebalance_ms", 0.5),
+    ("target", "target_ms", 0.5),
+    ("pauses_classic", "join_pause_ms", 1.0),
+    ("pauses_classic", "leave_pause_ms", 1.0),
+    ("pauses_kip848", "join_pause_ms", 1.0),
+    ("pauses_kip848", "leave_pause_ms", 1.0),
+    ("killed", "classic_takeover_ms", 1.0),
+    ("killed", "consumer_takeover_ms", 1.0),
+    ("commits", "kcommits_per_s", 2.0),
+    ("heartbeats_classic", "cpu_percent", 0.7),
+    ("heartbeats_kip848", "cpu_percent", 0.7),
+    ("reload", "reload_s", 1.0),
+]
+
+
 def test_every_promise_has_a_line_with_its_target() -> None:
+    lines = {(measure.name, line.figure): line for measure in GROUPS_SUITE.measures for line in measure.lines}
+    assert {key: line.target for key, line in lines.items()} == {
+        (name, figure): target for name, figure, target in GROUP_PROMISES
+    }
+    assert lines["reload", "reload_s"].own
     lines = {(measure.name, line.figure): line for measure in NODE_SUITE.measures for line in measure.lines}
     for name, figure, target in PROMISES:
         assert lines[name, figure].target == target
@@ -134,12 +166,13 @@ def test_pictures_are_drawn_also_from_incomplete_rounds(tmp_path: Path) -> None:
 
 
 def test_every_measure_has_its_own_name_and_says_what_users_feel() -> None:
-    names = [measure.name for measure in NODE_SUITE.measures]
-    assert len(set(names)) == len(names)
-    assert NODE_SUITE.rounds >= 7
-    for measure in NODE_SUITE.measures:
-        assert measure.run.__doc__, measure.name
-        assert measure.lines, measure.name
+    for suite in (NODE_SUITE, GROUPS_SUITE):
+        names = [measure.name for measure in suite.measures]
+        assert len(set(names)) == len(names)
+        assert suite.rounds >= 7
+        for measure in suite.measures:
+            assert measure.run.__doc__, measure.name
+            assert measure.lines, measure.name
 
 
 def test_rows_are_chosen_by_name_and_a_wrong_name_is_told_the_right_ones() -> None:
