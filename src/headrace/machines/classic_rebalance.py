@@ -6,12 +6,13 @@ when to turn it. Names and order of steps are those of Kafka's GroupMetadataMana
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.machines.classic_moves import describe_moves
 from headrace.machines.classic_state import ClassicState, GroupState, Member
+from headrace.machines.consumer_protocol import PROTOCOL_TYPE
 from headrace.machines.group_events import (
     NO_MEMBER_ID,
     JoinGroupReply,
@@ -41,6 +42,9 @@ class ClassicGroupSettings:
     max_size: int = 2**31 - 1
     initial_rebalance_delay_ms: int = 3_000
     new_member_join_timeout_ms: int = 300_000
+
+    def allows_session(self, session_timeout_ms: int) -> bool:
+        return self.min_session_timeout_ms <= session_timeout_ms <= self.max_session_timeout_ms
 
 
 class _InitialDelay(NamedTuple):
@@ -102,6 +106,32 @@ class Rebalance:
         self.answer_sync(step, member_id, SyncGroupReply(error=unknown))
         self._timers.disarm(step, session_timer(member_id))
         self._group.remove(member_id)
+
+    def take_over(self, step: Step, members: Iterable[Member], generation: int, reason: str | None) -> None:
+        """Begins with the members of a KIP-848 group; `reason`: why they have to rebalance, if they have."""
+        group = self._group
+        for member in members:
+            group.add(member, PROTOCOL_TYPE)
+        group.generation, group.protocol = generation, group.select_protocol()
+        self.record(step)
+        for member in group.members.values():
+            self.expect_heartbeat(step, member)
+        if reason is not None:
+            self.prepare(step, reason)
+
+    def disband(self, step: Step) -> None:
+        """The group goes on as one of the other protocol: who waits is told to join that."""
+        group = self._group
+        again = ErrorCode.rebalance_in_progress
+        for member_id in list(group.join_tokens):
+            self.answer_join(step, JoinGroupReply(member_id=member_id, error=again))
+        for member_id in list(group.sync_tokens):
+            self.answer_sync(step, member_id, SyncGroupReply(error=again))
+        group.pending.clear()
+        group.unsynced.clear()
+        self._initial = None
+        self._timers.disarm_all(step)
+        step.emit(GroupMetadataRecord(group_id=group.group_id, value=None))
 
     def prepare_or_complete(self, step: Step, reason: str) -> None:
         if self._group.can_rebalance:

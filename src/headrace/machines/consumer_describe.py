@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
 from headrace.machines.consumer_events import ConsumerGroupDescription, DescribedConsumer
 from headrace.machines.consumer_member import Member, Partitions
 from headrace.machines.consumer_state import ConsumerGroupState
-from headrace.types import ClusterView, TopicId
+from headrace.machines.topic_names import by_topic_name
+from headrace.types import ClusterView
 
 
 def describe(state: ConsumerGroupState, view: ClusterView, assignor: str) -> ConsumerGroupDescription:
@@ -35,17 +34,7 @@ def _described(member: Member, target: Partitions, view: ClusterView) -> Describ
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.subscribed_topic_names,
         subscribed_topic_regex=metadata.subscribed_topic_regex,
-        assignment=_by_name(member.assigned, view),
-        target=_by_name(target, view),
+        assignment=by_topic_name(member.assigned, view),
+        target=by_topic_name(target, view),
         member_type=0 if member.uses_classic_protocol else 1,
     )
-
-
-def _by_name(
-    partitions: Mapping[TopicId, Collection[int]], view: ClusterView
-) -> Mapping[str, tuple[int, ...]]:
-    return {
-        view.topic_names[topic_id]: tuple(sorted(numbers))
-        for topic_id, numbers in partitions.items()
-        if topic_id in view.topic_names
-    }

@@ -1,12 +1,12 @@
 """When a KIP-848 group has its regular expressions matched against the topics, and when not.
 
 All of a group's expressions are resolved at once, so that they cause one rebalance together, and at most
-every ten seconds, as Apache Kafka does. Not part of the lasting state. Read next: group_consumer.py.
+every ten seconds, as Apache Kafka does. Not part of the lasting state. Read next: consumer_rebalance.py.
 """
 
 from __future__ import annotations
 
-from headrace.machines.consumer_events import ConsumerGroupHeartbeat, ResolveRegex
+from headrace.machines.consumer_events import ResolveRegex
 from headrace.machines.consumer_state import ConsumerGroupState
 from headrace.machines.machine import Step
 from headrace.types import ClusterView
@@ -28,8 +28,9 @@ class RegexRefresh:
         step: Step,
         state: ConsumerGroupState,
         view: ClusterView,
-        request: ConsumerGroupHeartbeat,
         *,
+        client_id: str,
+        client_host: str,
         interval_ms: int,
     ) -> None:
         """After a member's subscription was applied."""
@@ -41,8 +42,8 @@ class RegexRefresh:
                 group_id=state.group_id,
                 regexes=frozenset(state.regex_subscribers),
                 view=view,
-                client_id=request.client_id,
-                client_host=request.client_host,
+                client_id=client_id,
+                client_host=client_host,
             )
         )
 

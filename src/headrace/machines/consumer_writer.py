@@ -1,9 +1,11 @@
 """The records of one KIP-848 group, in the words of its machine. Emits and decides nothing.
 
-Read next: group_consumer.py; consumer_group_records.py for the records themselves.
+Read next: consumer_rebalance.py; consumer_group_records.py for the records themselves.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from headrace.machines.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
@@ -66,19 +68,33 @@ class GroupWriter:
 
     def member_is_gone(self, member_id: str) -> None:
         """Its tombstones, the subscription's last: Kafka refuses to load any other order."""
+        self._no_current(member_id)
+        self._no_target(member_id)
+        self.member(member_id, None)
+
+    def _no_current(self, member_id: str) -> None:
         self._step.emit(
             ConsumerGroupCurrentMemberAssignmentRecord(
                 group_id=self._group_id, member_id=member_id, value=None
             )
         )
+
+    def _no_target(self, member_id: str) -> None:
         self._step.emit(
             ConsumerGroupTargetAssignmentMemberRecord(
                 group_id=self._group_id, member_id=member_id, value=None
             )
         )
-        self.member(member_id, None)
 
-    def group_is_gone(self) -> None:
-        """The tombstones of a group without members and regular expressions."""
+    def group_is_gone(self, member_ids: Sequence[str], regexes: Sequence[str]) -> None:
+        """The tombstones of a whole group, in Kafka's order."""
+        for member_id in member_ids:
+            self._no_current(member_id)
+        for member_id in member_ids:
+            self._no_target(member_id)
         self._step.emit(ConsumerGroupTargetAssignmentMetadataRecord(group_id=self._group_id, value=None))
+        for member_id in member_ids:
+            self.member(member_id, None)
+        for regex in regexes:
+            self.regex(regex, None)
         self._step.emit(ConsumerGroupMetadataRecord(group_id=self._group_id, value=None))

@@ -5,21 +5,24 @@ one at the first record or request of that id, and may drop it when `is_gone`. R
 belong to; transaction markers to every group of the partition. Each part says in its own head what it does.
 
 Which protocol: whoever has members. An empty group of one protocol is deleted by the first member of the
-other. Gap: members of both protocols in one group (online upgrade and downgrade); a member of the other
-protocol is refused with INCONSISTENT_GROUP_PROTOCOL (JoinGroup) or GROUP_ID_NOT_FOUND (heartbeat), which is
-what Kafka answers under group.consumer.migration.policy=disabled.
-Read next: group_classic.py, group_consumer.py, offsets.py, machine.py.
+other. A classic group of consumers becomes a KIP-848 group, members and all, when the first heartbeat of that
+protocol joins it (online upgrade); its classic members live on inside (consumer_classic.py) until they are
+replaced, or until they are the only ones left: then it becomes a classic group again (online downgrade), with
+a rebalance unless the assignment still fits. GroupSettings.migration_policy says which of this may happen;
+what may not is refused as Kafka does: GROUP_ID_NOT_FOUND, or the group stays what it is.
+Read next: group_classic.py, group_consumer.py, migration.py, offsets.py, machine.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import ApiError
 from headrace.machines.classic_membership import GROUP_TYPE as CLASSIC
 from headrace.machines.classic_rebalance import ClassicGroupSettings
+from headrace.machines.consumer_admission import admit
 from headrace.machines.consumer_checks import check_request
 from headrace.machines.consumer_events import (
     ConfigChanged,
@@ -30,8 +33,10 @@ from headrace.machines.consumer_events import (
     MetadataChanged,
     RegexResolved,
 )
-from headrace.machines.consumer_member import JOIN_EPOCH
+from headrace.machines.consumer_member import JOIN_EPOCH, Member
 from headrace.machines.consumer_protocol import PROTOCOL_TYPE
+from headrace.machines.consumer_rebalance import Downgrade
+from headrace.machines.consumer_state import ConsumerGroupState
 from headrace.machines.group_classic import ClassicGroup
 from headrace.machines.group_consumer import ConsumerGroup
 from headrace.machines.group_events import (
@@ -42,10 +47,12 @@ from headrace.machines.group_events import (
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
+    LeaveGroup,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
     RetentionCheck,
+    SyncGroup,
     TopicsDeleted,
 )
 from headrace.machines.group_records import (
@@ -55,6 +62,7 @@ from headrace.machines.group_records import (
     TransactionMarkerRecord,
 )
 from headrace.machines.machine import BaseMachine, Event, Loaded, Record, ReplyToken, Step, TimerFired
+from headrace.machines.migration import MigrationPolicy, downgraded, upgraded
 from headrace.machines.offsets import Membership, Offsets, OffsetsSettings, PartitionCheck
 from headrace.types import ClusterView
 from headrace.wire.error_codes import ErrorCode
@@ -67,6 +75,7 @@ class GroupSettings:
     classic: ClassicGroupSettings = field(default_factory=ClassicGroupSettings)
     consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     offsets: OffsetsSettings = field(default_factory=OffsetsSettings)
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
 
 class ConsumerMembership:
@@ -104,6 +113,7 @@ class Group(BaseMachine):
         super().__init__()
         self.group_id = group_id
         self._settings = settings
+        self._consumer_config = settings.consumer
         self._view = view
         self.classic = ClassicGroup(group_id, settings.classic)
         self.offsets = Offsets(group_id, settings.offsets)
@@ -112,12 +122,23 @@ class Group(BaseMachine):
     @property
     def consumer(self) -> ConsumerGroup:
         if self._consumer is None:
-            self._consumer = ConsumerGroup(self.group_id, config=self._settings.consumer, view=self._view)
+            self._consumer = ConsumerGroup(
+                self.group_id, config=self._consumer_config, view=self._view, downgrade=self._downgrade()
+            )
         return self._consumer
+
+    def _downgrade(self) -> Downgrade | None:
+        if not self._settings.migration_policy.downgrades:
+            return None
+        return Downgrade(max_size=self._settings.classic.max_size, convert=self._become_classic)
 
     @property
     def _is_consumer_group(self) -> bool:
         return self._consumer is not None and self._consumer.state.exists
+
+    @property
+    def _members_part(self) -> ConsumerGroup | ClassicGroup:
+        return self.consumer if self._is_consumer_group else self.classic
 
     @property
     def membership(self) -> Membership:
@@ -150,8 +171,8 @@ class Group(BaseMachine):
 
     def decide(self, event: Event, step: Step) -> None:
         match event:
-            case Heartbeat():  # by far the most frequent
-                self.classic.decide(event, step)
+            case Heartbeat() | SyncGroup() | LeaveGroup():  # by far the most frequent is the first
+                self._members_part.decide(event, step)
             case OffsetCommit() | OffsetFetch() | OffsetDelete():
                 self.offsets.decide(event, step, self.membership)
             case JoinGroup():
@@ -180,32 +201,63 @@ class Group(BaseMachine):
     def _surroundings(self, event: Event, step: Step) -> None:
         if isinstance(event, MetadataChanged):
             self._view = event.view
+        elif isinstance(event, ConfigChanged):
+            self._consumer_config = event.config
         if self._consumer is not None:
             self._consumer.decide(event, step)
 
     def _join(self, event: JoinGroup, step: Step) -> None:
-        newcomer = event.member_id == NO_MEMBER_ID
-        if self._is_consumer_group and newcomer and self.consumer.delete(step) is not ErrorCode.none:
-            inconsistent = ErrorCode.inconsistent_group_protocol
-            step.reply(event.token, JoinGroupReply(member_id=NO_MEMBER_ID, error=inconsistent))
+        if not self._is_consumer_group:
+            self.classic.decide(event, step)
+        elif not self._settings.classic.allows_session(event.session_timeout_ms):
+            illegal = ErrorCode.invalid_session_timeout
+            step.reply(event.token, JoinGroupReply(member_id=event.member_id, error=illegal))
+        elif self.consumer.state.members:
+            self.consumer.decide(event, step)
         else:
+            if event.member_id == NO_MEMBER_ID:
+                self.consumer.delete(step)
             self.classic.decide(event, step)
 
     def _consumer_heartbeat(self, event: ConsumerGroupHeartbeat, step: Step) -> None:
-        if self.classic.membership.exists and not self._make_way(event, step):
-            message = f"Group {self.group_id} is not a consumer group."
-            reply = ConsumerGroupHeartbeatReply(error=ErrorCode.group_id_not_found, error_message=message)
+        try:
+            if self.classic.membership.exists:
+                self._become_consumer_group(event, step)
+        except ApiError as refusal:
+            reply = ConsumerGroupHeartbeatReply(error=refusal.code, error_message=str(refusal))
             step.reply(event.token, reply)
         else:
             self.consumer.decide(event, step)
 
-    def _make_way(self, event: ConsumerGroupHeartbeat, step: Step) -> bool:
-        """An empty classic group ends when a member joins by the other protocol; else nothing is changed."""
-        try:
-            check_request(event, self._settings.consumer)
-        except ApiError:
-            return True  # will be refused for what it is
-        return event.member_epoch == JOIN_EPOCH and self.classic.delete(step) is ErrorCode.none
+    # From one protocol to the other.
+
+    def _become_consumer_group(self, event: ConsumerGroupHeartbeat, step: Step) -> None:
+        """ApiError, and nothing is changed, when the heartbeat is refused or the group cannot become one."""
+        check_request(event, self._consumer_config)
+        if event.member_epoch != JOIN_EPOCH:
+            message = f"Group {self.group_id} is not a consumer group."
+            raise ApiError(ErrorCode.group_id_not_found, message)
+        records: list[Record] = []
+        if not self.classic.membership.is_empty:
+            policy, max_size = self._settings.migration_policy, self._consumer_config.max_size
+            records = upgraded(self.classic.state, policy, max_size, self._view)
+        future = ConsumerGroupState(self.group_id)
+        for record in records:
+            future.apply(record)
+        admit(future, event, self._consumer_config)
+        self.classic.disband(step)
+        if records:
+            step.tell("upgrade", epoch=future.group_epoch, members=len(future.members))
+        self.consumer.take_over(step, records)
+
+    def _become_classic(self, step: Step, members: Collection[Member], reason: str | None) -> None:
+        """These members go on in a classic group."""
+        state = self.consumer.state
+        generation, classic_members = state.group_epoch, downgraded(state, members, self._view)
+        step.tell("downgrade", generation=generation, members=len(members))
+        self.consumer.disband(step)
+        self._consumer = None
+        self.classic.take_over(step, classic_members, generation, reason)
 
     def _delete(self, step: Step) -> ErrorCode:
         if self.is_gone:
@@ -216,8 +268,7 @@ class Group(BaseMachine):
         return error
 
     def _delete_members_part(self, step: Step) -> ErrorCode:
-        part = self.consumer if self._is_consumer_group else self.classic
-        return part.delete(step)
+        return self._members_part.delete(step)
 
     # Reading.
 

@@ -83,6 +83,10 @@ class ClassicGroup(BaseMachine):
         return chain(self._group.join_tokens.values(), self._group.sync_tokens.values())
 
     @property
+    def state(self) -> ClassicState:
+        return self._group
+
+    @property
     def membership(self) -> ClassicMembership:
         """What the group's offsets, and descriptions of it, need to know."""
         return self._membership
@@ -135,11 +139,9 @@ class ClassicGroup(BaseMachine):
             self._join_again(event, step)
 
     def _refuse_join(self, event: JoinGroup) -> ErrorCode:
-        settings = self._settings
         if not self._group.group_id:
             return ErrorCode.invalid_group_id
-        session_ms = event.session_timeout_ms
-        if not settings.min_session_timeout_ms <= session_ms <= settings.max_session_timeout_ms:
+        if not self._settings.allows_session(event.session_timeout_ms):
             return ErrorCode.invalid_session_timeout
         if self._group.state is GroupState.DEAD and event.member_id != NO_MEMBER_ID:
             return ErrorCode.unknown_member_id
@@ -348,10 +350,18 @@ class ClassicGroup(BaseMachine):
             return ErrorCode.group_id_not_found
         if group.state is not GroupState.EMPTY:
             return ErrorCode.non_empty_group
-        for member_id in list(group.pending):
-            self._rebalance.drop(step, member_id)
-        step.emit(GroupMetadataRecord(group_id=group.group_id, value=None))
+        self.disband(step)
         return ErrorCode.none
+
+    # Becoming, and ceasing to be, a group of this protocol.
+
+    def take_over(self, step: Step, members: Iterable[Member], generation: int, reason: str | None) -> None:
+        """Begins with the members of a KIP-848 group; `reason`: why they have to rebalance, if they have."""
+        self._rebalance.take_over(step, members, generation, reason)
+
+    def disband(self, step: Step) -> None:
+        """Writes that the group is no more, whoever is in it."""
+        self._rebalance.disband(step)
 
     # Timers.
 

@@ -70,6 +70,11 @@ class Reader:
         self._position = stop
         return raw
 
+    def nullable_bytes(self) -> bytes | None:
+        """In the plain encoding."""
+        size = self.int32()
+        return None if size < 0 else self._take(size)
+
     def nullable_string(self, *, compact: bool) -> str | None:
         read = read_compact_string if compact else read_string
         text, self._position = read(self._view, self._position, self._end)

@@ -31,6 +31,11 @@ class TimerBook:
         if self._set_for.pop(key, None) is not None:
             step.cancel_timer(key)
 
+    def disarm_all(self, step: Step) -> None:
+        for key in list(self._set_for):
+            self.disarm(step, key)
+        self._deadlines.clear()
+
     def fired(self, step: Step, key: TimerKey) -> bool:
         """Whether the time has come. False: the deadline had moved, or the timer was given up."""
         self._set_for.pop(key, None)

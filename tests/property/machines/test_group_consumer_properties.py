@@ -167,7 +167,7 @@ class GroupHistory(RuleBasedStateMachine):
             self.group.advance(5_000)
         if self.consumers:
             settle(*self.consumers)
-        view = self.group.machine._view
+        view = self.group.machine.view
         wanted = {
             (topic.topic_id, partition)
             for name in {name for consumer in self.consumers for name in consumer.topics}

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.machines.consumer_group_records import ConsumerGroupCurrentMemberAssignmentRecord
 from headrace.machines.consumer_member import MemberState
-from headrace.machines.group_consumer import SESSION
+from headrace.machines.consumer_rebalance import SESSION
 from headrace.testing.consumer_groups import Consumer, GroupDriver, settle, topic_id
 from headrace.wire.error_codes import ErrorCode
 

@@ -452,12 +452,12 @@ def test_an_empty_group_changes_its_protocol_with_its_first_member_and_keeps_its
     group = GroupHarness()
     (member,) = group.stable_group(1)
     group.commit(("t", 0, 1), member_id=member, generation=1)
-    assert heartbeat(group).error is ErrorCode.group_id_not_found, "it has members of the classic protocol"
+    assert heartbeat(group).error is ErrorCode.group_id_not_found, "its assignment is not of consumers"
     group.leave(member)
     assert heartbeat(group).error is ErrorCode.none
     description = group.group.describe()
     assert (description.group_type, group.group.classic.membership.exists) == ("Consumer", False)
-    assert group.join_error() is ErrorCode.inconsistent_group_protocol
+    assert group.join_error() is ErrorCode.member_id_required, "classic members may join it now"
     assert group.committed() is not None
     assert heartbeat(group, member_epoch=-1).error is ErrorCode.none
     assert group.join_error() is ErrorCode.member_id_required

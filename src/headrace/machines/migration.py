@@ -1,0 +1,212 @@
+"""From a classic group to a KIP-848 group and back, with its members in it (online upgrade and downgrade).
+
+Pure: says what the other group has to begin with; group.py writes it. Rules and messages are those of Apache
+Kafka 4.3 (convertToConsumerGroup, convertToClassicGroup). Beyond it, a classic group may be in the middle of
+a rebalance: it is upgraded even before its first one is finished (Kafka: UNKNOWN_SERVER_ERROR), what members
+said they still own counts as held, and a rebalance follows in any case, so that nobody is left without.
+Read next: group.py, consumer_classic.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.errors import ApiError
+from headrace.machines import classic_state
+from headrace.machines.classic_state import ClassicState, GroupState
+from headrace.machines.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentRecord,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMemberMetadataRecord,
+    ConsumerGroupMetadata,
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupTargetAssignmentMemberRecord,
+    ConsumerGroupTargetAssignmentMetadataRecord,
+    CurrentMemberAssignment,
+    TargetAssignmentMetadata,
+)
+from headrace.machines.consumer_member import Member, Partitions, topics_of
+from headrace.machines.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    read_assignment,
+    read_subscription,
+)
+from headrace.machines.consumer_state import ConsumerGroupState
+from headrace.machines.consumer_target import metadata_hash
+from headrace.machines.group_events import JoinProtocol
+from headrace.machines.machine import Record
+from headrace.machines.topic_names import by_topic_id, by_topic_name
+from headrace.types import ClusterView
+from headrace.wire.error_codes import ErrorCode
+
+
+class MigrationPolicy(enum.Enum):
+    """Kafka's group.consumer.migration.policy."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+# --- upgrade ---------------------------------------------------------------------------------------------
+
+
+def upgraded(group: ClassicState, policy: MigrationPolicy, max_size: int, view: ClusterView) -> list[Record]:
+    """The records of the KIP-848 group; ApiError when the classic group cannot become one.
+
+    Everyone is at the epoch of the present generation; the target is the last assignment. Who waits for the
+    end of a rebalance is the caller's to tell.
+    """
+    if not policy.upgrades:
+        raise _cannot_upgrade(group, "online upgrade is disabled")
+    if not group.uses_consumer_protocol:
+        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > max_size:
+        raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+    return list(_records(group, [_read(group, member) for member in group.members.values()], view))
+
+
+class _Moving(NamedTuple):
+    """A member on its way, with what its bytes say."""
+
+    member: classic_state.Member
+    subscription: Subscription
+    assigned: Mapping[str, tuple[int, ...]]
+
+
+def _cannot_upgrade(group: ClassicState, why: str) -> ApiError:
+    message = f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
+    return ApiError(ErrorCode.group_id_not_found, message)
+
+
+def _read(group: ClassicState, member: classic_state.Member) -> _Moving:
+    metadata = member.metadata(group.protocol or group.select_protocol())
+    subscription = read_subscription(member.protocols[0].metadata if metadata is None else metadata)
+    assignment = read_assignment(member.assignment)
+    if subscription is None or assignment is None:
+        raise _cannot_upgrade(group, "the embedded consumer protocol is malformed")
+    if assignment.has_user_data:
+        raise _cannot_upgrade(
+            group,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
+            "default assignor before re-attempting the upgrade",
+        )
+    return _Moving(member, subscription, assignment.partitions)
+
+
+def _records(group: ClassicState, members: list[_Moving], view: ClusterView) -> Iterator[Record]:
+    group_id, generation = group.group_id, group.generation
+    for moving in members:
+        yield ConsumerGroupMemberMetadataRecord(
+            group_id=group_id, member_id=moving.member.member_id, value=_metadata(moving)
+        )
+    yield ConsumerGroupMetadataRecord(
+        group_id=group_id,
+        value=ConsumerGroupMetadata(epoch=generation, metadata_hash=_topics_hash(group, members, view)),
+    )
+    for moving in members:
+        yield ConsumerGroupTargetAssignmentMemberRecord(
+            group_id=group_id,
+            member_id=moving.member.member_id,
+            value=topics_of(by_topic_id(moving.assigned, view)),
+        )
+    yield ConsumerGroupTargetAssignmentMetadataRecord(
+        group_id=group_id, value=TargetAssignmentMetadata(assignment_epoch=generation)
+    )
+    for moving in members:
+        yield ConsumerGroupCurrentMemberAssignmentRecord(
+            group_id=group_id,
+            member_id=moving.member.member_id,
+            value=_current(generation, by_topic_id(_held(group, moving, members), view)),
+        )
+
+
+def _topics_hash(group: ClassicState, members: list[_Moving], view: ClusterView) -> int:
+    """0, which no group has for long, brings about a rebalance where one was under way."""
+    if not _is_settled(group):
+        return 0
+    return metadata_hash({topic for moving in members for topic in moving.subscription.topics}, view)
+
+
+def _is_settled(group: ClassicState) -> bool:
+    return group.state is GroupState.STABLE and not group.unsynced
+
+
+def _held(group: ClassicState, moving: _Moving, members: list[_Moving]) -> Mapping[str, Collection[int]]:
+    """What it was assigned, and what it may still own because it has yet to learn of that."""
+    if _is_settled(group) or not moving.subscription.owned:
+        return moving.assigned
+    held = {topic: set(partitions) for topic, partitions in moving.assigned.items()}
+    for topic, partitions in moving.subscription.owned.items():
+        others = {p for other in members if other is not moving for p in other.assigned.get(topic, ())}
+        claimed = {
+            p for other in members[: members.index(moving)] for p in other.subscription.owned.get(topic, ())
+        }
+        held.setdefault(topic, set()).update(set(partitions) - others - claimed)
+    return held
+
+
+def _current(generation: int, held: Partitions) -> CurrentMemberAssignment:
+    return Member(
+        member_id="",
+        member_epoch=generation,
+        previous_member_epoch=generation,
+        assigned={topic_id: dict.fromkeys(numbers, generation) for topic_id, numbers in held.items()},
+    ).current()
+
+
+def _metadata(moving: _Moving) -> ConsumerGroupMemberMetadata:
+    member, subscription = moving.member, moving.subscription
+    return ConsumerGroupMemberMetadata(
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=tuple((name, metadata) for name, metadata in member.protocols),
+        ),
+    )
+
+
+# --- downgrade -------------------------------------------------------------------------------------------
+
+
+def downgraded(
+    state: ConsumerGroupState, members: Collection[Member], view: ClusterView
+) -> list[classic_state.Member]:
+    """The members of the classic group; assigned is what the last target gives them."""
+    return [_downgraded(state, member, view) for member in members]
+
+
+def _downgraded(state: ConsumerGroupState, member: Member, view: ClusterView) -> classic_state.Member:
+    metadata, classic = member.metadata, member.metadata.classic
+    assert classic is not None, "only members of the classic protocol can form a classic group"
+    target = by_topic_name(state.target.get(member.member_id, {}), view)
+    _, subscription = classic.supported_protocols[0]
+    return classic_state.Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        session_timeout_ms=classic.session_timeout_ms,
+        protocols=tuple(JoinProtocol(name, bytes_) for name, bytes_ in classic.supported_protocols),
+        assignment=encode_assignment(target, like=subscription),
+    )
