@@ -1,6 +1,6 @@
 """The suite of consumer groups: every promise of "Speed to reach" of groups as a line with its target.
 
-Settings are the same on both engines: the profiles in measures/groups.py. How a line is judged: bench/judge.py.
+Settings are the same on both engines: the profiles of measures/groups.py. How it is judged: bench/judge.py.
 """
 
 from __future__ import annotations
