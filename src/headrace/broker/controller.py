@@ -86,10 +86,14 @@ class Controller:
         if name in INTERNAL_TOPICS:
             # They need their own partition counts and settings, and come with the API that uses them.
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' is not made on demand.")
-        (answer,) = await self.create_topics([NewTopic(name=name)])
+        return await self.ensure(NewTopic(name=name))
+
+    async def ensure(self, request: NewTopic) -> Topic:
+        """The topic of this name, made as asked for when there is none."""
+        (answer,) = await self.create_topics([request])
         if isinstance(answer, Topic):
             return answer
-        existing = self._cluster.view.topics.get(name)
+        existing = self._cluster.view.topics.get(request.name)
         if answer.code is ErrorCode.topic_already_exists and existing is not None:
             return existing
         raise answer

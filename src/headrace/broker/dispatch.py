@@ -1,6 +1,7 @@
 """From a frame to its handler, and from the handler's answer to a reply; here alone errors become replies.
 
-Produce and Fetch are handled at once, in the read that brought them; everything else in a task of its own.
+Produce, Fetch and what group members ask are handled at once, in the read that brought them; everything else
+in a task of its own.
 Read next: handlers/.
 """
 
@@ -8,14 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.context import EncodedReply, Handler, RequestContext
-from headrace.broker.handlers import cluster, configs, groups, metadata, offsets, producers, topics
+from headrace.broker.context import EncodedReply, Handler, Reply, RequestContext
+from headrace.broker.handlers import (
+    cluster,
+    configs,
+    coordinators,
+    group_members,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    producers,
+    topics,
+)
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
+from headrace.broker.quick_reply import QuickHandler, QuickReply
 from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
@@ -38,12 +51,15 @@ _END_S = 5.0
 HANDLERS: dict[int, Handler] = {
     **cluster.HANDLERS,
     **configs.HANDLERS,
+    **coordinators.HANDLERS,
+    **group_offsets.HANDLERS,
     **groups.HANDLERS,
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **producers.HANDLERS,
     **topics.HANDLERS,
 }
+QUICK_HANDLERS: dict[int, QuickHandler] = {**group_members.QUICK_HANDLERS, **group_offsets.QUICK_HANDLERS}
 
 
 class Dispatcher:
@@ -80,7 +96,11 @@ class Dispatcher:
                 request = decode_request(api_key, version, view, header.body_position, end)
                 pending = connection.expect_reply(api_key, started)
                 context = _context(connection, header)
-                self._run_alone(connection, self._answer(pending, context, request))
+                if api_key in QUICK_HANDLERS:
+                    self._answer_at_once(connection, pending, context, request)
+                else:
+                    answering = HANDLERS[api_key](self._broker, context, request)
+                    self._run_alone(connection, self._answer(pending, context, answering))
         except DecodeError:
             raise
         except Exception:
@@ -129,14 +149,41 @@ class Dispatcher:
             await self._fetch.answer(connection, header, request, started)
         else:
             pending = connection.expect_reply(api_key, started)
-            await self._answer(pending, _context(connection, header), request)
+            context = _context(connection, header)
+            if api_key in QUICK_HANDLERS:
+                await self._answer_quick_key(connection, pending, context, request)
+            else:
+                await self._answer(pending, context, HANDLERS[api_key](self._broker, context, request))
 
-    async def _answer(self, pending: PendingReply, context: RequestContext, request: object) -> None:
-        pending.complete([await self._frame(context, request)])
+    def _answer_at_once(
+        self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object
+    ) -> None:
+        reply = QuickReply(self._broker, connection, context, pending)
+        slow = QUICK_HANDLERS[context.api_key](self._broker, context, request, reply)
+        if slow is None:
+            reply.block_until_given()
+        else:
+            self._run_alone(connection, self._answer(pending, context, slow))
 
-    async def _frame(self, context: RequestContext, request: object) -> bytes:
+    async def _answer_quick_key(
+        self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object
+    ) -> None:
+        """The same from a task that blocks the connection already."""
+        reply = QuickReply(self._broker, connection, context, pending)
+        slow = QUICK_HANDLERS[context.api_key](self._broker, context, request, reply)
+        if slow is None:
+            await reply.given()
+        else:
+            await self._answer(pending, context, slow)
+
+    async def _answer(
+        self, pending: PendingReply, context: RequestContext, answering: Awaitable[Reply]
+    ) -> None:
+        pending.complete([await self._frame(context, answering)])
+
+    async def _frame(self, context: RequestContext, answering: Awaitable[Reply]) -> bytes:
         try:
-            reply = await HANDLERS[context.api_key](self._broker, context, request)
+            reply = await answering
         except ApiError as error:
             self._metrics.request_error(context.api_key, error.code)
             return encode_error_reply(
@@ -170,6 +217,6 @@ def _context(connection: KafkaConnection, header: RequestHeader) -> RequestConte
 
 def missing_handlers() -> set[int]:
     """Keys that ApiVersions would promise although nothing answers them (must be empty)."""
-    return set(APIS) - set(HANDLERS) - {PRODUCE_KEY, FETCH_KEY}
+    return set(APIS) - set(HANDLERS) - set(QUICK_HANDLERS) - {PRODUCE_KEY, FETCH_KEY}
 
 

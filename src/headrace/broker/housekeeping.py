@@ -44,6 +44,7 @@ class Housekeeping:
 
     def start(self) -> None:
         config = self._broker.config
+        offsets_s = config["offsets.retention.check.interval.ms"] / 1000
         chores: tuple[tuple[str, float, Callable[[], Awaitable[None]]], ...] = (
             ("tick", TICK_S, self._tick),
             ("tidy", TIDY_S, self._tidy),
@@ -52,6 +53,7 @@ class Housekeeping:
             ("compaction", config["log.cleaner.backoff.ms"] / 1000, self._compact),
             ("checkpoints", CHECKPOINT_S, self._broker.persist_offsets),
             ("producer expiry", PRODUCER_EXPIRY_S, self._expire_producers),
+            ("offsets retention", offsets_s, self._broker.groups.check_retention),
         )
         spawn = self._world.tasks.spawn
         self._tasks = [spawn(self._repeat(*chore), name=chore[0]) for chore in chores]

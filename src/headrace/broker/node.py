@@ -16,6 +16,7 @@ from headrace.broker.controller import Controller
 from headrace.broker.disk_guard import DiskGuard
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.flusher import Flusher
+from headrace.broker.group_coordinator import GroupCoordinator
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.http_endpoint import HttpEndpoint
 from headrace.broker.metadata_replies import MetadataReplies
@@ -88,6 +89,7 @@ class Broker:
             persist_offsets=self.persist_offsets,
         )
         self.metrics.partitions = self.partitions.all
+        self.groups = GroupCoordinator(self)
         self.hub = _connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
         self._dispatcher = self.hub.dispatch = Dispatcher(self)
         disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
@@ -113,6 +115,7 @@ class Broker:
         self.partitions.remove_leftovers(self.cluster.view)
         self.partitions.follow(empty, self.cluster.view)
         self.cluster.subscribe(self.partitions.follow)
+        self.groups.start()
         await self.persist_offsets()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
         self._node_epoch = await self.cluster.register_node(
@@ -168,6 +171,7 @@ class Broker:
             listener.close()
         self.hub.stop_requests()
         await self._housekeeping.stop()
+        await self.groups.stop()
         await self._dispatcher.stop()
         if self.failure is None:
             await self._flusher.flush_all(list(self.partitions.all()))

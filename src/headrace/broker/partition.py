@@ -179,6 +179,10 @@ class Partition:
                 return Appended(duplicate, duplicate + header.last_offset_delta)
         return self._write(view, batches, header, now_ms)
 
+    def append_own(self, batch: bytearray) -> int:
+        """Writes what this node made itself, uncompressed and sound; the last offset. ApiError as above."""
+        return self.append(memoryview(batch), 0, len(batch), checked=True).last_offset
+
     def append_run(self, view: memoryview, frames: Sequence[RunFrame], *, acks_all: bool) -> list[int]:
         """Writes the batches of several requests at once; their offsets.
 

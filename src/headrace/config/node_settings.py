@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headrace.config.group_settings import GROUPS
 from headrace.config.log_settings import DISK, LOG, TOPICS
 from headrace.config.setting import MIB, Allowed, Setting, at_least, between, node_setting, one_of
 
@@ -176,6 +177,7 @@ NODE_GROUPS: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Topics and records": TOPICS,
         "The log": LOG,
         "The disk": DISK,
+        "Consumer groups": GROUPS,
         "Operation": OPERATIONS,
     }
 )

@@ -15,7 +15,7 @@ from headrace.config.topic_settings import TOPIC_SETTINGS
 _ONE_NODE = "a single node replicates to nobody and is its own controller"
 _NO_SECURITY = "only PLAINTEXT listeners are served yet"
 _OWN_SHAPE = "the node sizes its threads and buffers itself"
-_NO_GROUPS = "consumer groups are not served yet"
+_NO_SUCH_GROUPS = "share groups and Streams groups are not served yet"
 _NO_TRANSACTIONS = "transactions are not served yet"
 _JVM = "it is for the Java virtual machine, and there is none"
 
@@ -42,12 +42,16 @@ _REASONS = {
     "auto.leader.": _ONE_NODE,
     "unclean.leader.election.": _ONE_NODE,
     "num.replica.": _ONE_NODE,
-    "group.": _NO_GROUPS,
-    "offset.metadata.": _NO_GROUPS,
-    "offsets.": _NO_GROUPS,
-    "consumer.": _NO_GROUPS,
-    "share.": _NO_GROUPS,
-    "streams.": _NO_GROUPS,
+    "group.coordinator.rebalance.protocols": "the classic and the consumer protocol are always served",
+    "group.coordinator.": _OWN_SHAPE,
+    "group.share.": _NO_SUCH_GROUPS,
+    "group.streams.": _NO_SUCH_GROUPS,
+    "share.": _NO_SUCH_GROUPS,
+    "streams.": _NO_SUCH_GROUPS,
+    "offsets.load.buffer.size": _OWN_SHAPE,
+    "offsets.topic.compression.codec": "offsets are stored uncompressed; compaction keeps them few",
+    "offsets.commit.required.acks": "commits wait for all replicas in sync",
+    "consumer.": "it is set for a single group, with the tools that alter settings",
     "transaction.": _NO_TRANSACTIONS,
     "transactional.": _NO_TRANSACTIONS,
     "ssl.": _NO_SECURITY,

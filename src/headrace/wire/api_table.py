@@ -16,6 +16,8 @@ from headrace.errors import DecodeError
 from headrace.wire.primitives import MALFORMED, skip_tagged_fields
 
 API_VERSIONS_KEY = 18
+_NEVER = 1 << 15
+"""Of an API without flexible versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,16 @@ _TABLE = (
     _api(1, "fetch", (4, 18), 12, "fetch"),
     _api(2, "list_offsets", (1, 11), 6, "offsets"),
     _api(3, "metadata", (0, 13), 9, "metadata"),
+    _api(8, "offset_commit", (2, 10), 8, "group_offsets"),
+    _api(9, "offset_fetch", (1, 10), 6, "group_offsets"),
     # Needed by producers too: librdkafka compresses with lz4 only when this API is there.
-    _api(9, "offset_fetch", (1, 10), 6, "groups"),
-    _api(10, "find_coordinator", (0, 6), 3, "producers"),
+    _api(10, "find_coordinator", (0, 6), 3, "coordinators"),
+    _api(11, "join_group", (0, 9), 6, "group_members"),
+    _api(12, "heartbeat", (0, 4), 4, "group_members"),
+    _api(13, "leave_group", (0, 5), 4, "group_members"),
+    _api(14, "sync_group", (0, 5), 4, "group_members"),
+    _api(15, "describe_groups", (0, 6), 5, "groups"),
+    _api(16, "list_groups", (0, 5), 3, "groups"),
     _api(API_VERSIONS_KEY, "api_versions", (0, 4), 3, "metadata"),
     _api(19, "create_topics", (2, 7), 5, "topics"),
     _api(20, "delete_topics", (1, 6), 4, "topics"),
@@ -73,9 +82,13 @@ _TABLE = (
     _api(33, "alter_configs", (0, 2), 2, "configs"),
     _api(35, "describe_log_dirs", (1, 5), 2, "cluster"),
     _api(37, "create_partitions", (0, 3), 2, "topics"),
+    _api(42, "delete_groups", (0, 2), 2, "groups"),
     _api(44, "incremental_alter_configs", (0, 1), 1, "configs"),
+    _api(47, "offset_delete", (0, 0), _NEVER, "group_offsets"),
     _api(60, "describe_cluster", (0, 2), 0, "cluster"),
     _api(61, "describe_producers", (0, 0), 0, "producers"),
+    _api(68, "consumer_group_heartbeat", (0, 1), 0, "group_members"),
+    _api(69, "consumer_group_describe", (0, 1), 0, "groups"),
     _api(75, "describe_topic_partitions", (0, 0), 0, "metadata"),
 )
 

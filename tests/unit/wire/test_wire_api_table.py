@@ -16,7 +16,10 @@ from headrace.wire.api_table import (
 )
 from headrace.wire.schema import message_class, message_versions
 
-FAMILIES = {"groups", "produce", "fetch", "metadata", "offsets", "topics", "configs", "cluster", "producers"}
+FAMILIES = {
+    "cluster", "configs", "coordinators", "fetch", "group_members", "group_offsets", "groups", "metadata",
+    "offsets", "produce", "producers", "topics",
+}  # fmt: skip
 
 
 def read(data: bytes) -> RequestHeader:

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 from read_side import FakeBroker, FakePartition, topic
 
-from headrace.broker.handlers import producers
-from headrace.broker.handlers.producers import describe_producers, find_coordinator, init_producer_id
+from headrace.broker.handlers.producers import describe_producers, init_producer_id
 from headrace.log.producer_state import ProducerEntry
 from headrace.wire.error_codes import ErrorCode
-
-GROUP, TRANSACTION, SHARE = 0, 1, 2
-
 
 # InitProducerId
 
@@ -51,64 +46,6 @@ def test_a_transactional_producer_is_refused(transactional_id: str, error: Error
     reply = broker.ask(init_producer_id, 4, transactional_id=transactional_id)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (error, -1, -1)
     assert broker.metrics.errors == {(22, error): 1}
-
-
-# FindCoordinator
-
-
-def found(version: int, key_type: int, key: str = "x") -> Any:
-    fields: dict[str, Any] = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
-    if version >= 1:
-        fields["key_type"] = key_type
-    reply = FakeBroker().ask(find_coordinator, version, **fields)
-    if version < 4:
-        return reply
-    (answer,) = reply.coordinators
-    assert answer.key == key
-    return answer
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-def test_transactions_are_refused_with_a_code_that_no_client_retries_and_a_reason(version: int) -> None:
-    answer = found(version, TRANSACTION)
-    assert answer.error_code is ErrorCode.cluster_authorization_failed
-    assert "transactions are not served" in answer.error_message
-    assert (answer.node_id, answer.port) == (-1, -1)
-
-
-@pytest.mark.parametrize("version", [0, 1, 3, 4, 5, 6])
-def test_groups_are_refused_with_a_code_that_no_client_retries(version: int) -> None:
-    answer = found(version, GROUP)
-    assert answer.error_code is ErrorCode.unsupported_version
-    if version >= 1:
-        assert "groups are not served" in answer.error_message
-
-
-def test_librdkafka_asks_also_when_it_only_assigns_so_its_version_is_given_this_node() -> None:
-    answer = found(2, GROUP)
-    assert answer.error_code is ErrorCode.none
-    assert answer.node_id >= 0
-
-
-@pytest.mark.parametrize("key_type", [SHARE, 9])
-def test_other_coordinators_do_not_exist(key_type: int) -> None:
-    assert found(6, key_type).error_code is ErrorCode.invalid_request
-
-
-def test_every_key_of_a_batch_is_answered() -> None:
-    reply = FakeBroker().ask(find_coordinator, 6, key_type=TRANSACTION, coordinator_keys=["a", "b"])
-    assert [answer.key for answer in reply.coordinators] == ["a", "b"]
-
-
-def test_the_node_logs_once_which_group_it_could_not_serve(caplog: pytest.LogCaptureFixture) -> None:
-    producers._log_once.cache_clear()
-    broker = FakeBroker()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            broker.ask(find_coordinator, 2, key="eager\x1b[31m", key_type=GROUP)
-    (record,) = caplog.records
-    assert "groups are not served" in record.getMessage()
-    assert "\x1b" not in record.getMessage()
 
 
 # DescribeProducers

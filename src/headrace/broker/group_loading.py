@@ -1,0 +1,36 @@
+"""What a record in the log of `__consumer_offsets` is to the groups: whose it is, and what it says."""
+
+from __future__ import annotations
+
+import struct
+
+from headrace.errors import DecodeError
+from headrace.machines.group_records import NO_PRODUCER_ID, TransactionMarkerRecord, decode
+from headrace.machines.machine import Record
+from headrace.wire.batch import BatchHeader
+from headrace.wire.records import Record as LogRecord
+
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_ABORT, _COMMIT = 0, 1
+
+
+def read_group_record(header: BatchHeader, record: LogRecord) -> tuple[str | None, Record] | None:
+    """(group id, or None for every group; record); None for what is not ours. Raises DecodeError."""
+    key = record.key
+    if key is None:
+        return None
+    if header.is_control:
+        return _marker(header.producer_id, key)
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    found = decode(key, record.value, producer_id=producer_id)
+    return None if found is None else (found.group_id, found)
+
+
+def _marker(producer_id: int, key: bytes) -> tuple[None, Record] | None:
+    try:
+        _, kind = _MARKER_KEY.unpack_from(key)
+    except struct.error as problem:
+        raise DecodeError(f"control record with key {key.hex()}: {problem}") from problem
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    return None, TransactionMarkerRecord(producer_id=producer_id, committed=kind == _COMMIT)

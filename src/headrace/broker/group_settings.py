@@ -1,0 +1,57 @@
+"""From a node's settings to those of the group machines and of `__consumer_offsets`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.broker.topic_rules import NewTopic
+from headrace.machines.classic_rebalance import ClassicGroupSettings
+from headrace.machines.consumer_events import ConsumerGroupConfig
+from headrace.machines.group import GroupSettings
+from headrace.machines.offsets import OffsetsSettings
+
+_MINUTE_MS = 60_000
+
+
+def group_settings(node: Mapping[str, Any]) -> GroupSettings:
+    return GroupSettings(
+        classic=ClassicGroupSettings(
+            min_session_timeout_ms=node["group.min.session.timeout.ms"],
+            max_session_timeout_ms=node["group.max.session.timeout.ms"],
+            max_size=node["group.max.size"],
+            initial_rebalance_delay_ms=node["group.initial.rebalance.delay.ms"],
+        ),
+        consumer=ConsumerGroupConfig(
+            session_timeout_ms=node["group.consumer.session.timeout.ms"],
+            min_session_timeout_ms=node["group.consumer.min.session.timeout.ms"],
+            max_session_timeout_ms=node["group.consumer.max.session.timeout.ms"],
+            heartbeat_interval_ms=node["group.consumer.heartbeat.interval.ms"],
+            min_heartbeat_interval_ms=node["group.consumer.min.heartbeat.interval.ms"],
+            max_heartbeat_interval_ms=node["group.consumer.max.heartbeat.interval.ms"],
+            assignment_interval_ms=node["group.consumer.assignment.interval.ms"],
+            min_assignment_interval_ms=node["group.consumer.min.assignment.interval.ms"],
+            max_assignment_interval_ms=node["group.consumer.max.assignment.interval.ms"],
+            regex_refresh_interval_ms=node["group.consumer.regex.refresh.interval.ms"],
+            max_size=node["group.consumer.max.size"],
+            assignors=node["group.consumer.assignors"],
+        ),
+        offsets=OffsetsSettings(
+            metadata_max_bytes=node["offset.metadata.max.bytes"],
+            retention_ms=node["offsets.retention.minutes"] * _MINUTE_MS,
+        ),
+    )
+
+
+def offsets_topic(name: str, node: Mapping[str, Any], nodes: int) -> NewTopic:
+    """As Apache Kafka makes it, but with no more replicas than there are nodes to hold them."""
+    return NewTopic(
+        name=name,
+        partition_count=node["offsets.topic.num.partitions"],
+        replication_factor=min(node["offsets.topic.replication.factor"], nodes),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(node["offsets.topic.segment.bytes"])),
+        ),
+    )

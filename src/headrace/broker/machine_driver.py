@@ -1,0 +1,393 @@
+"""Runs machines over the log of one partition, by the contract at the head of machines/machine.py.
+
+One driver is one term of leadership: it loads the log, serves, and ends when the partition is lost or an
+append fails; whoever made it then makes another. Steps of one turn of the loop share a batch. A step without
+records is answered at once unless something before it is not committed yet. Knows no group and no protocol.
+Read next: machine_loading.py (how the log becomes machines), machine_timers.py, group_coordinator.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from headrace.broker.machine_timers import MachineTimers
+from headrace.broker.waiters import AckWaiter
+from headrace.errors import ApiError
+from headrace.machines.machine import (
+    CancelTimer,
+    Effects,
+    Event,
+    Machine,
+    Now,
+    Question,
+    Record,
+    ReplyBody,
+    ReplyToken,
+    SetTimer,
+    TimelineEvent,
+    TimerFired,
+    TimerKey,
+)
+from headrace.types import TopicPartition
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.records import Record as LogRecord
+from headrace.wire.records import build_batch
+from headrace.world import World
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES = 512 * 1024
+"""Steps gather up to this; a step that brings more alone is written in several batches."""
+_RECORD_OVERHEAD = 32
+
+Answer = Callable[[ReplyBody | ApiError], None]
+KeyValue = tuple[bytes, bytes | None]
+
+
+class DrivenMachine(Machine, Protocol):
+    @property
+    def is_gone(self) -> bool:
+        """Nothing is left that a new machine would not have: it may be dropped."""
+
+
+class MachinePartition(Protocol):
+    """What a driver needs of a partition."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def online(self) -> bool: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def append_own(self, batch: bytearray) -> int: ...
+    def wait_for_ack(self, waiter: AckWaiter) -> None: ...
+
+
+M = TypeVar("M", bound=DrivenMachine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineKind(Generic[M]):
+    """What a driver must be told of the machines that it drives."""
+
+    make: Callable[[str], M]
+    encode: Callable[[Any], tuple[bytes, bytes | None]]
+    refresh: Callable[[], tuple[int, Callable[[int], Event]]] | None = None
+    """The version of what surrounds the machines, and the event that tells a machine which knew an older one.
+    Told before the machine's next step, so that a change costs nothing while nobody asks."""
+    find_out: Callable[[Question], Awaitable[Event]]
+    committed: Callable[[str, list[Record], list[TimelineEvent]], None]
+    """Hears of every step's records and timeline once they are committed."""
+
+
+class _Entry(Generic[M]):
+    __slots__ = ("knows", "machine", "timers")
+
+    def __init__(self, machine: M, knows: int) -> None:
+        self.machine = machine
+        self.knows = knows
+        self.timers: dict[TimerKey, int] = {}
+
+
+class _Batch:
+    """What waits for the same offset to be committed."""
+
+    __slots__ = ("bytes", "done", "records", "replies", "told")
+
+    def __init__(self) -> None:
+        self.records: list[KeyValue] = []
+        self.bytes = 0
+        self.replies: list[tuple[Answer, ReplyBody]] = []
+        self.told: list[tuple[str, list[Record], list[TimelineEvent]]] = []
+        self.done = False
+
+
+class MachineDriver(Generic[M]):
+    def __init__(
+        self,
+        *,
+        world: World,
+        partition: MachinePartition,
+        kind: MachineKind[M],
+        timers: MachineTimers,
+        commit_timeout_ms: int,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._clock = world.clock
+        self._tasks = world.tasks
+        self.partition = partition
+        self._kind = kind
+        self._timers = timers
+        self._commit_timeout_s = commit_timeout_ms / 1000
+        self._on_end = on_end
+        self._entries: dict[str, _Entry[M]] = {}
+        self._answers: dict[ReplyToken, Answer] = {}
+        self._last_token = 0
+        self._open: _Batch | None = None
+        self._last: _Batch | None = None
+        """The batch that was appended last, while it is not committed."""
+        self._end_offset = partition.log_end_offset
+        self.serving = False
+        self.ended = False
+
+    # Life
+
+    def take_over(self, machines: dict[str, M], version: int) -> None:
+        """Machines as the log made them. The caller then steps each with `Loaded` and calls `serve`."""
+        self._entries = {name: _Entry(machine, version) for name, machine in machines.items()}
+        self._end_offset = self.partition.log_end_offset
+
+    def serve(self) -> None:
+        self.serving = not self.ended
+
+    def end(self, code: ErrorCode = ErrorCode.not_coordinator) -> None:
+        """Leadership is lost or the log's state unknown: all who wait ask again, elsewhere or later."""
+        if self.ended:
+            return
+        self.ended, self.serving = True, False
+        waiting = [answer for batch in (self._last, self._open) if batch for answer, _ in batch.replies]
+        waiting += self._answers.values()
+        self._answers.clear()
+        self._entries.clear()
+        self._open = None
+        for answer in waiting:
+            answer(ApiError(code))
+        self._on_end()
+
+    def answer_open(self, code: ErrorCode) -> None:
+        """The node stops: requests that wait for other members are answered, those for the disk wait on."""
+        waiting = list(self._answers.values())
+        self._answers.clear()
+        for answer in waiting:
+            answer(ApiError(code))
+
+    # Asking
+
+    def submit(self, name: str, make_event: Callable[[ReplyToken], Event], answer: Answer) -> None:
+        """Steps the machine `name`; `answer` is called exactly once, perhaps before this returns."""
+        if not self.serving or not self.partition.online:
+            loading = not self.ended and not self.serving
+            code = ErrorCode.coordinator_load_in_progress if loading else ErrorCode.not_coordinator
+            answer(ApiError(code))
+            return
+        self._last_token += 1
+        token = ReplyToken(self._last_token)
+        self._answers[token] = answer
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = _Entry(self._kind.make(name), self._version())
+        self._step(name, entry, make_event(token))
+
+    def tell(self, name: str, event: Event) -> None:
+        """Steps a machine that exists, with an event that nobody waits for."""
+        entry = self._entries.get(name)
+        if entry is not None and not self.ended:
+            self._step(name, entry, event)
+
+    def get(self, name: str) -> M | None:
+        """To read from, with its knowledge of what surrounds it refreshed."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        self._refresh(name, entry)
+        return entry.machine
+
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def machines(self) -> Iterator[M]:
+        return (entry.machine for entry in self._entries.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that the machines hold is committed."""
+        return self._open is None and self.partition.high_watermark >= self._end_offset
+
+    def when_settled(self, answer: Callable[[], None]) -> None:
+        """Calls at once, or when what the machines hold now is committed, or will not be."""
+        if self.settled:
+            answer()
+            return
+        batch = self._open or _Batch()
+        batch.replies.append((lambda _: answer(), ReplyBody()))
+        if batch is not self._open:
+            self._await_commit(batch)
+
+    # Steps
+
+    def _now(self) -> Now:
+        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+
+    def _version(self) -> int:
+        return self._kind.refresh()[0] if self._kind.refresh is not None else 0
+
+    def _refresh(self, name: str, entry: _Entry[M]) -> None:
+        if self._kind.refresh is None:
+            return
+        version, make_event = self._kind.refresh()
+        if entry.knows != version:
+            known, entry.knows = entry.knows, version
+            self._step(name, entry, make_event(known))
+
+    def _step(self, name: str, entry: _Entry[M], event: Event) -> None:
+        self._refresh(name, entry)
+        try:
+            effects = entry.machine.step(event, self._now())
+        except Exception:
+            logger.exception("%s: a machine failed at %r; its state is read again", name, event)
+            self._fail_step(event)
+            return
+        if effects.timers:
+            self._set_timers(name, entry, effects.timers)
+        for question in effects.questions:
+            self._tasks.spawn(self._find_out(name, entry, question), name="question of a machine")
+        if effects.records or effects.replies or effects.timeline:
+            self._give_out(name, effects)
+        if not entry.timers and entry.machine.is_gone:
+            self._drop(name, entry)
+
+    def _fail_step(self, event: Event) -> None:
+        answer = self._answers.pop(getattr(event, "token", ReplyToken(0)), None)
+        if answer is not None:
+            answer(ApiError(ErrorCode.unknown_server_error))
+        self.end()
+
+    def _give_out(self, name: str, effects: Effects) -> None:
+        answers = self._answers
+        replies = [(answers.pop(token), body) for token, body in effects.replies if token in answers]
+        if not effects.records and self.settled:
+            if effects.timeline:
+                self._kind.committed(name, [], effects.timeline)
+            for answer, body in replies:
+                answer(body)
+            return
+        batch = self._batch_for(bool(effects.records))
+        if effects.records:
+            self._write(batch, effects.records)
+        batch.replies += replies
+        if effects.records or effects.timeline:
+            batch.told.append((name, effects.records, effects.timeline))
+        if batch.bytes >= BATCH_BYTES:
+            self._append(batch)
+
+    def _batch_for(self, writes: bool) -> _Batch:
+        if self._open is not None:
+            return self._open
+        if not writes and self._last is not None and not self._last.done:
+            return self._last
+        batch = self._open = _Batch()
+        self._tasks.call_soon(self._append, batch)
+        return batch
+
+    def _write(self, batch: _Batch, records: list[Record]) -> None:
+        encode, size = self._kind.encode, 0
+        for record in records:
+            key, value = encode(record)
+            batch.records.append((key, value))
+            size += len(key) + len(value or b"") + _RECORD_OVERHEAD
+        batch.bytes += size
+
+    # The log
+
+    def _append(self, batch: _Batch) -> None:
+        """At the end of the turn that opened the batch, or earlier when it is full."""
+        if batch is not self._open or self.ended:
+            return
+        self._open = None
+        try:
+            for part in _parts(batch.records):
+                self._end_offset = self.partition.append_own(_log_batch(part, self._clock.wall_ms())) + 1
+        except ApiError as refusal:
+            self._append_failed(batch, refusal)
+            return
+        self._await_commit(batch)
+
+    def _append_failed(self, batch: _Batch, refusal: ApiError) -> None:
+        """The machines hold what the log does not: they are read again. What can never fit is not retried."""
+        logger.warning("%s could not be written: %s", self.partition.topic_partition, refusal)
+        too_large = refusal.code is ErrorCode.message_too_large
+        code = ErrorCode.unknown_server_error if too_large else ErrorCode.not_coordinator
+        replies, batch.replies = batch.replies, []
+        for answer, _ in replies:
+            answer(ApiError(code))
+        self.end()
+
+    def _await_commit(self, batch: _Batch) -> None:
+        if self.partition.high_watermark >= self._end_offset:
+            self._committed(batch, ErrorCode.none)
+            return
+        self._last = batch
+        deadline = self._clock.monotonic() + self._commit_timeout_s
+        waiter = AckWaiter(self._end_offset - 1, deadline, lambda code: self._committed(batch, code))
+        self.partition.wait_for_ack(waiter)
+
+    def _committed(self, batch: _Batch, code: ErrorCode) -> None:
+        batch.done = True
+        if self._last is batch:
+            self._last = None
+        if self.ended:
+            return
+        if code is not ErrorCode.none:
+            self._not_committed(batch)
+            return
+        for name, records, timeline in batch.told:
+            self._kind.committed(name, records, timeline)
+        for answer, body in batch.replies:
+            answer(body)
+
+    def _not_committed(self, batch: _Batch) -> None:
+        """Too late for whoever waits. The log holds it all the same, unless the partition is lost."""
+        for answer, _ in batch.replies:
+            answer(ApiError(ErrorCode.coordinator_not_available))
+        if not self.partition.online:
+            self.end()
+
+    # Timers and questions
+
+    def _set_timers(self, name: str, entry: _Entry[M], timers: list[SetTimer | CancelTimer]) -> None:
+        for timer in timers:
+            key = timer.key
+            if isinstance(timer, SetTimer):
+                fire = partial(self._fire, name, entry, key)
+                entry.timers[key] = self._timers.set(timer.deadline_ms, fire)
+            else:
+                entry.timers.pop(key, None)
+
+    def _fire(self, name: str, entry: _Entry[M], key: TimerKey, number: int) -> None:
+        if entry.timers.get(key) == number and not self.ended:
+            del entry.timers[key]
+            self._step(name, entry, TimerFired(key))
+
+    async def _find_out(self, name: str, entry: _Entry[M], question: Question) -> None:
+        event = await self._kind.find_out(question)
+        if not self.ended and self._entries.get(name) is entry:
+            self._step(name, entry, event)
+
+    def _drop(self, name: str, entry: _Entry[M]) -> None:
+        entry.timers.clear()
+        if self._entries.get(name) is entry:
+            del self._entries[name]
+
+
+def _parts(records: list[KeyValue]) -> Iterator[list[KeyValue]]:
+    """Of one batch each. More than one only when a single step wrote more than a batch may hold."""
+    part: list[KeyValue] = []
+    size = 0
+    for key, value in records:
+        size += len(key) + len(value or b"") + _RECORD_OVERHEAD
+        if size > BATCH_BYTES and part:
+            yield part
+            part, size = [], len(key) + len(value or b"") + _RECORD_OVERHEAD
+        part.append((key, value))
+    if part:
+        yield part
+
+
+def _log_batch(records: list[KeyValue], timestamp: int) -> bytearray:
+    return build_batch(LogRecord(n, timestamp, key, value) for n, (key, value) in enumerate(records))

@@ -1,0 +1,107 @@
+"""From the log of a partition to machines: every record in order, applied on a thread.
+
+The machines are new and nobody else's until all is read, so the thread may change them. Records that cannot
+be read are named and passed over: one client's rubbish must not keep every group of the partition away.
+Read next: machine_driver.py (who goes on with the machines).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from headrace.broker.partition import ColdRead, Partition
+from headrace.errors import DecodeError, StorageError
+from headrace.log.log_slice import LogSlice
+from headrace.machines.machine import Machine, Record
+from headrace.wire.batch import BatchHeader, crc_ok, read_header
+from headrace.wire.records import Record as LogRecord
+from headrace.wire.records import iter_records
+from headrace.world import Thread
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+_MOST_COMPLAINTS = 10
+
+M = TypeVar("M", bound=Machine)
+
+ReadRecord = Callable[[BatchHeader, LogRecord], tuple[str | None, Record] | None]
+"""The name of the machine it belongs to (None: every machine) and the record; None: not ours."""
+
+
+class MachineLoading(Generic[M]):
+    def __init__(self, name: object, make: Callable[[str], M], read: ReadRecord) -> None:
+        self.machines: dict[str, M] = {}
+        self.records = 0
+        self._name = name
+        self._make = make
+        self._read = read
+        self._complaints = 0
+
+    async def load(self, partition: Partition, thread: Thread) -> None:
+        """Raises StorageError, OSError or ApiError when the log cannot be read."""
+        offset = partition.log_start_offset
+        while offset < (end := partition.log_end_offset):
+            piece = await _slice(partition, offset, end, thread)
+            if piece is None:
+                return
+            try:
+                await thread.run(self._apply_slice, piece)
+            finally:
+                offset = piece.next_offset
+                piece.release()
+
+    def _apply_slice(self, piece: LogSlice) -> None:
+        view = memoryview(piece.bytes())
+        position = 0
+        while position < len(view):
+            header = read_header(view, position)
+            end = position + header.size
+            if end > len(view) or not crc_ok(view, position, header.size):
+                raise StorageError(f"{self._name}: the batch at offset {header.base_offset} is damaged")
+            self._apply_batch(header, view[position:end])
+            position = end
+
+    def _apply_batch(self, header: BatchHeader, batch: memoryview) -> None:
+        for log_record in self._readable(header, batch):
+            self.records += 1
+            try:
+                found = self._read(header, log_record)
+            except DecodeError as problem:
+                self._complain(log_record.offset, problem)
+                continue
+            if found is not None:
+                self._apply(*found)
+
+    def _readable(self, header: BatchHeader, batch: memoryview) -> Iterator[LogRecord]:
+        try:
+            yield from iter_records(batch)
+        except DecodeError as problem:
+            self._complain(header.base_offset, problem)
+
+    def _apply(self, name: str | None, record: Record) -> None:
+        if name is None:
+            for machine in self.machines.values():
+                machine.apply(record)
+            return
+        if name not in self.machines:
+            self.machines[name] = self._make(name)
+        self.machines[name].apply(record)
+
+    def _complain(self, offset: int, problem: DecodeError) -> None:
+        self._complaints += 1
+        if self._complaints <= _MOST_COMPLAINTS:
+            logger.error("%s: what stands at offset %d is passed over: %s", self._name, offset, problem)
+
+
+async def _slice(partition: Partition, offset: int, end: int, thread: Thread) -> LogSlice | None:
+    while True:
+        try:
+            return partition.log.read(offset, CHUNK_BYTES, end, at_least_one=True, wait=False)
+        except ColdRead as cold:
+            try:
+                await thread.run(cold.warm)
+            finally:
+                cold.release()

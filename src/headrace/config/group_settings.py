@@ -1,0 +1,158 @@
+"""The settings of a node for consumer groups and committed offsets, with Kafka's names, types and defaults.
+
+node_settings.py gathers them with the others. Read next: broker/group_coordinator.py (what they mean).
+"""
+
+from __future__ import annotations
+
+from headrace.config.setting import INT_MAX, MIB, Allowed, at_least, between, node_setting, some_of
+
+_AT_LEAST_ONE_ASSIGNOR = some_of("uniform", "range")
+_ASSIGNORS = Allowed(
+    text=_AT_LEAST_ONE_ASSIGNOR.text,
+    problem=lambda value: _AT_LEAST_ONE_ASSIGNOR.problem(value) if value else "names no assignor",
+)
+
+CLASSIC_GROUPS = (
+    node_setting(
+        "group.initial.rebalance.delay.ms",
+        "int",
+        3_000,
+        "How long the first rebalance of a new group waits for further members.",
+        at_least(0),
+    ),
+    node_setting(
+        "group.min.session.timeout.ms",
+        "int",
+        6_000,
+        "The shortest `session.timeout.ms` that a member may ask for.",
+        at_least(0),
+    ),
+    node_setting(
+        "group.max.session.timeout.ms",
+        "int",
+        1_800_000,
+        "The longest `session.timeout.ms` that a member may ask for.",
+        at_least(0),
+    ),
+    node_setting("group.max.size", "int", INT_MAX, "The most members of a classic group.", at_least(1)),
+)
+
+CONSUMER_GROUPS = (
+    node_setting(
+        "group.consumer.session.timeout.ms",
+        "int",
+        45_000,
+        "Without a heartbeat for this long, a member (`group.protocol=consumer`) is taken out of its group.",
+        at_least(1),
+    ),
+    node_setting(
+        "group.consumer.min.session.timeout.ms",
+        "int",
+        45_000,
+        "The least that a group's own `consumer.session.timeout.ms` may be.",
+        at_least(1),
+    ),
+    node_setting(
+        "group.consumer.max.session.timeout.ms", "int", 60_000, "The most that it may be.", at_least(1)
+    ),
+    node_setting(
+        "group.consumer.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "How often members are told to send heartbeats.",
+        at_least(1),
+    ),
+    node_setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "The least that a group's own `consumer.heartbeat.interval.ms` may be.",
+        at_least(1),
+    ),
+    node_setting(
+        "group.consumer.max.heartbeat.interval.ms", "int", 15_000, "The most that it may be.", at_least(1)
+    ),
+    node_setting(
+        "group.consumer.assignment.interval.ms",
+        "int",
+        1_000,
+        "A group's target assignment is worked out at most this often.",
+        at_least(0),
+    ),
+    node_setting(
+        "group.consumer.min.assignment.interval.ms",
+        "int",
+        0,
+        "The least that a group's own `consumer.assignment.interval.ms` may be.",
+        at_least(0),
+    ),
+    node_setting(
+        "group.consumer.max.assignment.interval.ms", "int", 15_000, "The most that it may be.", at_least(0)
+    ),
+    node_setting(
+        "group.consumer.max.size", "int", INT_MAX, "The most members of such a group.", at_least(1)
+    ),
+    node_setting(
+        "group.consumer.assignors",
+        "list",
+        ("uniform", "range"),
+        "The assignors that members may choose; the first is for groups whose members choose none.",
+        _ASSIGNORS,
+    ),
+    node_setting(
+        "group.consumer.regex.refresh.interval.ms",
+        "int",
+        600_000,
+        "Regular expressions of members are matched against the topics again at least this often.",
+        at_least(10_000),
+    ),
+)
+
+OFFSETS = (
+    node_setting(
+        "offsets.topic.num.partitions",
+        "int",
+        50,
+        "Partitions of `__consumer_offsets`, when it is made. A group belongs to one of them.",
+        at_least(1),
+    ),
+    node_setting(
+        "offsets.topic.replication.factor",
+        "short",
+        3,
+        "Its replicas; as many as there are nodes when these are fewer.",
+        at_least(1),
+    ),
+    node_setting("offsets.topic.segment.bytes", "int", 100 * MIB, "Its segment size.", at_least(1)),
+    node_setting(
+        "offsets.commit.timeout.ms",
+        "int",
+        5_000,
+        "How long a commit, and every other reply of a group, waits for the disk before it is given up.",
+        at_least(1),
+    ),
+    node_setting(
+        "offsets.retention.minutes",
+        "int",
+        10_080,
+        "How long the offsets of a group that has become empty are kept.",
+        at_least(1),
+    ),
+    node_setting(
+        "offsets.retention.check.interval.ms",
+        "long",
+        600_000,
+        "How often expired offsets are looked for.",
+        at_least(1),
+    ),
+    node_setting(
+        "offset.metadata.max.bytes",
+        "int",
+        4_096,
+        "The longest note that may be committed with an offset.",
+        between(0, 32_767),
+    ),
+)
+
+GROUPS = (*CLASSIC_GROUPS, *CONSUMER_GROUPS, *OFFSETS)
