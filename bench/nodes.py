@@ -17,7 +17,7 @@ from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 
 DELETE_SOON = {"log.segment.delete.delay.ms": "1000"}
-"""For all of them: a turn's gigabytes that stay in memory for the usual minute would burden the next turns."""
+"""For all of them: a turn's gigabytes that stay in memory for a minute would burden the next turns."""
 
 HEADRACE_SETTINGS = {
     OS: {"headrace.flush.default": "os"},
