@@ -1,6 +1,7 @@
-"""`headrace consume`: records of a topic on the screen or into a pipe, from any Kafka, without a group.
+"""`headrace consume`: records of a topic on the screen or into a pipe, from any Kafka.
 
 Where to begin is start_position.py; reading is client/reader.py; how a record looks is record_printer.py.
+With a group: consume_options.py, consume_group.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.consume_options import (
+    Command,
+    CommitEvery,
+    Consumers,
+    DeadLetter,
+    GivenGroupOptions,
+    Group,
+    OrderName,
+    ProtocolName,
+    Retries,
+    WorkerCount,
+    check_group,
+)
 from headrace.cli.options import BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import Output
 
@@ -44,13 +58,25 @@ def consume(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also partition, offset, timestamp, key and headers.")
     ] = False,
+    group: Group = None,
+    consumers: Consumers = None,
+    workers: WorkerCount = None,
+    order: OrderName = None,
+    command: Command = None,
+    retries: Retries = None,
+    dead_letter: DeadLetter = None,
+    commit_every: CommitEvery = None,
+    protocol: ProtocolName = None,
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Read a topic's records. No group is joined and no offset is committed.
+    """Read a topic's records. Without --group none is joined and no offset is committed.
 
     In a pipe, text is the value's own bytes and a line end; with -v it is tab-separated columns: partition,
-    offset, timestamp, key, headers, value.
+    offset, timestamp, key, headers, value. Several members put their name in front.
+
+    With --group, --from (beginning or end) counts only while the group has committed nothing. Ctrl-C lets
+    finish what is being handled, commits it and leaves the group.
 
     \b
     Examples:
@@ -58,22 +84,61 @@ def consume(
       headrace consume orders --from -5 --exit-at-end -v
       headrace consume orders --partition 0 --from 1200 --max 10 --format json
       headrace consume orders --from 15m | grep refund
+      headrace consume orders --group billing --consumers 3
+      headrace consume orders --group mail --workers 8 --order key \\
+                       --exec './send-mail "$HEADRACE_KEY"' --retries 3 --dead-letter orders-dlq
     """
     if form not in FORMATS:
         raise typer.BadParameter(f"{form!r} is none of {', '.join(FORMATS)}", param_hint="--format")
+    given = GivenGroupOptions(
+        consumers=consumers,
+        workers=workers,
+        order=order,
+        command=command,
+        retries=retries,
+        dead_letter=dead_letter,
+        commit_every_ms=commit_every,
+        protocol=protocol,
+    )
+    output = Output(as_json=as_json)
+    form = "json" if as_json else form
+    if group is None:
+        given.refuse_all()
+        _consume_alone(
+            bootstrap, topic, start, partition, maximum, output, form, follow=follow, verbose=verbose
+        )
+        return
+    check_group(group, start, partition)
+    from headrace.cli.consume_group import consume_group
+    from headrace.cli.record_printer import RecordPrinter
 
+    options = given.complete(group, from_end=start == "end", maximum=maximum, follow=follow)
+    consume_group(bootstrap, topic, options, output, RecordPrinter(output, topic, form, verbose=verbose))
+
+
+def _consume_alone(
+    bootstrap: str,
+    topic: str,
+    start: str,
+    partition: list[int] | None,
+    maximum: int | None,
+    output: Output,
+    form: str,
+    *,
+    follow: bool,
+    verbose: bool,
+) -> None:
     from headrace.cli.record_printer import RecordPrinter
     from headrace.cli.start_position import find_starts, parse_start
     from headrace.client.admin import Admin
     from headrace.client.reader import RecordReader
 
     position = parse_start(start, int(time.time() * 1000))
-    output = Output(as_json=as_json)
     admin = Admin(bootstrap)
     partitions = _chosen(admin.describe_topic(topic), partition)
     stops = None if follow else admin.offsets(topic, partitions, "latest")
     starts = find_starts(admin, topic, partitions, position)
-    printer = RecordPrinter(output, topic, "json" if as_json else form, verbose=verbose)
+    printer = RecordPrinter(output, topic, form, verbose=verbose)
     trouble = _Trouble(output)
     reader = RecordReader(bootstrap, topic, starts, stops, on_trouble=trouble, on_pause=output.flush)
     try:

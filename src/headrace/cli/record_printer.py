@@ -22,14 +22,17 @@ class RecordPrinter:
         self._verbose = verbose
         self.count = 0
 
-    def print(self, record: ReadRecord) -> None:
+    def print(self, record: ReadRecord, *, member: tuple[str, str] | None = None) -> None:
+        """`member` is who read it, as a name and its colour: then it is said, with the record's place."""
         self.count += 1
         if self._form == "json":
-            self._output.json_line(self.document(record))
+            self._output.json_line(({"member": member[0]} if member else {}) | self.document(record))
         elif self._output.terminal:
-            self._print_terminal(record)
+            self._print_terminal(record, member)
         elif self._verbose:
-            self._print_columns(record)
+            self._print_columns(record, member)
+        elif member:
+            self._output.row(member[0], record.partition, record.offset, self._text(record.value))
         elif self._form == "hex":
             self._output.row(self._encode(record.value or b""))
         else:
@@ -47,8 +50,9 @@ class RecordPrinter:
             "headers": [[name, json_bytes(value)] for name, value in record.headers],
         }
 
-    def _print_columns(self, record: ReadRecord) -> None:
+    def _print_columns(self, record: ReadRecord, member: tuple[str, str] | None) -> None:
         self._output.row(
+            *(member[:1] if member else ()),
             record.partition,
             record.offset,
             record.timestamp_ms,
@@ -57,15 +61,18 @@ class RecordPrinter:
             self._text(record.value),
         )
 
-    def _print_terminal(self, record: ReadRecord) -> None:
+    def _print_terminal(self, record: ReadRecord, member: tuple[str, str] | None) -> None:
         value = self._text(record.value)
         shown = ("null", "dim italic") if value is None else (value, "")
+        who = [(f"{member[0]} ", member[1])] if member else []
+        place = (f"{record.partition}:{record.offset}", "cyan")
         if not self._verbose:
-            self._output.styled(shown)
+            self._output.styled(*who, *([place, ("  ", "")] if member else []), shown)
             return
         key = self._text(record.key)
         self._output.styled(
-            (f"{record.partition}:{record.offset}", "cyan"),
+            *who,
+            place,
             (f"  {_moment(record.timestamp_ms)}  ", "dim"),
             ("null", "dim italic") if key is None else (key, "yellow"),
             (f"  {headers}" if (headers := self._headers(record)) else "", "magenta"),
