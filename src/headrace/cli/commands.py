@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace import __version__
-from headrace.cli import configs, consume, groups, log, produce, serve, topics
+from headrace.cli import configs, consume, groups, log, plan, produce, serve, topics
 from headrace.cli.help import HELP_STYLE
 from headrace.cli.wrong_usage import WrongUsage
 
@@ -33,6 +33,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.command("plan")(plan.plan)
 app.add_typer(configs.app, name="configs")
 app.add_typer(log.app, name="log")
 
