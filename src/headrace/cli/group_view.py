@@ -21,6 +21,10 @@ NO_SAMPLES = (
 )
 
 
+_LIVE_FRAME_LINES = 6
+"""Of a live picture beside the rows of its table: heading, column names, lines around them."""
+
+
 class TerminalFrame(io.StringIO):
     """One picture of a live view: rich colours it as it would the terminal that it is shown on."""
 
@@ -40,6 +44,23 @@ def show(report: GroupReport, output: Output) -> None:
     if report.partitions:
         _gap(output)
         output.table(*_partition_table(report, terminal=output.terminal))
+
+
+def show_live(report: GroupReport, output: Output, height: int) -> None:
+    """The figures first, the drawing as far as there is room for it."""
+    group = report.group
+    count = len(group.members)
+    members = f"{count} member{'' if count == 1 else 's'}"
+    output.styled(
+        (group.group_id, "bold"),
+        (f"  {group.state}", "green" if group.state == "Stable" else "yellow"),
+        (f"  {members}  lag {report.lag:,}", ""),
+        ("  Ctrl-C ends", "dim"),
+    )
+    output.table(*_partition_table(report, terminal=True))
+    drawn = draw(consumers_of(group.members), shutil.get_terminal_size().columns) if group.assigned else []
+    if len(report.partitions) + _LIVE_FRAME_LINES + len(drawn) <= height:
+        _draw(report, output)
 
 
 def notes(report: GroupReport) -> list[str]:

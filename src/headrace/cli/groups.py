@@ -97,10 +97,11 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show a group: who reads which partition, and how far behind: in records, in time, until when.
+    """Show a group: who reads which partition, and how far it is behind.
 
-    BEHIND is how long the next record to be read has been in the log. CLEAR IN is when the lag is gone if
-    records keep coming in and being committed as fast as now; that needs a moment of watching.
+    BEHIND is how long the next record to be read has been in the log. CLEAR IN is when the consumer will have
+    worked off all its partitions, if records keep coming in and being committed as fast as now; that needs a
+    moment of watching.
 
     \b
     Examples:
@@ -169,9 +170,10 @@ def reset(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Set a group's committed offsets, while nobody is in it. Shows old and new first; --execute does it.
+    """Set a group's committed offsets; only shows old and new unless told to.
 
-    An offset that the log does not hold becomes the nearest one that it does.
+    Offsets can be set while nobody is in the group. --execute does it; without it nothing is changed. An
+    offset that the log does not hold becomes the nearest one that it does.
 
     \b
     Examples:
@@ -217,7 +219,9 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Delete groups that nobody is in, or only their offsets of one topic. No record is touched.
+    """Delete groups that nobody is in, or their offsets of one topic.
+
+    Records stay where they are.
 
     \b
     Examples:
@@ -254,10 +258,11 @@ def events(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Tell a group's story: who joined and left, why it rebalanced, how long that took, what moved.
+    """Tell a group's story: who came and went, and why it rebalanced.
 
-    Headrace writes it down and keeps it for 7 days. Apache Kafka does not: there, --follow tells what can be
-    seen by looking at the group again and again, from now on.
+    Also how long each rebalance took, what it moved, first fetches and commits. Headrace writes it down and
+    keeps it for 7 days. Apache Kafka does not: there, --follow tells what can be seen by looking at the group
+    again and again, from now on.
 
     \b
     Examples:
@@ -291,7 +296,7 @@ def _watch(watching: Any, output: Output) -> None:
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             frame = group_view.TerminalFrame()
-            group_view.show(watching.report(), Output(stdout=frame))
+            group_view.show_live(watching.report(), Output(stdout=frame), live.console.height)
             live.update(Text.from_ansi(frame.getvalue()), refresh=True)
             time.sleep(WATCH_EVERY_S)
             watching.look()

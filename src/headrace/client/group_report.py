@@ -7,9 +7,9 @@ lag.py's, the calls are groups.py's. Knows no console.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.client.groups import GroupDescription, GroupMember, Groups
@@ -31,7 +31,7 @@ SecondsFrom = Literal["samples", "record timestamps"]
 WINDOW_MS = 60_000
 LOOK_EVERY_MS = 500
 _ENOUGH_STEPS = 3
-_SHORTEST_MS = 1_500
+_SHORTEST_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class PartitionReport:
     rate_in: float | None
     rate_out: float | None
     forecast: Forecast | None
-    """None until both rates were seen."""
+    """Of all partitions of its consumer together; None until their rates were seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,31 @@ class GroupReport:
 
 def total_lag(lags: Iterable[int | None]) -> int:
     return sum(lag for lag in lags if lag is not None)
+
+
+def with_forecasts(partitions: Sequence[PartitionReport]) -> tuple[PartitionReport, ...]:
+    """When each lag is gone. A consumer divides its time between its partitions as it likes, so what counts
+    is when it has worked off all of them."""
+    by_owner: dict[object, list[PartitionReport]] = defaultdict(list)
+    for partition in partitions:
+        owner = partition.member.member_id if partition.member else partition.partition
+        if partition.lag is not None:
+            by_owner[owner].append(partition)
+    said: dict[TopicPartition, Forecast] = {}
+    for shared in by_owner.values():
+        known = all(each.rate_in is not None and each.rate_out is not None for each in shared)
+        lag = total_lag(each.lag for each in shared)
+        rate_in, rate_out = (sum(rates) for rates in zip(*map(_rates, shared), strict=True))
+        for each in shared:
+            if each.lag == 0:
+                said[each.partition] = forecast(0, 0, 0)
+            elif known:
+                said[each.partition] = forecast(lag, rate_in, rate_out)
+    return tuple(replace(each, forecast=said.get(each.partition)) for each in partitions)
+
+
+def _rates(partition: PartitionReport) -> tuple[float, float]:
+    return partition.rate_in or 0.0, partition.rate_out or 0.0
 
 
 class GroupWatch:
@@ -112,9 +137,10 @@ class GroupWatch:
         owners = group.assigned
         wanted = sorted({*self._commits, *owners})
         behind, seconds_from = self._behind(wanted, now)
+        partitions = (self._partition(where, owners.get(where), behind) for where in wanted)
         return GroupReport(
             group=group,
-            partitions=tuple(self._partition(where, owners.get(where), behind) for where in wanted),
+            partitions=with_forecasts(list(partitions)),
             seconds_from=seconds_from,
             watched_ms=max((_span_ms(seen) for seen in self._ends.values()), default=0),
         )
@@ -124,19 +150,16 @@ class GroupWatch:
     ) -> PartitionReport:
         commits, ends = self._commits.get(where), self._ends.get(where)
         committed, end = commits[-1].offset if commits else None, ends[-1].offset if ends else None
-        lag = records_behind(committed, end)
-        rate_in, rate_out = rate_of(list(ends or ())), rate_of(list(commits or ()))
-        known = lag is not None and rate_in is not None and rate_out is not None
         return PartitionReport(
             partition=where,
             member=member,
             committed=committed,
             end=end,
-            lag=lag,
+            lag=records_behind(committed, end),
             behind=behind.get(where),
-            rate_in=rate_in,
-            rate_out=rate_out,
-            forecast=forecast(lag or 0, rate_in or 0, rate_out or 0) if known or lag == 0 else None,
+            rate_in=rate_of(list(ends or ())),
+            rate_out=rate_of(list(commits or ())),
+            forecast=None,
         )
 
     def _behind(
