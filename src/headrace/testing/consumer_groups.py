@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from headrace.machines.consumer_events import (
     ConsumerGroupConfig,
@@ -196,6 +196,17 @@ class GroupDriver:
         self.step(Loaded())
 
 
+class Coordinator(Protocol):
+    """What a consumer needs of its group."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+    def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatReply: ...
+
+    def advance(self, milliseconds: int) -> object: ...
+
+
 class Consumer:
     """A member as clients are: takes what is new when it is told, gives up the rest when `process` says.
 
@@ -204,7 +215,7 @@ class Consumer:
 
     def __init__(
         self,
-        group: GroupDriver,
+        group: Coordinator,
         member_id: str,
         *topics: str,
         instance_id: str | None = None,
