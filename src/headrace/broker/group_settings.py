@@ -9,6 +9,7 @@ from headrace.broker.topic_rules import NewTopic
 from headrace.machines.classic_rebalance import ClassicGroupSettings
 from headrace.machines.consumer_events import ConsumerGroupConfig
 from headrace.machines.group import GroupSettings
+from headrace.machines.migration import MigrationPolicy
 from headrace.machines.offsets import OffsetsSettings
 
 _MINUTE_MS = 60_000
@@ -40,6 +41,7 @@ def group_settings(node: Mapping[str, Any]) -> GroupSettings:
             metadata_max_bytes=node["offset.metadata.max.bytes"],
             retention_ms=node["offsets.retention.minutes"] * _MINUTE_MS,
         ),
+        migration_policy=MigrationPolicy(node["group.consumer.migration.policy"]),
     )
 
 

@@ -5,7 +5,7 @@ node_settings.py gathers them with the others. Read next: broker/group_coordinat
 
 from __future__ import annotations
 
-from headrace.config.setting import INT_MAX, MIB, Allowed, at_least, between, node_setting, some_of
+from headrace.config.setting import INT_MAX, MIB, Allowed, at_least, between, node_setting, one_of, some_of
 
 _AT_LEAST_ONE_ASSIGNOR = some_of("uniform", "range")
 _ASSIGNORS = Allowed(
@@ -99,6 +99,14 @@ CONSUMER_GROUPS = (
         ("uniform", "range"),
         "The assignors that members may choose; the first is for groups whose members choose none.",
         _ASSIGNORS,
+    ),
+    node_setting(
+        "group.consumer.migration.policy",
+        "string",
+        "bidirectional",
+        "Which groups may change their protocol while they have members: classic to consumer (`upgrade`), "
+        "back (`downgrade`), both, or none.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     ),
     node_setting(
         "group.consumer.regex.refresh.interval.ms",

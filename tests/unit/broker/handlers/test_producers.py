@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from read_side import FakeBroker, FakePartition, topic
 
