@@ -25,6 +25,7 @@ from headrace.log.flush import Flush
 from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerEntry
+from headrace.log.time_lookup import Ask, Found
 from headrace.types import TopicId, TopicPartition
 from headrace.wire.batch import LOG_OVERHEAD, BatchHeader, assign, read_sound_batch, split_batches
 from headrace.wire.error_codes import ErrorCode
@@ -124,13 +125,13 @@ class Partition:
     def size_bytes(self) -> int:
         return self._log.size_bytes
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        return self._readable(self._log.offset_for_timestamp(timestamp_ms))
+    def offset_for_timestamp(self, timestamp_ms: int, ask: Ask) -> Found | None:
+        return self._readable(self._log.offset_for_timestamp(timestamp_ms, ask))
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        return self._readable(self._log.offset_of_max_timestamp())
+    def offset_of_max_timestamp(self, ask: Ask) -> Found | None:
+        return self._readable(self._log.offset_of_max_timestamp(ask))
 
-    def _readable(self, found: tuple[int, int] | None) -> tuple[int, int] | None:
+    def _readable(self, found: Found | None) -> Found | None:
         """R18: what is not below the high watermark does not exist yet."""
         return found if found is not None and found[1] < self.high_watermark else None
 

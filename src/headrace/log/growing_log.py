@@ -25,6 +25,7 @@ from headrace.log.markers import read_marker
 from headrace.log.producer_state import NO_OFFSET
 from headrace.log.recovery import LoadedLog
 from headrace.log.segment import NO_ROOM, Segment
+from headrace.log.time_lookup import Ask, Found, search_batch
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files
 
@@ -274,13 +275,13 @@ class GrowingLog:
             limit_offset = self.log_end_offset
         return self._reader.read(offset, max_bytes, limit_offset, at_least_one=at_least_one, wait=wait)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(self, timestamp_ms: int, ask: Ask = search_batch) -> Found | None:
         """(timestamp, offset) of the first record that is not older. Reads the records of a few batches."""
-        return time_lookup.offset_for_timestamp(self._segments, timestamp_ms, self.log_start_offset)
+        return time_lookup.offset_for_timestamp(self._segments, timestamp_ms, self.log_start_offset, ask)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+    def offset_of_max_timestamp(self, ask: Ask = search_batch) -> Found | None:
         """(timestamp, offset) of the first record with the largest timestamp."""
-        return time_lookup.offset_of_max_timestamp(self._segments, self.log_start_offset)
+        return time_lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, ask)
 
     # Flush
 

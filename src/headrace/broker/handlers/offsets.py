@@ -2,19 +2,21 @@
 
 Everybody is answered as a consumer (R18): a replica id in the request shows nothing above the high
 watermark. Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
-Gaps: a time look-up reads one batch on the event loop, also when the disk is cold; a sole replica is never
-behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replication.
+Gaps: a time look-up waits for the disk on the event loop when the batch it finds is cold; a sole replica is
+never behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replication.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.leading import leading_partition
+from headrace.broker.time_search import search_in_time
 from headrace.broker.turns import in_turns
 from headrace.errors import ApiError, StorageError
 from headrace.types import INTERNAL_TOPICS
@@ -44,15 +46,15 @@ class _Found(NamedTuple):
     leader_epoch: int = _UNKNOWN
 
 
-_Answer = Callable[[str, Any], dict[str, Any]]
+_Answer = Callable[[str, Any], Awaitable[dict[str, Any]]]
 
 
-def _answered(
+async def _answered(
     broker: Broker, context: RequestContext, answer: _Answer, name: str, asked: Any
 ) -> dict[str, Any]:
     """One partition's part of a reply: its own error does not spoil the others."""
     try:
-        return answer(name, asked)
+        return await answer(name, asked)
     except (ApiError, StorageError, OSError) as error:
         code = _code_of(error)
     broker.metrics.request_error(context.api_key, code)
@@ -82,10 +84,10 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
 
     await _caught_up(broker, times_asked)
 
-    def found(name: str, asked: Any) -> dict[str, Any]:
+    async def found(name: str, asked: Any) -> dict[str, Any]:
         if times_asked[name, asked.partition_index] > 1:
             raise ApiError(ErrorCode.invalid_request)
-        return _find_offset(broker, context.api_version, name, asked, committed_only)._asdict()
+        return (await _find_offset(broker, context.api_version, name, asked, committed_only))._asdict()
 
     return {
         "topics": [
@@ -93,7 +95,7 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
                 "name": topic.name,
                 "partitions": [
                     {"partition_index": asked.partition_index}
-                    | _answered(broker, context, found, topic.name, asked)
+                    | await _answered(broker, context, found, topic.name, asked)
                     async for asked in in_turns(topic.partitions)
                 ],
             }
@@ -102,7 +104,7 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
     }
 
 
-def _find_offset(broker: Broker, version: int, name: str, asked: Any, committed_only: bool) -> _Found:
+async def _find_offset(broker: Broker, version: int, name: str, asked: Any, committed_only: bool) -> _Found:
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SERVED_FROM.get(timestamp, 1 << 15):
         raise ApiError(ErrorCode.unsupported_version)
@@ -116,14 +118,15 @@ def _find_offset(broker: Broker, version: int, name: str, asked: Any, committed_
         return _Found(offset=start, leader_epoch=partition.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _Found()
-    return _find_by_time(partition, timestamp, limit)
+    return await _find_by_time(broker, partition, timestamp, limit)
 
 
-def _find_by_time(partition: Partition, timestamp: int, limit: int) -> _Found:
+async def _find_by_time(broker: Broker, partition: Partition, timestamp: int, limit: int) -> _Found:
     if timestamp == MAX_TIMESTAMP:
-        found = partition.offset_of_max_timestamp()
+        look = partition.offset_of_max_timestamp
     else:
-        found = partition.offset_for_timestamp(timestamp)
+        look = partial(partition.offset_for_timestamp, timestamp)
+    found = await search_in_time(look, broker.world.tasks.bulk)
     if found is None or found[1] >= limit:
         return _Found()
     return _Found(timestamp=found[0], offset=found[1], leader_epoch=partition.epoch_at(found[1]))
@@ -133,7 +136,7 @@ def _find_by_time(partition: Partition, timestamp: int, limit: int) -> _Found:
 
 
 async def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    def end_of_epoch(name: str, asked: Any) -> dict[str, Any]:
+    async def end_of_epoch(name: str, asked: Any) -> dict[str, Any]:
         partition = leading_partition(broker, name, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         leader_epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
@@ -145,7 +148,7 @@ async def offset_for_leader_epoch(broker: Broker, context: RequestContext, reque
                 "topic": topic.topic,
                 "partitions": [
                     {"partition": asked.partition}
-                    | _answered(broker, context, end_of_epoch, topic.topic, asked)
+                    | await _answered(broker, context, end_of_epoch, topic.topic, asked)
                     async for asked in in_turns(topic.partitions)
                 ],
             }

@@ -71,10 +71,10 @@ class FakePartition:
         if epoch > self.leader_epoch:
             raise ApiError(ErrorCode.unknown_leader_epoch)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(self, timestamp_ms: int, ask: Any) -> tuple[int, int] | None:
         return self.times.get(timestamp_ms)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+    def offset_of_max_timestamp(self, ask: Any) -> tuple[int, int] | None:
         return self.max_time
 
     def epoch_at(self, offset: int) -> int:
@@ -142,7 +142,9 @@ class FakeBroker:
         partitions: Iterable[FakePartition] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.world = SimpleNamespace(clock=FakeClock(), files=FakeFiles())
+        self.world = SimpleNamespace(
+            clock=FakeClock(), files=FakeFiles(), tasks=SimpleNamespace(bulk=None)
+        )
         self.config = {"auto.create.topics.enable": True, **(config or {})}
         self.node_id = NODE_ID
         self.metrics = Metrics(self.world.clock)

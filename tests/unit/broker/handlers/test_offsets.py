@@ -131,7 +131,7 @@ def test_a_partition_is_unknown_elsewhere_or_offline() -> None:
 
 
 def test_one_partition_that_fails_does_not_spoil_the_others() -> None:
-    def broken(timestamp_ms: int) -> None:
+    def broken(timestamp_ms: int, ask: object) -> None:
         raise StorageError("bad sector")
 
     broker = FakeBroker(
