@@ -13,11 +13,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+import pytest
+
 from headrace.cli import main
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from headrace.testing.node import NodeProcess
 
 TIMEOUT_S = 60
 COMMAND = [sys.executable, "-m", "headrace.cli.main"]
@@ -108,6 +113,20 @@ class Cli:
         out = _read_until_closed(master)
         os.close(master)
         return Ended(process.wait(TIMEOUT_S), out.replace("\r\n", "\n"), "")
+
+
+@contextlib.contextmanager
+def running_cluster(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Cli]:
+    """A node of Headrace or of Apache Kafka, and commands that talk to it. What is missing skips by name."""
+    if kind == "headrace":
+        with NodeProcess(directory, settings=settings) as node:
+            yield Cli(node.bootstrap, node.data)
+        return
+    missing = why_kafka_is_missing()
+    if missing:
+        pytest.skip(missing)
+    with KafkaEngine().start(directory, settings or {}) as kafka:
+        yield Cli(kafka.bootstrap, kafka.data_dir)
 
 
 def plain(text: str) -> str:

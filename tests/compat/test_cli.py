@@ -12,11 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_runner import Cli, interrupt, plain, wait_for_line
-
-from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
-from headrace.testing.node import NodeProcess
+from cli_runner import Cli, interrupt, plain, running_cluster, wait_for_line
 
 HOSTILE = b"\x1b[31mred\x07"
 
@@ -25,16 +21,8 @@ HOSTILE = b"\x1b[31mred\x07"
     scope="module", params=["headrace", pytest.param("kafka", marks=pytest.mark.compat_jvm)]
 )
 def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    directory = tmp_path_factory.mktemp(request.param)
-    if request.param == "headrace":
-        with NodeProcess(directory) as node:
-            yield Cli(node.bootstrap, node.data)
-        return
-    missing = why_kafka_is_missing()
-    if missing:
-        pytest.skip(missing)
-    with KafkaEngine().start(directory, {}) as node:
-        yield Cli(node.bootstrap, node.data_dir)
+    with running_cluster(request.param, tmp_path_factory.mktemp(request.param)) as cli:
+        yield cli
 
 
 # -- topics ------------------------------------------------------------------------------------------------

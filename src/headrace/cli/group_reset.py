@@ -80,7 +80,7 @@ class Reset:
         self._group: GroupDescription | None = self._groups.find_group(group_id)
 
     def plan(self, strategy: Strategy, topics: Sequence[str]) -> list[OffsetChange]:
-        committed = self._groups.committed([self._group_id])[self._group_id]
+        committed = self._groups.committed(self._group_id)
         partitions = self._scope(topics, committed.keys() | (strategy.from_file or {}).keys())
         if strategy.from_file is not None:
             partitions &= strategy.from_file.keys()

@@ -123,8 +123,8 @@ def _fields(report: GroupReport) -> dict[str, Cell]:
         "members": count,
         "lag": report.lag,
     }
-    if group.protocol_type != CONSUMER_PROTOCOL:
-        fields["protocol type"] = group.protocol_type or None
+    if group.protocol_type not in ("", CONSUMER_PROTOCOL):
+        fields["protocol type"] = group.protocol_type
     return fields
 
 

@@ -307,7 +307,7 @@ def _lags(groups: Groups, listed: list[GroupListing]) -> dict[str, int]:
     from headrace.client.group_report import total_lag
     from headrace.client.lag import records_behind
 
-    committed = groups.committed([group.group_id for group in listed])
+    committed = groups.committed_by(listed)
     ends = groups.ends({where for offsets in committed.values() for where in offsets})
     return {
         group_id: total_lag(records_behind(offset, ends.get(where)) for where, offset in offsets.items())

@@ -72,12 +72,15 @@ class Brokers:
         assert failure is not None
         raise failure
 
-    async def call_node(self, node_id: int, api_key: int, fields: Mapping[str, Any]) -> Any:
+    async def call_node(
+        self, node_id: int, api_key: int, fields: Mapping[str, Any], *, newest: int | None = None
+    ) -> Any:
+        """`newest`: the highest version that the caller understands, where that is not our highest."""
         if not self._nodes:
-            await self.metadata(None)
+            await self.metadata([])
         if node_id not in self._nodes:
             raise ClientError(f"node {node_id} is not in the cluster now", code="BROKER_NOT_AVAILABLE")
-        return await self._call(self._nodes[node_id], api_key, fields)
+        return await self._call(self._nodes[node_id], api_key, fields, newest)
 
     async def metadata(self, topics: list[str] | None) -> Any:
         """Nodes, and the named topics (None: all), without creating any."""
@@ -93,12 +96,16 @@ class Brokers:
         await self.metadata([])
         return sorted(self._nodes)
 
-    async def _call(self, address: Address, api_key: int, fields: Mapping[str, Any]) -> Any:
+    async def _call(
+        self, address: Address, api_key: int, fields: Mapping[str, Any], newest: int | None = None
+    ) -> Any:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await Connection.open(address.host, address.port, timeout_ms=self._timeout_ms)
             self._connections[address] = connection
-        return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
+        version = connection.version_for(api_key)
+        version = version if newest is None else min(version, newest)
+        return await connection.call(api_key, fields, version=version, timeout_ms=self._timeout_ms)
 
 
 def describe_log_dirs(bootstrap: str, topic: str | None = None) -> list[ReplicaSize]:

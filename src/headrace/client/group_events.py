@@ -91,7 +91,7 @@ def watched_events(
         after = Look(
             at_ms=int(time.time() * 1000),
             group=groups.find_group(group_id),
-            committed=groups.committed([group_id])[group_id],
+            committed=groups.committed(group_id),
         )
         yield from differences(before, after)
         yield None

@@ -111,7 +111,7 @@ class GroupWatch:
     def look(self) -> GroupDescription:
         """Asks who is in the group, what is committed and where the logs end."""
         self._group = self.groups.describe_group(self._group_id)
-        committed = self.groups.committed([self._group_id])[self._group_id]
+        committed = self.groups.committed(self._group_id)
         now = self._now_ms()
         ends = self.groups.ends({*committed, *self._group.assigned})
         self._remember(self._commits, committed, now)

@@ -88,7 +88,7 @@ def watch_traffic(
         for where, offset in groups.ends(partitions).items():
             ends[where].append(Sighting(now_ms, offset))
         if group_id is not None:
-            for where, offset in groups.committed([group_id])[group_id].items():
+            for where, offset in groups.committed(group_id).items():
                 commits[where].append(Sighting(now_ms, offset))
         if now_ms >= over_ms:
             break

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.client.group_calls import GroupDescription, GroupMember, read_assignment
 from headrace.client.group_events import GroupEvent, Look, differences, read_event
-from headrace.client.groups import GroupDescription, GroupMember, read_assignment
 from headrace.client.lag import Sample
 from headrace.client.lag_samples import read_samples
 from headrace.types import TopicPartition
