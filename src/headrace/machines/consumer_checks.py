@@ -32,11 +32,12 @@ KNOWS_MEMBER_EPOCH = 9
 """First OffsetCommit version that KIP-848 members may use."""
 
 
-def check_request(request: ConsumerGroupHeartbeat, config: ConsumerGroupConfig) -> None:
+def check_request(group_id: str, request: ConsumerGroupHeartbeat, config: ConsumerGroupConfig) -> None:
     """What can be told from the request alone."""
     epoch = request.member_epoch
     if request.version >= CLIENT_NAMES_ITSELF or epoch > 0 or epoch == LEAVE_EPOCH:
         _refuse_blank(request.member_id, "MemberId")
+    _refuse_blank(group_id, "GroupId")
     _refuse_blank(request.instance_id, "InstanceId")
     _refuse_blank(request.rack_id, "RackId")
     if epoch == JOIN_EPOCH:

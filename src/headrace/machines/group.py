@@ -233,7 +233,7 @@ class Group(BaseMachine):
 
     def _become_consumer_group(self, event: ConsumerGroupHeartbeat, step: Step) -> None:
         """ApiError, and nothing is changed, when the heartbeat is refused or the group cannot become one."""
-        check_request(event, self._consumer_config)
+        check_request(self.group_id, event, self._consumer_config)
         if event.member_epoch != JOIN_EPOCH:
             message = f"Group {self.group_id} is not a consumer group."
             raise ApiError(ErrorCode.group_id_not_found, message)

@@ -138,7 +138,7 @@ class ConsumerGroup(BaseMachine):
 
     def _answer(self, request: ConsumerGroupHeartbeat, step: Step) -> None:
         try:
-            check_request(request, self.config)
+            check_request(self.state.group_id, request, self.config)
             answer = self._leave if request.member_epoch < JOIN_EPOCH else self._heartbeat
             reply = answer(request, step)
         except ApiError as refusal:
