@@ -9,6 +9,7 @@ Read next: machine_loading.py (how the log becomes machines), machine_timers.py,
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -98,14 +99,13 @@ class _Entry(Generic[M]):
 class _Batch:
     """What waits for the same offset to be committed."""
 
-    __slots__ = ("bytes", "done", "records", "replies", "told")
+    __slots__ = ("bytes", "records", "replies", "told")
 
     def __init__(self) -> None:
         self.records: list[KeyValue] = []
         self.bytes = 0
         self.replies: list[tuple[Answer, ReplyBody]] = []
         self.told: list[tuple[str, list[Record], list[TimelineEvent]]] = []
-        self.done = False
 
 
 class MachineDriver(Generic[M]):
@@ -130,8 +130,8 @@ class MachineDriver(Generic[M]):
         self._answers: dict[ReplyToken, Answer] = {}
         self._last_token = 0
         self._open: _Batch | None = None
-        self._last: _Batch | None = None
-        """The batch that was appended last, while it is not committed."""
+        self._in_flight: deque[_Batch] = deque()
+        """Appended and not committed, in their order."""
         self._end_offset = partition.log_end_offset
         self.serving = False
         self.ended = False
@@ -151,8 +151,10 @@ class MachineDriver(Generic[M]):
         if self.ended:
             return
         self.ended, self.serving = True, False
-        waiting = [answer for batch in (self._last, self._open) if batch for answer, _ in batch.replies]
+        waiting = [answer for batch in self._in_flight for answer, _ in batch.replies]
+        waiting += [answer for answer, _ in self._open.replies] if self._open is not None else ()
         waiting += self._answers.values()
+        self._in_flight.clear()
         self._answers.clear()
         self._entries.clear()
         self._open = None
@@ -279,8 +281,8 @@ class MachineDriver(Generic[M]):
     def _batch_for(self, writes: bool) -> _Batch:
         if self._open is not None:
             return self._open
-        if not writes and self._last is not None and not self._last.done:
-            return self._last
+        if not writes and self._in_flight:
+            return self._in_flight[-1]
         batch = self._open = _Batch()
         self._tasks.call_soon(self._append, batch)
         return batch
@@ -322,17 +324,16 @@ class MachineDriver(Generic[M]):
         if self.partition.high_watermark >= self._end_offset:
             self._committed(batch, ErrorCode.none)
             return
-        self._last = batch
+        self._in_flight.append(batch)
         deadline = self._clock.monotonic() + self._commit_timeout_s
         waiter = AckWaiter(self._end_offset - 1, deadline, lambda code: self._committed(batch, code))
         self.partition.wait_for_ack(waiter)
 
     def _committed(self, batch: _Batch, code: ErrorCode) -> None:
-        batch.done = True
-        if self._last is batch:
-            self._last = None
         if self.ended:
             return
+        if batch in self._in_flight:
+            self._in_flight.remove(batch)  # nearly always the first
         if code is not ErrorCode.none:
             self._not_committed(batch)
             return
