@@ -9,13 +9,13 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import Cli, interrupt, plain, running_cluster, wait_for_line
+from cli_runner import Cli, Ended, interrupt, plain, running_cluster, wait_for_line
 from confluent_kafka import Producer
 from group_members import Members
 
@@ -292,6 +292,48 @@ def test_groups_delete_offsets_of_one_topic(cli: Cli, topic: str) -> None:
     for ended in (in_use, subscribed):
         assert ended.code == 1
         assert "stop its consumers first" in ended.err
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+def kind_is(*kinds: str) -> Callable[[bytes], bool]:
+    return lambda line: json.loads(line)["kind"] in kinds
+
+
+@pytest.mark.row("D21")
+def test_groups_events_tell_who_came_and_went(cli: Cli, topic: str) -> None:
+    """From what Headrace wrote down, or from looking on where nothing is written down."""
+    fill(cli, topic, partitions=2)
+    with Members(cli.bootstrap, topic, topic):
+        process = cli.start("groups", "events", topic, "--follow", "--json")
+        wait_for_line(process, kind_is("join", "present"))
+        with Members(cli.bootstrap, topic, topic):
+            joined = wait_for_line(process, kind_is("join"))
+            wait_for_line(process, kind_is("assigned"))
+        left = wait_for_line(process, kind_is("leave"))
+    assert json.loads(joined[-1])["details"]["client_id"] == "worker"
+    assert json.loads(left[-1])["group"] == topic
+    assert interrupt(process).code == 130
+    written = "__headrace_events" in cli("topics", "list", "--all").ok().out
+    ended = cli("groups", "events", topic, "--since", "5m")
+    if written:
+        check_written_events(cli, topic, ended)
+    else:
+        assert ended.code == 1
+        assert "does not write down what happens in groups" in ended.err
+        assert f"headrace groups events {topic} --follow" in ended.err
+
+
+def check_written_events(cli: Cli, group: str, ended: Ended) -> None:
+    kinds = [kind for _, kind, _ in ended.ok().rows]
+    assert kinds.count("join") == 2
+    assert {"rebalance", "assigned", "leave"} <= set(kinds)
+    assert re.search(r"partitions assigned to 2 members after [\d.]+ m?s", ended.out)
+    assert "worker-" in plain(cli.on_terminal("groups", "events", group).ok().out)
+    nothing = cli("groups", "events", group, "--since", "1ms").ok()
+    assert nothing.out == ""
+    assert "look further back: --since 7d" in nothing.err
 
 
 # -- plan --------------------------------------------------------------------------------------------------
