@@ -14,6 +14,10 @@ from typing import Literal, NamedTuple
 Trend = Literal["caught up", "shrinking", "growing", "standing still"]
 
 
+SAMPLED_WITHIN_MS = 10_000
+"""A broker that keeps samples looks every five seconds, and needs a moment to write what it saw."""
+
+
 class Sample(NamedTuple):
     """The end of a partition's log stood at `offset` at that moment."""
 
@@ -56,7 +60,8 @@ def time_behind(samples: Sequence[Sample], committed: int, end: int, now_ms: int
     """How long the next record to be read has been there: now minus the moment at which it was appended.
 
     That moment lies between the samples around it and is taken from a straight line between them. The end,
-    seen now, is the last sample. None without any sample: one point makes no line.
+    seen now, is the last sample; what is not sampled yet came lately, however long it was quiet before. None
+    without any sample: one point makes no line.
     """
     if committed >= end:
         return TimeBehind(behind_ms=0)
@@ -74,6 +79,8 @@ def time_behind(samples: Sequence[Sample], committed: int, end: int, now_ms: int
             after = sample
             break
         before = sample
+    if before is known[-1]:
+        before = Sample(before.offset, max(before.wall_ms, now_ms - SAMPLED_WITHIN_MS))
     return TimeBehind(behind_ms=max(0, now_ms - _moment_of(appended, before, after)))
 
 

@@ -53,6 +53,18 @@ def test_the_end_seen_now_is_a_sample_too() -> None:
     assert time_behind([Sample(100, ago(10))], 149, 200, NOW) == TimeBehind(behind_ms=5000)
 
 
+def test_what_is_not_sampled_yet_came_lately_however_long_it_was_quiet() -> None:
+    quiet = [Sample(100, ago(3600)), Sample(100, ago(1800))]
+    behind = time_behind(quiet, 100, 102, NOW)
+    assert behind == TimeBehind(behind_ms=5000)
+
+
+def test_a_pause_between_samples_is_not_slow_growth() -> None:
+    """The end stood at 100 until a minute ago, then a hundred records came in five seconds."""
+    samples = [Sample(100, ago(3600)), Sample(100, ago(60)), Sample(200, ago(55))]
+    assert time_behind(samples, 100, 200, NOW) == TimeBehind(behind_ms=59_950)
+
+
 def test_samples_of_a_log_that_was_longer_once_do_not_count() -> None:
     """A topic that was deleted and made anew begins at 0 again."""
     assert time_behind([Sample(5000, ago(60))], 10, 20, NOW) is None
