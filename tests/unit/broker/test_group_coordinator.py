@@ -1,0 +1,307 @@
+"""Groups on a whole simulated node: membership, offsets, restarts, chores, faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from sim_broker import SimBroker, on_a_node
+from sim_group_client import RANGE, GroupClient
+
+from headrace.broker.group_coordinator import OFFSETS_TOPIC
+from headrace.machines.machine import TimelineEvent
+from headrace.types import TopicPartition
+from headrace.wire.error_codes import ErrorCode
+
+QUICK = {"group.initial.rebalance.delay.ms": "0"}
+NONE = ErrorCode.none
+
+
+async def stable_member(node: SimBroker, group: str = "g") -> GroupClient:
+    client = await GroupClient.of(node, group)
+    await client.join()
+    assert (await client.sync({client.member_id: b"mine"})).assignment == b"mine"
+    return client
+
+
+async def loaded(node: SimBroker) -> None:
+    await asyncio.sleep(1)
+    assert list(node.broker.groups.groups())
+
+
+def test_clients_are_told_to_wait_while_the_groups_are_loaded():
+    async def scenario(node: SimBroker) -> None:
+        client, loading = await GroupClient.of(node), ErrorCode.coordinator_load_in_progress
+        node.broker.groups._drivers[node.broker.groups.partition_of("g")].serving = False
+        assert await client.heartbeat() is loading
+        assert (await client.call("list_groups")).error_code is loading
+        assert (await client.call("describe_groups", 6, groups=["g"])).groups[0].error_code is loading
+        assert (await client.call("delete_groups", groups_names=["g"])).results[0].error_code is loading
+        found = await client.call("find_coordinator", 6, key_type=0, coordinator_keys=["g"])
+        assert found.coordinators[0].error_code is NONE
+
+    on_a_node(scenario)
+
+
+def test_the_first_question_makes_the_topic_as_kafka_does():
+    async def scenario(node: SimBroker) -> None:
+        assert OFFSETS_TOPIC not in node.broker.cluster.view.topics
+        client = await GroupClient.of(node)
+        topic = node.broker.cluster.view.topics[OFFSETS_TOPIC]
+        assert (len(topic.partitions), topic.internal) == (50, True)
+        assert topic.configs == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(100 * 1024 * 1024),
+        }
+        reply = await client.call("metadata", 12, topics=None, allow_auto_topic_creation=False)
+        assert {each.name: each.is_internal for each in reply.topics}[OFFSETS_TOPIC]
+
+    on_a_node(scenario)
+
+
+def test_before_the_topic_is_there_nobody_coordinates():
+    async def scenario(node: SimBroker) -> None:
+        client = GroupClient(await node.connect())
+        assert await client.heartbeat() is ErrorCode.not_coordinator
+        assert (await client.call("list_groups")).groups == ()
+
+    on_a_node(scenario)
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_group_of_one_in_every_version(version: int):
+    async def scenario(node: SimBroker) -> None:
+        client = await GroupClient.of(node)
+        joined = await client.join(version)
+        assert (joined.error_code, joined.generation_id, joined.leader) == (NONE, 1, client.member_id)
+        assert client.member_id.startswith("test-")
+        assert joined.members[0].metadata == RANGE[0]["metadata"]
+        synced = await client.sync({client.member_id: b"all"}, min(version, 5))
+        assert (synced.error_code, synced.assignment) == (NONE, b"all")
+        assert await client.heartbeat(min(version, 4)) is NONE
+        left = await client.leave(min(version, 5))
+        assert left.error_code is NONE
+        assert await client.heartbeat() is ErrorCode.unknown_member_id
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_a_second_member_waits_for_the_first_to_join_again():
+    async def scenario(node: SimBroker) -> None:
+        first, second = await stable_member(node), await GroupClient.of(node)
+        joining = asyncio.ensure_future(second.join())
+        await asyncio.sleep(1)
+        assert not joining.done()
+        assert await first.heartbeat() is ErrorCode.rebalance_in_progress
+        await first.join()
+        assert (await joining).generation_id == first.generation == 2
+        first_sync = asyncio.ensure_future(first.sync({first.member_id: b"1", second.member_id: b"2"}))
+        assert (await second.sync()).assignment == b"2"
+        assert (await first_sync).assignment == b"1"
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_a_member_that_falls_silent_is_taken_out_after_its_session():
+    async def scenario(node: SimBroker) -> None:
+        client = await stable_member(node)
+        await asyncio.sleep(9)
+        assert await client.heartbeat() is NONE
+        await asyncio.sleep(9)
+        assert await client.heartbeat() is NONE
+        await asyncio.sleep(11)
+        assert await client.heartbeat() is ErrorCode.unknown_member_id
+
+    on_a_node(scenario, settings=QUICK)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_members_and_offsets_outlive_the_node(clean: bool):
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=3)
+        client = await stable_member(node)
+        assert await client.commit(41, [0, 2]) == {0: NONE, 2: NONE}
+        await (node.stop() if clean else node.kill())
+        await node.start()
+        again = GroupClient(await node.connect())
+        again.member_id, again.generation = client.member_id, client.generation
+        await loaded(node)
+        assert await again.heartbeat() is NONE
+        assert (await again.sync()).assignment == b"mine"
+        assert await again.committed() == {0: 41, 2: 41}
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_a_consumer_group_outlives_the_node():
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=4)
+        client = await GroupClient.of(node)
+        client.member_id = "m"
+        joined = await client.beat(0, subscribed_topic_names=["t"])
+        assert (joined.error_code, joined.heartbeat_interval.seconds) == (NONE, 5)
+        (given,) = joined.assignment.topic_partitions
+        assert sorted(given.partitions) == [0, 1, 2, 3]
+        await node.kill()
+        await node.start()
+        again = GroupClient(await node.connect())
+        again.member_id = "m"
+        epoch = joined.member_epoch
+        await loaded(node)
+        reply = await again.beat(epoch)
+        assert (reply.error_code, reply.member_epoch) == (NONE, epoch)
+        described = (await again.call("consumer_group_describe", group_ids=["g"])).groups[0]
+        assert described.group_state == "Stable"
+        assert described.members[0].assignment.topic_partitions[0].topic_name == "t"
+
+    on_a_node(scenario)
+
+
+def test_regular_expressions_find_topics_that_are_made_later():
+    async def scenario(node: SimBroker) -> None:
+        await node.create("ab")
+        await node.create("other")
+        client = await GroupClient.of(node)
+        client.member_id = "m"
+        refused = await client.beat(0, subscribed_topic_regex="a(")
+        assert refused.error_code is ErrorCode.invalid_regular_expression
+        assert "missing )" in refused.error_message
+        epoch = (await client.beat(0, subscribed_topic_regex="a.*")).member_epoch
+
+        async def assigned_after(beats: int) -> set[str]:
+            nonlocal epoch
+            held: set[str] = set()
+            for _ in range(beats):
+                reply = await client.beat(epoch)
+                epoch, names = reply.member_epoch, node.broker.cluster.view.topic_names
+                if reply.assignment is not None:
+                    held = {names[each.topic_id] for each in reply.assignment.topic_partitions}
+                await asyncio.sleep(1)
+            return held
+
+        assert await assigned_after(5) == {"ab"}
+        await node.create("ac")
+        assert await assigned_after(20) == {"ab", "ac"}
+
+    on_a_node(scenario)
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten():
+    async def scenario(node: SimBroker) -> None:
+        await node.create("t")
+        await node.create("u")
+        client = await GroupClient.of(node)
+        await client.commit(5, topic="t")
+        await client.commit(6, topic="u")
+        await node.delete("t")
+        await asyncio.sleep(1)
+        assert (await client.committed("t"), await client.committed("u")) == ({}, {0: 6})
+
+    on_a_node(scenario)
+
+
+def test_offsets_expire_and_with_them_the_group():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await GroupClient.of(node)
+        await client.commit(5)
+        await asyncio.sleep(100)
+        assert await client.committed() == {0: 5}
+        await asyncio.sleep(30)
+        assert await client.committed() == {}
+        assert (await client.call("list_groups")).groups == ()
+
+    settings = {"offsets.retention.minutes": "2", "offsets.retention.check.interval.ms": "1000"}
+    on_a_node(scenario, settings=settings)
+
+
+def test_timeline_and_commits_are_told_once_they_are_committed():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        lines: list[tuple[str, TimelineEvent]] = []
+        commits: list[tuple[str, TopicPartition, int]] = []
+        node.broker.groups.on_timeline = lambda *line: lines.append(line)
+        node.broker.groups.on_commit = lambda *commit: commits.append(commit)
+        client = await stable_member(node)
+        await client.commit(3)
+        assert commits == [("g", TopicPartition("t", 0), 3)]
+        assert [(group, line.kind) for group, line in lines][:1] == [("g", "join")]
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_a_disk_without_room_sends_members_away_until_there_is_some():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await stable_member(node)
+        assert await client.commit(1) == {0: NONE}
+        node.broker.partitions.writable = False
+        assert await client.commit(2) == {0: ErrorCode.not_coordinator}
+        assert await client.commit(2) == {0: ErrorCode.not_coordinator}
+        node.broker.partitions.writable = True
+        await asyncio.sleep(2)
+        assert await client.heartbeat() is NONE
+        assert await client.committed() == {0: 1}
+        assert await client.commit(2) == {0: NONE}
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_groups_go_on_when_their_topic_was_deleted():
+    async def scenario(node: SimBroker) -> None:
+        client = await stable_member(node)
+        waiting = asyncio.ensure_future((await GroupClient.of(node)).join())
+        await asyncio.sleep(1)
+        await node.delete(OFFSETS_TOPIC)
+        assert (await waiting).error_code is ErrorCode.not_coordinator
+        assert await client.heartbeat() is ErrorCode.not_coordinator
+        await GroupClient.of(node)
+        assert await client.heartbeat() is ErrorCode.unknown_member_id
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_rubbish_in_the_topic_keeps_nobody_away():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await GroupClient.of(node)
+        await client.commit(7)
+        index = node.broker.groups.partition_of("g")
+        for key in (b"", b"\x00\x01rubbish", b"\x00\x63", b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"):
+            code, _ = await node.produce(b"\x00\x63", name=OFFSETS_TOPIC, index=index, key=key)
+            assert code == 0
+        await node.kill()
+        await node.start()
+        again = await GroupClient.of(node)
+        await asyncio.sleep(1)
+        assert await again.committed() == {0: 7}
+
+    on_a_node(scenario)
+
+
+def test_a_stopping_node_lets_nobody_wait():
+    async def scenario(node: SimBroker) -> None:
+        await stable_member(node)
+        waiting = asyncio.ensure_future((await GroupClient.of(node)).join())
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        await node.stop()
+        assert asyncio.get_running_loop().time() - began < 3
+        assert (await waiting).error_code is ErrorCode.not_coordinator
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_the_same_seed_gives_the_same_members():
+    def member_ids() -> Iterable[str]:
+        found: list[str] = []
+
+        async def scenario(node: SimBroker) -> None:
+            found.append((await stable_member(node)).member_id)
+
+        on_a_node(scenario, settings=QUICK)
+        return found
+
+    assert member_ids() == member_ids()
