@@ -45,12 +45,14 @@ def tell(output: Output, bootstrap: str, group_id: str, *, follow: bool, since: 
 
 def _watch(output: Output, groups: Groups, group_id: str, *, follow: bool) -> None:
     if not follow:
+        groups.describe_group(group_id)  # says so when there is no such group
         raise ClientError(
             f"this cluster does not write down what happens in groups (it has no topic {EVENTS_TOPIC})",
             next_step=f"look on from now: headrace groups events {group_id} --follow",
         )
     output.note(
-        f"This cluster writes no group events down; told is what looking every {LOOK_EVERY_MS} ms shows. "
+        f"No group events are written down here (there is no topic {EVENTS_TOPIC}); "
+        f"told is what looking every {LOOK_EVERY_MS} ms shows. "
         f"Missing: {'; '.join(NOT_SEEN)}."
     )
     for event in watched_events(groups, group_id, every_ms=LOOK_EVERY_MS):

@@ -44,8 +44,8 @@ def list_(
 ) -> None:
     """List the groups: who is in them, and how far they are behind.
 
-    The type is the protocol that the group speaks: classic, or consumer (KIP-848). The lag is the sum over
-    all partitions that the group has committed for, in records.
+    The type is the protocol that the group speaks: classic, or consumer (KIP-848). The lag is
+    the sum over all partitions that the group has committed for, in records.
 
     \b
     Examples:
@@ -99,9 +99,9 @@ def describe(
 ) -> None:
     """Show a group: who reads which partition, and how far it is behind.
 
-    BEHIND is how long the next record to be read has been in the log. CLEAR IN is when the consumer will have
-    worked off all its partitions, if records keep coming in and being committed as fast as now; that needs a
-    moment of watching.
+    BEHIND is how long the next record to be read has been in the log. CLEAR IN is when the
+    consumer will have worked off all its partitions, if records keep coming in and being
+    committed as fast as now; that needs a moment of watching.
 
     \b
     Examples:
@@ -172,8 +172,8 @@ def reset(
 ) -> None:
     """Set a group's committed offsets; only shows old and new unless told to.
 
-    Offsets can be set while nobody is in the group. --execute does it; without it nothing is changed. An
-    offset that the log does not hold becomes the nearest one that it does.
+    Offsets can be set while nobody is in the group. --execute does it; without it nothing is
+    changed. An offset that the log does not hold becomes the nearest one that it does.
 
     \b
     Examples:
@@ -260,9 +260,9 @@ def events(
 ) -> None:
     """Tell a group's story: who came and went, and why it rebalanced.
 
-    Also how long each rebalance took, what it moved, first fetches and commits. Headrace writes it down and
-    keeps it for 7 days. Apache Kafka does not: there, --follow tells what can be seen by looking at the group
-    again and again, from now on.
+    Also how long each rebalance took, what it moved, first fetches and commits. Headrace writes
+    it down and keeps it for 7 days. Apache Kafka does not: there, --follow tells what can be seen
+    by looking at the group again and again, from now on.
 
     \b
     Examples:

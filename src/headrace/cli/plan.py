@@ -59,12 +59,15 @@ def plan(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Say how many consumers and partitions a topic needs, and what the death of a consumer or node costs.
+    """Say how many consumers and partitions a topic needs.
 
-    Consumers = throughput of all producers / throughput of one consumer, rounded up; partitions ≥ consumers.
-    Both rates are measured: the producers' from the running topic; one consumer's from a running --group, or
-    by trying your own code (--exec, --handler) on the newest records, without joining a group. Either can be
-    given instead. Nothing is guessed: what was neither measured nor given is asked for.
+    Consumers = throughput of all producers / throughput of one consumer, rounded up;
+    partitions ≥ consumers. Also what the death of a consumer or a node costs, and what limits.
+
+    Both rates are measured: the producers' from the running topic; one consumer's from a running
+    --group, or by trying your own code (--exec, --handler) on the newest records, without joining
+    a group. Either can be given instead. Nothing is guessed: what was neither measured nor given
+    is asked for.
 
     \b
     Examples:
