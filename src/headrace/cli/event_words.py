@@ -24,6 +24,9 @@ STYLES = {
     "rebalance": "yellow",
     "assigned": "cyan",
     "target": "cyan",
+    "first_fetch": "blue",
+    "upgrade": "magenta",
+    "downgrade": "magenta",
     "empty": "dim",
     "commit": "dim",
     "reconcile": "dim",
@@ -124,8 +127,30 @@ def _committed(details: Mapping[str, Any]) -> str:
 
 
 def _first_fetch(details: Mapping[str, Any]) -> str:
-    where = f"{details['topic']}-{details['partition']}" if "topic" in details else "its first records"
-    return f"{_who(details)} fetched first from {where}"
+    if "topic" in details:
+        where = f"{details['topic']}-{details['partition']} at offset {details.get('offset')}"
+        return f"{_who(details)} fetched first from {where}"
+    named = [str(name) for name, _ in details.get("partitions") or ()]
+    count = int(details.get("count", len(named)))
+    rest = " …" if count > len(named[:_MOVES_SHOWN]) else ""
+    shown = f": {', '.join(named[:_MOVES_SHOWN])}{rest}" if named else ""
+    return f"{_who(details)} fetched first from {_counted(count, 'partition')}{shown}"
+
+
+def _upgraded(details: Mapping[str, Any]) -> str:
+    return f"the group speaks the consumer protocol (KIP-848) now, {_with(details)}"
+
+
+def _downgraded(details: Mapping[str, Any]) -> str:
+    return f"the group speaks the classic protocol again, {_with(details)}"
+
+
+def _with(details: Mapping[str, Any]) -> str:
+    return f"with {_counted(int(details.get('members', 0)), 'member')}"
+
+
+def _deleted(details: Mapping[str, Any]) -> str:
+    return "the group was deleted"
 
 
 def _state(details: Mapping[str, Any]) -> str:
@@ -162,5 +187,8 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "commit": _committed,
     "first_fetch": _first_fetch,
     "state": _state,
+    "upgrade": _upgraded,
+    "downgrade": _downgraded,
+    "deleted": _deleted,
     "offsets_expired": _expired,
 }

@@ -79,7 +79,7 @@ def _print(output: Output, group_id: str, event: GroupEvent) -> None:
     if output.terminal:
         style = STYLES.get(event.kind, "")
         shown = moment.strftime("%H:%M:%S.") + f"{event.at_ms % 1000:03d}"
-        output.styled((shown, "dim"), ("  ", ""), (f"{event.kind:<10}", style), (sentence(event), ""))
+        output.styled((shown, "dim"), ("  ", ""), (f"{event.kind:<12}", style), (sentence(event), ""))
     else:
         output.row(moment.isoformat(timespec="milliseconds"), event.kind, sentence(event))
 

@@ -71,9 +71,25 @@ MOVE = "orders-3 worker-05b5a0c2 → worker-25ab95c3"
         ("commit", {"partitions": 2, "records": 1500}, "committed 2 partitions, +1,500 records"),
         (
             "first_fetch",
-            {"member_id": FIRST, "topic": "orders", "partition": 2},
-            "worker-05b5a0c2 fetched first from orders-2",
+            {"member_id": FIRST, "count": 1, "topic": "orders", "partition": 2, "offset": 7},
+            "worker-05b5a0c2 fetched first from orders-2 at offset 7",
         ),
+        (
+            "first_fetch",
+            {"member_id": FIRST, "count": 30, "partitions": [["orders-0", 7], ["orders-1", 9]]},
+            "worker-05b5a0c2 fetched first from 30 partitions: orders-0, orders-1 …",
+        ),
+        (
+            "upgrade",
+            {"epoch": 3, "members": 2},
+            "the group speaks the consumer protocol (KIP-848) now, with 2 members",
+        ),
+        (
+            "downgrade",
+            {"generation": 3, "members": 1},
+            "the group speaks the classic protocol again, with 1 member",
+        ),
+        ("deleted", {}, "the group was deleted"),
         ("state", {"from": "Stable", "to": "Empty"}, "now Empty, was Stable"),
         ("state", {"from": None, "to": None}, "the group does not exist"),
         ("state", {"from": "Empty", "to": None}, "the group was deleted"),
