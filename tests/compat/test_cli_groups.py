@@ -161,7 +161,7 @@ def test_groups_describe_tells_when_a_lag_is_gone(cli: Cli, topic: str) -> None:
         while not cli("groups", "list", "--json").ok().document or not offsets(cli, topic):
             assert time.monotonic() < deadline
         described = cli("groups", "describe", topic, "--over", "4s", "--json").ok().document
-        shown = plain(cli.on_terminal("groups", "describe", topic, "--over", "3s").ok().out)
+        shown = plain(cli.on_terminal("groups", "describe", topic, "--over", "1s").ok().out)
     (partition,) = described["partitions"]
     assert partition["trend"] == "shrinking"
     assert 50 < partition["rate_out"] < 220
@@ -345,7 +345,7 @@ def test_plan_from_a_running_topic_and_its_group(cli: Cli, topic: str) -> None:
     members = Members(cli.bootstrap, topic, topic, 2, pause_s=0.02)
     with members, producing(cli.bootstrap, topic, pause_s=0.005):
         time.sleep(1)
-        planned = cli("plan", topic, "--group", topic, "--over", "5s", "--json").ok().document
+        planned = cli("plan", topic, "--group", topic, "--over", "4s", "--json").ok().document
     produced, consumed = planned["figures"]["produce_rate"], planned["figures"]["consume_rate"]
     assert (produced["source"], consumed["source"]) == ("measured", "measured")
     assert 60 < produced["value"] < 210
