@@ -1,0 +1,145 @@
+"""The drawn program, examples/kafka_demo.py: a topic of three, three consumers, a producer; one leaves."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.testing.node import NodeProcess
+
+PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "kafka_demo.py"
+PATIENCE_S = 30
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+}
+_RECEIVED = re.compile(r"received \[(user-\d+)\] (message \d+) from partition (\d), offset (\d+)")
+_SENT = re.compile(r"sent \[(user-\d+)\] (message \d+) to partition (\d), offset (\d+)")
+
+
+class Program:
+    """A run of it; its lines are collected as they come."""
+
+    def __init__(self, bootstrap: str, *arguments: str) -> None:
+        command = [sys.executable, str(PROGRAM), "-bootstrap", bootstrap, *arguments]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip())
+
+    def end(self, number: signal.Signals | None = None) -> int:
+        if number is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+        code = self._process.wait(PATIENCE_S)
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self.end()
+
+    def found(self, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
+        return [match.groups() for line in list(self.lines) if (match := pattern.search(line))]
+
+    @property
+    def partitions(self) -> set[int]:
+        """What it says it has now."""
+        owned: set[int] = set()
+        for line in list(self.lines):
+            named = {int(number) for number in re.findall(r"partition (\d)", line)}
+            if " assigned " in line:
+                owned |= named
+            elif " revoked " in line:
+                owned -= named
+        return owned
+
+
+@pytest.fixture
+def node(start_node: Callable[..., NodeProcess]) -> NodeProcess:
+    return start_node(QUICK_GROUPS)
+
+
+@pytest.fixture
+def run(node: NodeProcess) -> Iterator[Callable[..., Program]]:
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(node.bootstrap, *arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.kill()
+
+
+def until(holds: Callable[[], bool], programs: list[Program]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "\n\n".join("\n".join(program.lines) for program in programs)
+        time.sleep(0.02)
+
+
+@pytest.mark.row("D17")
+@pytest.mark.row("D11")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_drawn_scene(node: NodeProcess, run: Callable[..., Program], protocol: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.create_topics([NewTopic("multi-topic", 3, 1)])["multi-topic"].result(PATIENCE_S)
+    consume = ["-mode", "consumer", "-topic", "multi-topic", "-group", "my-group", "-protocol", protocol]
+    consumers = [run(*consume) for _ in range(3)]
+    until(lambda: sorted(len(consumer.partitions) for consumer in consumers) == [1, 1, 1], consumers)
+    assert set.union(*(consumer.partitions for consumer in consumers)) == {0, 1, 2}
+
+    sent = produce_all(run, 48)
+    until(lambda: received_by(consumers) == sent, consumers)
+    assert all(consumer.found(_RECEIVED) for consumer in consumers), "each received some"
+
+    leaver, *stay = consumers
+    assert leaver.end(signal.SIGINT) == 0
+    assert "leaving" in "".join(leaver.lines)
+    until(lambda: sorted(len(consumer.partitions) for consumer in stay) == [1, 2], stay)
+    sent += produce_all(run, 48)
+    until(lambda: received_by(consumers) == sorted(sent), consumers)
+    assert all(consumer.end(signal.SIGTERM) == 0 for consumer in stay)
+
+
+def produce_all(run: Callable[..., Program], count: int) -> list[tuple[str, ...]]:
+    """What the producer says it sent: key, value, partition, offset."""
+    arguments = ["--mode", "producer", "--topic", "multi-topic", "--messages", str(count), "--pause", "0"]
+    producer = run(*arguments)
+    assert producer.end() == 0
+    sent = producer.found(_SENT)
+    assert len(sent) == count
+    partitions = {(key, partition) for key, _, partition, _ in sent}
+    assert len(partitions) == 24, "a key has one partition"
+    return sorted(sent)
+
+
+def received_by(consumers: list[Program]) -> list[tuple[str, ...]]:
+    return sorted(found for consumer in consumers for found in consumer.found(_RECEIVED))
+
+
+@pytest.mark.row("D17")
+def test_without_a_mode_it_says_what_it_takes() -> None:
+    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "{producer,consumer}" in done.stderr
+    assert "-mode" in done.stderr
