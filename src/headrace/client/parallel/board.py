@@ -86,6 +86,7 @@ class Board:
         """Nothing more is begun, least of all what stands behind the record that failed."""
         with self._lock:
             self.error = self.error or error
+            self._scheduler.begin_end(self._scheduler.partitions, fill_gaps=False)
             self._work.notify_all()
             self._progress.notify_all()
 
@@ -101,18 +102,20 @@ class Board:
         with self._progress:
             return self._progress.wait_for(lambda: not self._scheduler.full or bool(self.error), timeout_s)
 
-    def wait_until_idle(self, partitions: Collection[TopicPartition], timeout_s: float) -> bool:
-        """Until nothing of these partitions runs."""
+    def wait_until_idle(self, partitions: Collection[TopicPartition], timeout_s: float) -> int:
+        """Until nothing of these partitions is left to do; how many records are, when the time is up."""
         with self._progress:
-            return self._progress.wait_for(lambda: not self._scheduler.running_in(partitions), timeout_s)
+            self._progress.wait_for(lambda: self._idle(partitions), timeout_s)
+            return self._scheduler.held_in(partitions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         with self._lock:
             self._scheduler.assign(partitions)
 
     def begin_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing more than needed; nothing at all when records may not be begun any more."""
         with self._lock:
-            self._scheduler.begin_end(partitions)
+            self._scheduler.begin_end(partitions, fill_gaps=self.error is None and self._may_begin)
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
         with self._lock:
@@ -133,9 +136,9 @@ class Board:
         with self._lock:
             return self._scheduler.loads(), self._scheduler.full
 
-    def running_in(self, partitions: Collection[TopicPartition]) -> int:
+    def idle(self, partitions: Collection[TopicPartition]) -> bool:
         with self._lock:
-            return self._scheduler.running_in(partitions)
+            return self._idle(partitions)
 
     @property
     def full(self) -> bool:
@@ -157,6 +160,14 @@ class Board:
             return self._scheduler.partitions
 
     # -- inside --------------------------------------------------------------------------------------------
+
+    def _idle(self, partitions: Collection[TopicPartition]) -> bool:
+        gaps_stay = not self._may_begin and not self._scheduler.running
+        return gaps_stay or not self._scheduler.held_in(partitions)
+
+    @property
+    def _may_begin(self) -> bool:
+        return self._budget is None or self._budget.left > 0
 
     def _leave(self, change: Callable[[], None]) -> None:
         with self._lock:

@@ -30,5 +30,10 @@ class Budget:
             self._left_to_begin += 1
 
     @property
+    def left(self) -> int:
+        """That may still be begun."""
+        return self._left_to_begin
+
+    @property
     def spent(self) -> bool:
         return self._left_to_finish == 0

@@ -285,11 +285,11 @@ class ParallelConsumer:
                 dead_letters.close()
 
     def _finish_running(self, partitions: Collection[TopicPartition]) -> None:
-        if not self._board.running_in(partitions):
+        if self._board.idle(partitions):
             return
         self._joined.pause(partitions)
         deadline = time.monotonic() + self._drain_s
-        while self._board.running_in(partitions) and time.monotonic() < deadline:
+        while not self._board.idle(partitions) and time.monotonic() < deadline:
             self._joined.poll(_POLL_S / 2)  # rebalances go on
 
     @property
@@ -309,13 +309,14 @@ class ParallelConsumer:
         if self._board.full:
             self._joined.pause(partitions)
             self._paused |= set(partitions)
+        else:
+            self._joined.resume(partitions)  # librdkafka remembers a pause from before it lost them
         self._observer.assigned(sorted(partitions))
 
     def partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Ours until this returns: what runs may finish and is committed, the rest is dropped."""
+        """Ours until this returns: what was begun may finish and is committed, the rest is dropped."""
         self._board.begin_end(partitions)
-        self._board.wait_until_idle(partitions, self._drain_s)
-        unfinished = self._board.running_in(partitions)
+        unfinished = self._board.wait_until_idle(partitions, self._drain_s)
         positions = self._board.positions()
         self._joined.commit_now({part: positions[part] for part in partitions if part in positions})
         self._forget(partitions)

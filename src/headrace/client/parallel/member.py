@@ -254,4 +254,8 @@ def _checked(settings: Mapping[str, Setting]) -> dict[str, Setting]:
         raise ClientError(f"{key} is not yours to set: the parallel consumer depends on it")
     for key in sorted({"group.protocol", "partition.assignment.strategy"} & settings.keys()):
         raise ClientError(f"{key} follows from protocol", next_step="use cooperative, eager or consumer")
-    return dict(settings)
+    session_ms = settings.get("session.timeout.ms")
+    if session_ms is None:
+        return dict(settings)
+    # librdkafka would keep its three seconds and be thrown out of a shorter session.
+    return {"heartbeat.interval.ms": max(int(session_ms) // 3, 1), **settings}

@@ -37,9 +37,9 @@ class Tenure:
     prefix: Prefix = field(default_factory=Prefix)
     records: int = 0
     bytes: int = 0
-    running: int = 0
+    last_begun: int = -1
     ending: bool = False
-    """Revoked: nothing new is begun; what runs may still finish and count."""
+    """Revoked: only what stands before a record that was begun may still be done."""
     over: bool = False
     """No longer ours: whatever finishes now counts for nothing."""
 
@@ -48,6 +48,8 @@ class Tenure:
 class Entry:
     """A received record on its way."""
 
+    number: int
+    """Its place in the order of arrival, over all partitions."""
     record: Record
     size: int
     tenure: Tenure
@@ -68,7 +70,8 @@ class Scheduler:
         self._may_begin = may_begin or (lambda: True)
         self._tenures: dict[TopicPartition, Tenure] = {}
         self._lanes: dict[LaneId, Lane] = {}
-        self._ready: deque[Lane] = deque()
+        self._ready: list[tuple[int, Lane]] = []
+        """A heap: whatever arrived first is handled first, so that little is done ahead of the prefix."""
         self._waiting: list[tuple[float, int, Lane]] = []
         self._numbers = count()
         self.records = 0
@@ -85,31 +88,30 @@ class Scheduler:
         for partition in partitions:
             self._tenures[partition] = Tenure(partition)
 
-    def begin_end(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are being taken from us: forgets what has not begun."""
-        ending = {partition for partition in partitions if partition in self._tenures}
-        for partition in ending:
-            self._tenures[partition].ending = True
-        for lane in [lane for lane in self._lanes.values() if lane.lane_id[0] in ending]:
-            while lane.queue:
-                self._let_go(lane.queue.pop())
-            if lane.running is None:
-                del self._lanes[lane.lane_id]
-        self._ready = deque(lane for lane in self._ready if lane.queue)
-        self._waiting = [item for item in self._waiting if item[2].queue]
-        heapq.heapify(self._waiting)
+    def begin_end(self, partitions: Iterable[TopicPartition], *, fill_gaps: bool = True) -> None:
+        """They are being taken from us: forgets what need not be done.
+
+        With `fill_gaps` what stands before a record that was begun is kept, so that this one is not done in
+        vain; what has failed is not waited for.
+        """
+        for partition in partitions:
+            tenure = self._tenures.get(partition)
+            if tenure is not None:
+                tenure.ending = True
+                self._drop(partition, tenure.last_begun if fill_gaps else -1)
+        self._tidy()
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
         """They are no longer ours. What still runs keeps its lane busy, so that no key is overtaken here."""
-        partitions = list(partitions)
-        self.begin_end(partitions)
         for partition in partitions:
             tenure = self._tenures.pop(partition, None)
             if tenure is not None:
-                tenure.over = True
+                tenure.ending = tenure.over = True
+                self._drop(partition, -1)
+        self._tidy()
 
-    def running_in(self, partitions: Iterable[TopicPartition]) -> int:
-        return sum(self._tenures[partition].running for partition in partitions if partition in self._tenures)
+    def held_in(self, partitions: Iterable[TopicPartition]) -> int:
+        return sum(self._tenures[partition].records for partition in partitions if partition in self._tenures)
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -120,11 +122,13 @@ class Scheduler:
             return False
         lane_id = self._lane_id(record, tenure.partition)
         lane = self._lanes.get(lane_id)
+        is_new = lane is None
         if lane is None:
             lane = self._lanes[lane_id] = Lane(lane_id)
-            self._ready.append(lane)
-        size = record.size
-        lane.queue.append(Entry(record, size, tenure, lane, tenure.prefix.receive(record.offset)))
+        size, ticket = record.size, tenure.prefix.receive(record.offset)
+        lane.queue.append(Entry(next(self._numbers), record, size, tenure, lane, ticket))
+        if is_new:
+            self._make_ready(lane)
         self.records += 1
         self.bytes += size
         tenure.records += 1
@@ -134,13 +138,18 @@ class Scheduler:
     def take(self, now_ms: float) -> Entry | None:
         """The next record to handle, if one may be handled now."""
         while self._waiting and self._waiting[0][0] <= now_ms:
-            self._ready.append(heapq.heappop(self._waiting)[2])
-        for _ in range(len(self._ready)):
-            lane = self._ready.popleft()
-            if lane.queue[0].failures or self._may_begin():
-                return self._begin(lane)
-            self._ready.append(lane)
-        return None
+            self._make_ready(heapq.heappop(self._waiting)[2])
+        not_yet: list[tuple[int, Lane]] = []
+        taken: Entry | None = None
+        while self._ready and taken is None:
+            item = heapq.heappop(self._ready)
+            if item[1].queue[0].failures or self._may_begin():
+                taken = self._begin(item[1])
+            else:
+                not_yet.append(item)
+        for item in not_yet:
+            heapq.heappush(self._ready, item)
+        return taken
 
     def finish(self, entry: Entry) -> bool:
         """It is done, or safely elsewhere. False when it does not count, because its partition has gone."""
@@ -152,7 +161,7 @@ class Scheduler:
     def retry(self, entry: Entry, due_ms: float) -> bool:
         """Holds its lane back until `due_ms`. False when it was dropped instead: its partition is leaving."""
         if entry.tenure.ending:
-            self._leave(entry)
+            self.abandon(entry)
             return False
         lane = entry.lane
         self._stop_running(entry)
@@ -161,7 +170,9 @@ class Scheduler:
         return True
 
     def abandon(self, entry: Entry) -> None:
-        """Leaves it unfinished: nothing behind it is ever committed by this tenure."""
+        """Leaves it unfinished, and all of its tenure behind it in its lane: that must not overtake it."""
+        while entry.lane.queue and entry.lane.queue[-1].tenure is entry.tenure:
+            self._let_go(entry.lane.queue.pop())
         self._leave(entry)
 
     @property
@@ -200,20 +211,38 @@ class Scheduler:
     def _begin(self, lane: Lane) -> Entry:
         entry = lane.queue.popleft()
         lane.running = entry
-        entry.tenure.running += 1
+        entry.tenure.last_begun = max(entry.tenure.last_begun, entry.number)
         self.running += 1
         return entry
 
+    def _make_ready(self, lane: Lane) -> None:
+        heapq.heappush(self._ready, (lane.queue[0].number, lane))
+
     def _stop_running(self, entry: Entry) -> None:
         entry.lane.running = None
-        entry.tenure.running -= 1
         self.running -= 1
+
+    def _drop(self, partition: TopicPartition, last_begun: int) -> None:
+        """Forgets what waits, but for records that never failed and stand before the last one begun."""
+        for lane in [lane for lane in self._lanes.values() if lane.lane_id[0] == partition]:
+            failed = bool(lane.queue and lane.queue[0].failures)
+            while lane.queue and (failed or lane.queue[-1].number > last_begun):
+                self._let_go(lane.queue.pop())
+            if lane.running is None and not lane.queue:
+                del self._lanes[lane.lane_id]
+
+    def _tidy(self) -> None:
+        """Lanes that were emptied are neither ready nor waiting any more."""
+        self._ready = [item for item in self._ready if item[1].queue]
+        self._waiting = [item for item in self._waiting if item[2].queue]
+        heapq.heapify(self._ready)
+        heapq.heapify(self._waiting)
 
     def _leave(self, entry: Entry) -> None:
         self._stop_running(entry)
         self._let_go(entry)
         if entry.lane.queue:
-            self._ready.append(entry.lane)
+            self._make_ready(entry.lane)
         else:
             del self._lanes[entry.lane.lane_id]
 
