@@ -108,16 +108,31 @@ class Rebalance:
         self._group.remove(member_id)
 
     def take_over(self, step: Step, members: Iterable[Member], generation: int, reason: str | None) -> None:
-        """Begins with the members of a KIP-848 group; `reason`: why they have to rebalance, if they have."""
+        """Begins with the members of a KIP-848 group; `reason`: why they have to rebalance, if they have.
+
+        A record without a leader says that they have; another coordinator will see to it (`resume`).
+        """
         group = self._group
         for member in members:
             group.add(member, PROTOCOL_TYPE)
         group.generation, group.protocol = generation, group.select_protocol()
+        group.leader = group.leader if reason is None else None
         self.record(step)
         for member in group.members.values():
             self.expect_heartbeat(step, member)
         if reason is not None:
             self.prepare(step, reason)
+
+    def resume(self, step: Step) -> None:
+        """After a load."""
+        group, recorded = self._group, self._group.recorded
+        for member in group.members.values():
+            self.expect_heartbeat(step, member)
+        if len(group.members) > self._settings.max_size:
+            reason = f"{len(group.members)} members were loaded and {self._settings.max_size} are allowed"
+            self.prepare(step, reason)
+        elif group.members and recorded is not None and recorded.leader is None:
+            self.prepare(step, "loaded while it turned from a consumer group into a classic one")
 
     def disband(self, step: Step) -> None:
         """The group goes on as one of the other protocol: who waits is told to join that."""

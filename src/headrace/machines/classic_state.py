@@ -87,7 +87,7 @@ class ClassicState:
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
-        self.leader = value.leader
+        self.leader = value.leader or next(iter(self.members), None)
         self.move_to(GroupState.STABLE if value.members else GroupState.EMPTY, value.current_state_timestamp)
         self.subscribed = self._subscribed_topics()
 

@@ -34,7 +34,7 @@ def _described(member: Member, target: Partitions, view: ClusterView) -> Describ
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.subscribed_topic_names,
         subscribed_topic_regex=metadata.subscribed_topic_regex,
-        assignment=by_topic_name(member.assigned, view),
+        assignment=by_topic_name(member.held, view),
         target=by_topic_name(target, view),
         member_type=0 if member.uses_classic_protocol else 1,
     )

@@ -7,7 +7,7 @@ Read next: consumer_reconcile.py (how a member gets from what it holds to its ta
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.machines.consumer_group_records import (
@@ -70,6 +70,17 @@ class Member:
     @property
     def uses_classic_protocol(self) -> bool:
         return self.metadata.classic is not None
+
+    @property
+    def held(self) -> Mapping[TopicId, Collection[int]]:
+        """What it was given, and what it has yet to say it gave up."""
+        if not self.pending_revocation:
+            return self.assigned
+        topics = self.assigned.keys() | self.pending_revocation.keys()
+        return {
+            topic: [*self.assigned.get(topic, ()), *self.pending_revocation.get(topic, ())]
+            for topic in topics
+        }
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == epoch

@@ -133,8 +133,8 @@ class ConsumerRebalance:
         """They are gone, all at once; perhaps the group becomes a classic one thereby."""
         gone = {member.member_id for member in members}
         staying = [member for member_id, member in self.state.members.items() if member_id not in gone]
-        for member_id in gone:
-            self._timeline.left(step, member_id, reason)
+        for member in members:
+            self._timeline.left(step, member.member_id, reason)
         if staying and self._all_classic(staying) and self.may_downgrade(len(staying)):
             self.become_classic(step, staying, f"only members of the classic protocol are left: {reason}")
             return

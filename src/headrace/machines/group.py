@@ -68,6 +68,7 @@ from headrace.types import ClusterView
 from headrace.wire.error_codes import ErrorCode
 
 CONSUMER = "Consumer"
+_DONE = ErrorCode.none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,11 @@ class Group(BaseMachine):
         return self._consumer is not None and self._consumer.state.exists
 
     @property
+    def consumer_state(self) -> ConsumerGroupState | None:
+        """None: not a KIP-848 group."""
+        return self.consumer.state if self._is_consumer_group else None
+
+    @property
     def _members_part(self) -> ConsumerGroup | ClassicGroup:
         return self.consumer if self._is_consumer_group else self.classic
 
@@ -188,8 +194,8 @@ class Group(BaseMachine):
             case TopicsDeleted():
                 self.offsets.delete_topics(event.topics, step)
             case RetentionCheck():
-                if self.offsets.expire(step, self.membership):
-                    self._delete_members_part(step)
+                if self.offsets.expire(step, self.membership) and self._delete_members_part(step) is _DONE:
+                    step.tell("deleted", reason="empty, and its offsets are past their retention")
             case _:
                 self.classic.decide(event, step)
 
@@ -253,7 +259,8 @@ class Group(BaseMachine):
     def _become_classic(self, step: Step, members: Collection[Member], reason: str | None) -> None:
         """These members go on in a classic group."""
         state = self.consumer.state
-        generation, classic_members = state.group_epoch, downgraded(state, members, self._view)
+        generation = state.group_epoch
+        classic_members = [downgraded(member, self._view) for member in members]
         step.tell("downgrade", generation=generation, members=len(members))
         self.consumer.disband(step)
         self._consumer = None
@@ -262,9 +269,10 @@ class Group(BaseMachine):
     def _delete(self, step: Step) -> ErrorCode:
         if self.is_gone:
             return ErrorCode.group_id_not_found
-        error = self._delete_members_part(step) if self.membership.exists else ErrorCode.none
-        if error is ErrorCode.none:
+        error = self._delete_members_part(step) if self.membership.exists else _DONE
+        if error is _DONE:
             self.offsets.delete_all(step)
+            step.tell("deleted", reason="asked for")
         return error
 
     def _delete_members_part(self, step: Step) -> ErrorCode:

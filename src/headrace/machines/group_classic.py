@@ -106,15 +106,7 @@ class ClassicGroup(BaseMachine):
             case TimerFired():
                 self._timer(event.key, step)
             case Loaded():
-                self._loaded(step)
-
-    def _loaded(self, step: Step) -> None:
-        group = self._group
-        for member in group.members.values():
-            self._rebalance.expect_heartbeat(step, member)
-        if len(group.members) > self._settings.max_size:
-            reason = f"{len(group.members)} members were loaded and {self._settings.max_size} are allowed"
-            self._rebalance.prepare(step, reason)
+                self._rebalance.resume(step)
 
     # JoinGroup.
 

@@ -27,7 +27,7 @@ from headrace.machines.record_bytes import (
     string,
 )
 from headrace.types import NO_TOPIC_ID
-from headrace.wire.primitives import MALFORMED, read_compact_string, read_string, uvarint
+from headrace.wire.primitives import MALFORMED, read_compact_string, read_string, uuid_from_bytes, uvarint
 
 NO_TIMESTAMP = -1
 NO_EPOCH = -1
@@ -108,7 +108,8 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """(key, value) for the log; the value of a tombstone is None."""
     match record:
         case OffsetCommitRecord():
-            return _offset_commit_key(record), _offset_commit_value(record.value)
+            key = _offset_commit_key(record.group_id, record.topic, record.partition)
+            return key, _offset_commit_value(record.value)
         case GroupMetadataRecord():
             key = int16(GROUP_METADATA) + string(record.group_id)
             return key, None if record.value is None else _group_metadata_value(record.value)
@@ -228,16 +229,24 @@ _OFFSET_VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leader epoch
 _OFFSET_VALUE_OLD = struct.Struct(">hq")  # before version 3
 _INT64 = struct.Struct(">q")
 _INT64_PAIR = struct.Struct(">qq")
+_PLAIN_VALUE = struct.Struct(">hqiBqBBB16s")
+"""The usual one: version, offset, leader epoch, no note, time, one tag (0, 16 bytes): the topic id."""
+_PLAIN_BYTES = _PLAIN_VALUE.size
 
 
-def _offset_commit_key(record: OffsetCommitRecord) -> bytes:
-    return _OFFSET_KEY_HEAD + string(record.group_id) + string(record.topic) + int32(record.partition)
+@lru_cache(maxsize=16_384)
+def _offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
+    """A consumer commits the same partitions again and again."""
+    return _OFFSET_KEY_HEAD + string(group_id) + string(topic) + int32(partition)
 
 
 def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
     if value is None:
         return None
-    metadata = value.metadata.encode()
+    offset, leader_epoch, note, commit_timestamp, expire_timestamp, topic_id = value
+    if not note and expire_timestamp == NO_TIMESTAMP and topic_id is not NO_TOPIC_ID:
+        return _PLAIN_VALUE.pack(4, offset, leader_epoch, 1, commit_timestamp, 1, 0, 16, topic_id.bytes)
+    metadata = note.encode()
     if value.expire_timestamp != NO_TIMESTAMP:
         times = _INT64_PAIR.pack(value.commit_timestamp, value.expire_timestamp)
         return _OFFSET_VALUE_OLD.pack(1, value.offset) + int16(len(metadata)) + metadata + times
@@ -248,22 +257,28 @@ def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
 
 
 def _read_offset_commit(key: bytes, value: bytes | None, producer_id: int) -> OffsetCommitRecord:
-    topic_at = 4 + int.from_bytes(key[2:4], "big")
-    partition_at = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
-    if len(key) != partition_at + 4:
-        raise DecodeError(f"offset commit key of {len(key)} bytes should have {partition_at + 4}")
+    group_id, topic = _group_and_topic(key[2:-4])
     return OffsetCommitRecord(
-        _text(key[4:topic_at]),
-        _text(key[topic_at + 2 : partition_at]),
-        int.from_bytes(key[partition_at:], "big", signed=True),
+        group_id,
+        topic,
+        int.from_bytes(key[-4:], "big", signed=True),
         None if value is None else _read_committed_offset(value),
         producer_id,
     )
 
 
 @lru_cache(maxsize=4096)
+def _group_and_topic(raw: bytes) -> tuple[str, str]:
+    """They come again and again, with one partition after the other: one string for each."""
+    topic_at = 2 + int.from_bytes(raw[:2], "big")
+    end = topic_at + 2 + int.from_bytes(raw[topic_at : topic_at + 2], "big")
+    if len(raw) != end:
+        raise DecodeError(f"offset commit key of {len(raw) + 6} bytes should have {end + 6}")
+    return _text(raw[2:topic_at]), _text(raw[topic_at + 2 :])
+
+
+@lru_cache(maxsize=4096)
 def _text(raw: bytes) -> str:
-    """Groups and topics come again and again: one string for each."""
     return raw.decode()
 
 
@@ -283,6 +298,10 @@ def _read_committed_offset(value: bytes) -> CommittedOffset:
 
 
 def _read_present_offset(value: bytes) -> CommittedOffset:
+    if len(value) == _PLAIN_BYTES:
+        _, offset, leader_epoch, note, time, tags, tag, size, topic_id = _PLAIN_VALUE.unpack(value)
+        if (note, tags, tag, size) == (1, 1, 0, 16):
+            return CommittedOffset(offset, leader_epoch, "", time, NO_TIMESTAMP, uuid_from_bytes(topic_id))
     _version, offset, leader_epoch = _OFFSET_VALUE_HEAD.unpack_from(value)
     position = _OFFSET_VALUE_HEAD.size
     if value[position] == 1:  # most consumers leave no note

@@ -3,7 +3,8 @@
 Pure: says what the other group has to begin with; group.py writes it. Rules and messages are those of Apache
 Kafka 4.3 (convertToConsumerGroup, convertToClassicGroup). Beyond it, a classic group may be in the middle of
 a rebalance: it is upgraded even before its first one is finished (Kafka: UNKNOWN_SERVER_ERROR), what members
-said they still own counts as held, and a rebalance follows in any case, so that nobody is left without.
+said they still own counts as held, and a rebalance follows in any case, so that nobody is left without. A
+downgraded group begins with what members hold, not with the target that they have yet to reach.
 Read next: group.py, consumer_classic.py.
 """
 
@@ -35,7 +36,6 @@ from headrace.machines.consumer_protocol import (
     read_assignment,
     read_subscription,
 )
-from headrace.machines.consumer_state import ConsumerGroupState
 from headrace.machines.consumer_target import metadata_hash
 from headrace.machines.group_events import JoinProtocol
 from headrace.machines.machine import Record
@@ -188,17 +188,11 @@ def _metadata(moving: _Moving) -> ConsumerGroupMemberMetadata:
 # --- downgrade -------------------------------------------------------------------------------------------
 
 
-def downgraded(
-    state: ConsumerGroupState, members: Collection[Member], view: ClusterView
-) -> list[classic_state.Member]:
-    """The members of the classic group; assigned is what the last target gives them."""
-    return [_downgraded(state, member, view) for member in members]
-
-
-def _downgraded(state: ConsumerGroupState, member: Member, view: ClusterView) -> classic_state.Member:
+def downgraded(member: Member, view: ClusterView) -> classic_state.Member:
+    """The same in a classic group. Assigned is what it holds, for it is all it has until it rejoins."""
     metadata, classic = member.metadata, member.metadata.classic
     assert classic is not None, "only members of the classic protocol can form a classic group"
-    target = by_topic_name(state.target.get(member.member_id, {}), view)
+    held = by_topic_name(member.held, view)
     _, subscription = classic.supported_protocols[0]
     return classic_state.Member(
         member_id=member.member_id,
@@ -208,5 +202,5 @@ def _downgraded(state: ConsumerGroupState, member: Member, view: ClusterView) ->
         rebalance_timeout_ms=metadata.rebalance_timeout_ms,
         session_timeout_ms=classic.session_timeout_ms,
         protocols=tuple(JoinProtocol(name, bytes_) for name, bytes_ in classic.supported_protocols),
-        assignment=encode_assignment(target, like=subscription),
+        assignment=encode_assignment(held, like=subscription),
     )

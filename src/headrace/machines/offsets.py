@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from headrace.errors import ApiError
 from headrace.machines.group_events import (
+    NO_MEMBER_ID,
     FetchedOffset,
     OffsetCommit,
     OffsetCommitReply,
@@ -162,7 +163,10 @@ class Offsets:
         membership.committed(step, event)
         errors = tuple(self._commit_one(event, offset, step) for offset in event.offsets)
         step.reply(event.token, OffsetCommitReply(errors=errors))
-        self._tell_commit(event, step)
+        if event.member_id == NO_MEMBER_ID and membership.exists:
+            step.tell("offsets_reset", partitions=len(event.offsets))
+        else:
+            self._tell_commit(event, step)
 
     def _check_commit(self, event: OffsetCommit, membership: Membership) -> PartitionCheck | None:
         if membership.exists or self.exist or event.generation < 0:
@@ -223,7 +227,7 @@ class Offsets:
         except ApiError as refused:
             step.reply(event.token, OffsetDeleteReply(error=refused.code))
             return
-        errors = []
+        errors, deleted = [], 0
         for topic, partition in event.partitions:
             if membership.subscribes_to(topic):
                 errors.append(ErrorCode.group_subscribed_to_topic)
@@ -231,7 +235,10 @@ class Offsets:
             errors.append(ErrorCode.none)
             if self.get(topic, partition) is not None or self._unstable(topic, partition):
                 self._emit_tombstone(topic, partition, step)
+                deleted += 1
         step.reply(event.token, OffsetDeleteReply(errors=tuple(errors)))
+        if deleted:
+            step.tell("offsets_deleted", partitions=deleted, reason="asked for")
 
     # Things that end offsets without a request for each.
 
@@ -244,14 +251,17 @@ class Offsets:
                 return False
             return value is None or value.topic_id in (NO_TOPIC_ID, topics[topic])
 
-        self._delete_where(step, is_gone)
+        deleted = self._delete_where(step, is_gone)
+        if deleted:
+            step.tell("offsets_deleted", partitions=deleted, reason="their topic was deleted")
 
-    def _delete_where(self, step: Step, is_gone: Callable[[str, CommittedOffset | None], bool]) -> None:
+    def _delete_where(self, step: Step, is_gone: Callable[[str, CommittedOffset | None], bool]) -> int:
         found = {(topic, partition) for topic, partition, value in self.all() if is_gone(topic, value)}
         for transaction in self._in_transaction.values():
             found |= {key for key, value in transaction.items() if is_gone(key[0], value)}
         for topic, partition in sorted(found):
             self._emit_tombstone(topic, partition, step)
+        return len(found)
 
     def expire(self, step: Step, membership: Membership) -> bool:
         """Forgets what is past its retention; True when nothing is left."""

@@ -32,7 +32,7 @@ from headrace.machines.group_events import (
 from headrace.machines.machine import Effects, Event, ReplyToken
 from headrace.machines.migration import MigrationPolicy
 from headrace.testing.classic_harness import ClassicHarness, assignment
-from headrace.testing.consumer_groups import CLIENT, cluster_view
+from headrace.testing.consumer_groups import CLIENT, cluster_view, topic_id
 from headrace.testing.machine_harness import through_bytes
 from headrace.wire.error_codes import ErrorCode
 
@@ -135,15 +135,16 @@ class MixedHarness(ClassicHarness):
         full = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics, "owned_partitions": {}}
         return self.beat(member_id, 0, **{**full, **fields})
 
-    def commit(self, member_id: str, generation: int, *, version: int = 8) -> ErrorCode:
+    def commit(self, member_id: str, generation: int, *, version: int = 8, topic: str = "t") -> ErrorCode:
         token = self.token()
-        offsets = (OffsetToCommit("t", 0, 1),)
+        offsets = (OffsetToCommit(topic, 0, 1, topic_id=topic_id(topic)),)
         self.submit(
             OffsetCommit(
                 token=token, version=version, offsets=offsets, member_id=member_id, generation=generation
             )
         )
-        return self.reply(token, OffsetCommitReply).error
+        reply = self.reply(token, OffsetCommitReply)
+        return reply.errors[0] if reply.errors else reply.error
 
     @property
     def protocol(self) -> str:
