@@ -14,10 +14,11 @@ from headrace.cli.group_drawing import MAX_FIGURES, compact, consumers_of, draw,
 from headrace.cli.output import Cell, Output
 from headrace.client.group_report import GroupReport, PartitionReport
 from headrace.client.groups import CONSUMER_PROTOCOL
+from headrace.client.lag import TimeBehind
 
-NO_SAMPLES = (
+BY_TIMESTAMP = (
     "seconds behind are the age of the next record by its own timestamp: "
-    "this cluster keeps no samples of when records came (__headrace_lag)"
+    "there are no samples of when records came (in __headrace_lag)"
 )
 
 
@@ -67,8 +68,8 @@ def notes(report: GroupReport) -> list[str]:
     """What the reader should know about the figures, and what is missing."""
     said = []
     lagging = [partition for partition in report.partitions if partition.lag]
-    if lagging and report.seconds_from == "record timestamps":
-        said.append(NO_SAMPLES)
+    if any(partition.behind and partition.behind.by_timestamp for partition in lagging):
+        said.append(BY_TIMESTAMP)
     if lagging and not report.group.active:
         said.append("nobody is in the group, so nothing works its lag off")
     elif lagging and not report.watched_ms:
@@ -94,7 +95,6 @@ def document(report: GroupReport) -> dict[str, Any]:
         "epoch": group.epoch,
         "coordinator": group.node_id,
         "lag": report.lag,
-        "lag_seconds_from": report.seconds_from,
         "watched_seconds": report.watched_ms / 1000,
         "members": [
             {
@@ -183,6 +183,10 @@ def _behind(partition: PartitionReport, *, terminal: bool) -> str | None:
     return f">{text}" if behind.at_least else text
 
 
+def _source(behind: TimeBehind) -> str:
+    return "record timestamp" if behind.by_timestamp else "samples"
+
+
 def _clear_in(partition: PartitionReport, *, terminal: bool) -> str | None:
     said = partition.forecast
     if said is None:
@@ -203,6 +207,7 @@ def _partition_document(partition: PartitionReport) -> dict[str, Any]:
         "lag": partition.lag,
         "lag_seconds": None if behind is None else behind.behind_ms / 1000,
         "lag_seconds_at_least": behind is not None and behind.at_least,
+        "lag_seconds_from": None if behind is None else _source(behind),
         "rate_in": partition.rate_in,
         "rate_out": partition.rate_out,
         "clear_seconds": None if said is None or said.clear_ms is None else said.clear_ms / 1000,

@@ -10,7 +10,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from headrace.client.groups import GroupDescription, GroupMember, Groups
 from headrace.client.lag import (
@@ -25,8 +24,6 @@ from headrace.client.lag import (
 )
 from headrace.client.lag_samples import SampleReader, timestamps_at
 from headrace.types import TopicPartition
-
-SecondsFrom = Literal["samples", "record timestamps"]
 
 WINDOW_MS = 60_000
 LOOK_EVERY_MS = 500
@@ -53,7 +50,6 @@ class PartitionReport:
 class GroupReport:
     group: GroupDescription
     partitions: tuple[PartitionReport, ...]
-    seconds_from: SecondsFrom
     watched_ms: int
 
     @property
@@ -136,12 +132,11 @@ class GroupWatch:
         now = self._now_ms()
         owners = group.assigned
         wanted = sorted({*self._commits, *owners})
-        behind, seconds_from = self._behind(wanted, now)
+        behind = self._behind(wanted, now)
         partitions = (self._partition(where, owners.get(where), behind) for where in wanted)
         return GroupReport(
             group=group,
             partitions=with_forecasts(list(partitions)),
-            seconds_from=seconds_from,
             watched_ms=max((_span_ms(seen) for seen in self._ends.values()), default=0),
         )
 
@@ -162,25 +157,20 @@ class GroupWatch:
             forecast=None,
         )
 
-    def _behind(
-        self, wanted: list[TopicPartition], now_ms: int
-    ) -> tuple[dict[TopicPartition, TimeBehind], SecondsFrom]:
-        """How long each partition is behind, and from what that is known."""
+    def _behind(self, wanted: list[TopicPartition], now_ms: int) -> dict[TopicPartition, TimeBehind]:
+        """By the samples that the cluster keeps; where it has none (yet), by the next record's timestamp."""
         ends = {where: self._ends[where][-1].offset for where in wanted if where in self._ends}
         committed = {where: self._commits[where][-1].offset for where in ends if where in self._commits}
         lagging = {where for where, offset in committed.items() if offset < ends[where]}
         samples = self._samples.update(lagging)
         found: dict[TopicPartition, TimeBehind | None] = {
-            where: TimeBehind(behind_ms=0) for where in committed.keys() - lagging
+            where: time_behind(samples.get(where, ()), offset, ends[where], now_ms)
+            for where, offset in committed.items()
         }
-        for where in lagging:
-            known = (samples or {}).get(where, ())
-            found[where] = time_behind(known, committed[where], ends[where], now_ms)
-        unknown = {where: committed[where] for where in lagging if found[where] is None}
+        unknown = {where: committed[where] for where, behind in found.items() if behind is None}
         for where, timestamp in timestamps_at(self._bootstrap, unknown).items():
             found[where] = time_behind_by_timestamp(timestamp, now_ms)
-        known_times = {where: behind for where, behind in found.items() if behind is not None}
-        return known_times, "record timestamps" if samples is None else "samples"
+        return {where: behind for where, behind in found.items() if behind is not None}
 
     def _lag(self, where: TopicPartition, end: int) -> int:
         commits = self._commits.get(where)

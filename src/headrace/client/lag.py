@@ -34,10 +34,11 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBehind:
-    """`at_least`: the record was there before the oldest sample, so it is older than that."""
-
     behind_ms: int
     at_least: bool = False
+    """The record was there before the oldest sample, so it is older than that."""
+    by_timestamp: bool = False
+    """Known from the record's own timestamp, which the producer may have set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,9 @@ def time_behind(samples: Sequence[Sample], committed: int, end: int, now_ms: int
 
 def time_behind_by_timestamp(timestamp_ms: int | None, now_ms: int) -> TimeBehind | None:
     """Where nobody keeps samples: the age of the record at the committed offset, by its own timestamp."""
-    return None if timestamp_ms is None else TimeBehind(behind_ms=max(0, now_ms - timestamp_ms))
+    if timestamp_ms is None:
+        return None
+    return TimeBehind(behind_ms=max(0, now_ms - timestamp_ms), by_timestamp=True)
 
 
 def rate_of(sightings: Sequence[Sighting]) -> float | None:

@@ -31,12 +31,12 @@ class SampleReader:
         self._positions: dict[int, int] | None = None
         self._samples: dict[TopicPartition, tuple[Sample, ...]] = {}
 
-    def update(self, wanted: set[TopicPartition]) -> dict[TopicPartition, tuple[Sample, ...]] | None:
-        """None when the cluster keeps no samples. Most of the topic is old: read all of it only when the
-        partitions asked for have not changed lately."""
-        found = self._admin.find_topic(LAG_TOPIC)
+    def update(self, wanted: set[TopicPartition]) -> dict[TopicPartition, tuple[Sample, ...]]:
+        """Of the partitions that there are samples of. Most of the topic is old: all of it is read only when
+        the partitions asked for have not changed lately."""
+        found = self._admin.find_topic(LAG_TOPIC) if wanted else None
         if found is None:
-            return None
+            return {}
         partitions = [partition.index for partition in found.partitions]
         ends = self._admin.offsets(LAG_TOPIC, partitions, "latest")
         if self._positions is None:

@@ -94,8 +94,8 @@ def test_time_behind_is_never_negative_and_shrinks_with_every_commit(
 
 
 def test_by_the_timestamp_of_the_next_record() -> None:
-    assert time_behind_by_timestamp(ago(7), NOW) == TimeBehind(behind_ms=7000)
-    assert time_behind_by_timestamp(NOW + 500, NOW) == TimeBehind(behind_ms=0)
+    assert time_behind_by_timestamp(ago(7), NOW) == TimeBehind(behind_ms=7000, by_timestamp=True)
+    assert time_behind_by_timestamp(NOW + 500, NOW) == TimeBehind(behind_ms=0, by_timestamp=True)
     assert time_behind_by_timestamp(None, NOW) is None
 
 
