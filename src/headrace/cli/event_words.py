@@ -15,6 +15,9 @@ from headrace.client.group_events import GroupEvent
 _TAIL = re.compile(r"-?([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 _LONG_ID = 16
 _MOVES_SHOWN = 4
+_NO_REASON = "not provided"
+"""What a coordinator writes for a client that gave none."""
+_ONE_SIDED = {"given": "given out", "taken": "taken back"}
 
 STYLES = {
     "join": "green",
@@ -78,7 +81,8 @@ def _rejoined(details: Mapping[str, Any]) -> str:
 
 def _left(details: Mapping[str, Any]) -> str:
     reason = details.get("reason")
-    return f"{_who(details)} left" + (f": {_readable(str(reason))}" if reason else "")
+    given = reason and reason != _NO_REASON
+    return f"{_who(details)} left" + (f": {_readable(str(reason))}" if given else "")
 
 
 def _rebalanced(details: Mapping[str, Any]) -> str:
@@ -105,7 +109,7 @@ def _moves(details: Mapping[str, Any]) -> str:
         shown = [f"{name} {short_member(a)} → {short_member(b)}" for name, a, b in moved[:_MOVES_SHOWN]]
         rest = f" and {count - len(shown)} more" if count > len(shown) else ""
         parts.append(f"{count} moved ({', '.join(shown)}{rest})" if shown else f"{count} moved")
-    parts += [f"{details[key]} {key}" for key in ("given", "taken") if details.get(key)]
+    parts += [f"{details[key]} {words}" for key, words in _ONE_SIDED.items() if details.get(key)]
     return ", ".join(parts)
 
 
@@ -167,6 +171,7 @@ def _expired(details: Mapping[str, Any]) -> str:
 
 def _readable(reason: str) -> str:
     """Member ids within a reason are shortened like all others."""
+    reason = reason.removesuffix(f"; client reason: {_NO_REASON}")
     return re.sub(r"\S+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", lambda m: short_member(m[0]), reason)
 
 

@@ -36,6 +36,12 @@ MOVE = "orders-3 worker-05b5a0c2 → worker-25ab95c3"
             {"member_id": FIRST, "reason": "silent for 6000 ms"},
             "worker-05b5a0c2 left: silent for 6000 ms",
         ),
+        ("leave", {"member_id": FIRST, "reason": "not provided"}, "worker-05b5a0c2 left"),
+        (
+            "rebalance",
+            {"reason": f"adding new member {FIRST}; client reason: not provided"},
+            "rebalance begins: adding new member worker-05b5a0c2",
+        ),
         (
             "rebalance",
             {"generation": 2, "reason": f"removing member {FIRST} on heartbeat expiration"},
@@ -51,7 +57,7 @@ MOVE = "orders-3 worker-05b5a0c2 → worker-25ab95c3"
                 "given": 2,
                 "taken": 0,
             },
-            f"partitions assigned to 2 members after 420 ms: 1 moved ({MOVE}), 2 given",
+            f"partitions assigned to 2 members after 420 ms: 1 moved ({MOVE}), 2 given out",
         ),
         ("assigned", {"took_ms": 61_000, "members": 1}, "partitions assigned to 1 member after 1 min 1 s"),
         ("target", {"epoch": 4}, "new assignment worked out (epoch 4): nothing moves"),
