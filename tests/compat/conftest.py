@@ -1,10 +1,14 @@
-"""Peers that are not on PyPI: Apache Kafka's Java tools and the Go tool chain. Missing ones skip by name."""
+"""Peers that are not on PyPI: Apache Kafka's Java tools and the Go tool chain. Missing ones skip by name.
+
+And a node for tests of groups, where everything that a group waits for is short.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,29 @@ from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from headrace.testing.node import NodeProcess
 
 _GO_SOURCES = Path(__file__).parent / "go"
 _GO_BUILD_TIMEOUT_S = 600
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.session.timeout.ms": "2000",
+}
+
+
+@pytest.fixture(scope="session")
+def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node whose groups do not make tests wait. Another broker needs the same settings to be as quick."""
+    given = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with NodeProcess(tmp_path_factory.mktemp("groups"), settings=QUICK_GROUPS) as node:
+        yield node.bootstrap
 
 
 @pytest.fixture(scope="session")

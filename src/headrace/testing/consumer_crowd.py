@@ -17,6 +17,8 @@ PATIENCE_S = 30
 QUIET_S = 0.4
 """So long nothing may change before a group counts as settled."""
 _POLL_S = 0.01
+_NOT_DOTTED = frozenset({"on_commit"})
+"""A setting of the Python client itself."""
 
 Place = tuple[str, int]
 
@@ -161,4 +163,6 @@ class ConsumerCrowd:
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    return {
+        name if name in _NOT_DOTTED else name.replace("_", "."): value for name, value in settings.items()
+    }
