@@ -27,7 +27,6 @@ app = typer.Typer(
 )
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
-WATCH_EVERY_S = 1.0
 
 
 @app.command("list")
@@ -109,7 +108,7 @@ def describe(
       headrace groups describe billing --watch
       headrace groups describe billing --over 0s --json
     """
-    from headrace.cli import group_view
+    from headrace.cli import group_view, group_watch
     from headrace.client.group_report import GroupWatch
 
     over_ms = parse_duration_ms(over, "--over")
@@ -117,7 +116,7 @@ def describe(
     watching = GroupWatch(bootstrap, group)
     watching.look()
     if watch:
-        _watch(watching, output)
+        group_watch.watch(watching, output)
         return
     watching.measure(over_ms)
     report = watching.report()
@@ -273,33 +272,6 @@ def events(
     from headrace.cli.group_events import tell
 
     tell(Output(as_json=as_json), bootstrap, group, follow=follow, since=since)
-
-
-def _watch(watching: Any, output: Output) -> None:
-    """A live picture on a terminal; in a pipe, one report after the other."""
-    from headrace.cli import group_view
-
-    if not output.terminal or output.as_json:
-        while True:
-            report = watching.report()
-            if output.as_json:
-                output.json_line(group_view.document(report))
-            else:
-                group_view.show(report, output)
-                output.line("")
-            output.flush()
-            time.sleep(WATCH_EVERY_S)
-            watching.look()
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(screen=True, auto_refresh=False) as live:
-        while True:
-            frame = group_view.TerminalFrame()
-            group_view.show_live(watching.report(), Output(stdout=frame), live.console.height)
-            live.update(Text.from_ansi(frame.getvalue()), refresh=True)
-            time.sleep(WATCH_EVERY_S)
-            watching.look()
 
 
 def _lags(groups: Groups, listed: list[GroupListing]) -> dict[str, int]:
