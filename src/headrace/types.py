@@ -15,7 +15,9 @@ TopicId = uuid.UUID
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_NODE = -1
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+EVENTS_TOPIC = "__headrace_events"
+LAG_TOPIC = "__headrace_lag"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", EVENTS_TOPIC, LAG_TOPIC})
 
 
 class TopicPartition(NamedTuple):

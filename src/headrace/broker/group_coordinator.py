@@ -55,6 +55,7 @@ class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.on_timeline: Callable[[str, TimelineEvent], None] | None = None
         self.on_commit: Callable[[str, TopicPartition, int], None] | None = None
+        self.on_loaded: Callable[[Group], None] | None = None
         self._world = broker.world
         self._config = broker.config
         self._node_id = broker.node_id
@@ -160,6 +161,8 @@ class GroupCoordinator:
         driver.take_over(loading.machines, version)
         async for name in in_turns(driver.names()):
             driver.tell(name, Loaded())
+            if self.on_loaded is not None and (group := driver.get(name)) is not None:
+                self.on_loaded(group)
         driver.serve()
         seconds = self._world.clock.monotonic() - began
         logger.info(
@@ -238,6 +241,11 @@ class GroupCoordinator:
         """The group as committed; None: there is no such group. Raises ApiError."""
         driver = self._drivers.get(self.partition_of(group_id))
         await _readable(driver)
+        return None if driver is None else driver.get(group_id)
+
+    def peek(self, group_id: str) -> Group | None:
+        """As it is now, committed or not."""
+        driver = self._drivers.get(self.partition_of(group_id))
         return None if driver is None else driver.get(group_id)
 
     async def listed(self) -> list[Group]:

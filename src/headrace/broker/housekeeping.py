@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.broker.disk_guard import DiskGuard
+from headrace.broker.group_timeline import WRITE_S
+from headrace.broker.lag_samples import LOOK_S
 from headrace.broker.partition import Partition
 from headrace.broker.retention_clock import RetentionClock
 from headrace.errors import HeadraceError, StorageError
@@ -54,6 +56,8 @@ class Housekeeping:
             ("checkpoints", CHECKPOINT_S, self._broker.persist_offsets),
             ("producer expiry", PRODUCER_EXPIRY_S, self._expire_producers),
             ("offsets retention", offsets_s, self._broker.groups.check_retention),
+            ("group events", WRITE_S, self._broker.timeline.write),
+            ("lag samples", LOOK_S, self._broker.lag.look),
         )
         spawn = self._world.tasks.spawn
         self._tasks = [spawn(self._repeat(*chore), name=chore[0]) for chore in chores]

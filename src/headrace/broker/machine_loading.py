@@ -44,7 +44,7 @@ class MachineLoading(Generic[M]):
         """Raises StorageError, OSError or ApiError when the log cannot be read."""
         offset = partition.log_start_offset
         while offset < (end := partition.log_end_offset):
-            piece = await _slice(partition, offset, end, thread)
+            piece = await next_slice(partition, offset, end, thread)
             if piece is None:
                 return
             try:
@@ -96,7 +96,9 @@ class MachineLoading(Generic[M]):
             logger.error("%s: what stands at offset %d is passed over: %s", self._name, offset, problem)
 
 
-async def _slice(partition: Partition, offset: int, end: int, thread: Thread) -> LogSlice | None:
+async def next_slice(partition: Partition, offset: int, end: int, thread: Thread) -> LogSlice | None:
+    """Batches from `offset` on, as many as are read in one go; to be released. What is cold is read by the
+    thread first."""
     while True:
         try:
             return partition.log.read(offset, CHUNK_BYTES, end, at_least_one=True, wait=False)

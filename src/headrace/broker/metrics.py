@@ -116,6 +116,7 @@ class Metrics:
         "frames_bytes",
         "fsync",
         "loop",
+        "own_records_dropped",
         "partitions",
         "topics",
     )
@@ -137,6 +138,8 @@ class Metrics:
         """Memory held by frames that are being received, handled or sent."""
         self.fsync = Histogram()
         self.loop = Histogram()
+        self.own_records_dropped: dict[str, int] = {}
+        """By topic: of what the node writes about itself, what could not be written."""
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
 
     def request_done(self, api_key: int, seconds: float) -> None:

@@ -218,6 +218,13 @@ FAMILIES: tuple[Family, ...] = (
         read=_one(lambda metrics: sum(not partition.online for partition in metrics.partitions())),
     ),
     Family(
+        name="headrace_own_records_dropped",
+        kind="counter",
+        help="Records of the node's own topics (group events, lag samples) that could not be written.",
+        labels=("topic",),
+        read=lambda metrics: [((name,), count) for name, count in metrics.own_records_dropped.items()],
+    ),
+    Family(
         name="headrace_fsync_seconds",
         kind="histogram",
         help="Time of one group commit: the fsync of all logs that were waiting.",

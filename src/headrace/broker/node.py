@@ -17,11 +17,14 @@ from headrace.broker.disk_guard import DiskGuard
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.flusher import Flusher
 from headrace.broker.group_coordinator import GroupCoordinator
+from headrace.broker.group_timeline import GroupTimeline
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.http_endpoint import HttpEndpoint
+from headrace.broker.lag_samples import LagSamples
 from headrace.broker.metadata_replies import MetadataReplies
 from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
 from headrace.broker.partitions import Partitions
 from headrace.broker.topic_settings import TopicSettings, topic_settings
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
@@ -90,6 +93,8 @@ class Broker:
         )
         self.metrics.partitions = self.partitions.all
         self.groups = GroupCoordinator(self)
+        self.timeline = GroupTimeline(self, OwnTopic(self, EVENTS))
+        self.lag = LagSamples(self, OwnTopic(self, LAG))
         self.hub = _connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
         self._dispatcher = self.hub.dispatch = Dispatcher(self)
         disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
@@ -115,6 +120,7 @@ class Broker:
         self.partitions.remove_leftovers(self.cluster.view)
         self.partitions.follow(empty, self.cluster.view)
         self.cluster.subscribe(self.partitions.follow)
+        self.lag.start()
         self.groups.start()
         await self.persist_offsets()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
@@ -172,6 +178,8 @@ class Broker:
         self.hub.stop_requests()
         await self._housekeeping.stop()
         await self.groups.stop()
+        await self.timeline.write()
+        await self.lag.finish()
         await self._dispatcher.stop()
         if self.failure is None:
             await self._flusher.flush_all(list(self.partitions.all()))

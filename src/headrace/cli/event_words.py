@@ -164,6 +164,15 @@ def _state(details: Mapping[str, Any]) -> str:
     return f"now {after}, was {before}" if before else f"the group is {after}"
 
 
+def _reset(details: Mapping[str, Any]) -> str:
+    return f"offsets of {_counted(int(details.get('partitions', 0)), 'partition')} were set from outside"
+
+
+def _offsets_deleted(details: Mapping[str, Any]) -> str:
+    count, reason = int(details.get("partitions", 0)), details.get("reason", "no reason given")
+    return f"offsets of {_counted(count, 'partition')} were deleted: {reason}"
+
+
 def _expired(details: Mapping[str, Any]) -> str:
     count = int(details.get("partitions", 0))
     return f"offsets of {_counted(count, 'partition')} expired: nobody used them for the retention time"
@@ -195,5 +204,7 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "upgrade": _upgraded,
     "downgrade": _downgraded,
     "deleted": _deleted,
+    "offsets_reset": _reset,
+    "offsets_deleted": _offsets_deleted,
     "offsets_expired": _expired,
 }

@@ -163,4 +163,20 @@ OFFSETS = (
     ),
 )
 
-GROUPS = (*CLASSIC_GROUPS, *CONSUMER_GROUPS, *OFFSETS)
+WRITTEN_DOWN = (
+    node_setting(
+        "headrace.events.enable",
+        "boolean",
+        True,
+        "Writes down what happens in groups, in `__headrace_events`, for `headrace groups events`.",
+    ),
+    node_setting(
+        "headrace.lag.enable",
+        "boolean",
+        True,
+        "Writes down how far partitions that groups read had grown at which time, in `__headrace_lag`, so "
+        "that lag can be told in seconds.",
+    ),
+)
+
+GROUPS = (*CLASSIC_GROUPS, *CONSUMER_GROUPS, *OFFSETS, *WRITTEN_DOWN)

@@ -154,6 +154,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.loop_delay(0.0001)
         metrics.client_seen("librdkafka", "2.15.0")
         metrics.topic("orders").bytes_in += 1000
+        metrics.own_records_dropped["__headrace_events"] = 7
         metrics.partitions = lambda: [
             FakePartition(TopicPartition("orders", 0), 4000, True),
             FakePartition(TopicPartition("orders", 1), 2000, False),

@@ -63,6 +63,8 @@ class FetchHandler:
         self.clock = broker.world.clock
         self.tasks = broker.world.tasks
         self.max_bytes: int = broker.config["fetch.max.bytes"]
+        self._timeline = broker.timeline
+        self._first_fetches_of = broker.timeline.first_fetches.waiting
         self.waiting: dict[FetchWaiter, None] = {}
         """Of the requests that are answered in a task."""
         self._sessions = FetchSessions(
@@ -102,6 +104,8 @@ class FetchHandler:
             )
             connection.reply([*frame])
             return None
+        if self._first_fetches_of:
+            self._timeline.fetched(connection, header.client_id, plan.entries)
         return _Fetch(self, connection, header, request, plan, started)
 
     def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:

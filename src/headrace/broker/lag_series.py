@@ -1,0 +1,141 @@
+"""When a partition had grown how far: a few points that tell the moment of every offset near enough. Pure.
+
+The moment of an offset lies on the straight line between the points around it (client/lag.py). The older a
+moment is, the less a second matters, so points grow sparse towards the past: one goes when the line without
+it is as good, measured by its age. Read next: lag_samples.py (who looks and writes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.types import TopicId
+
+MOST_SAMPLES = 64
+RATE_OVER_MS = 60_000
+_ERROR_OF_AGE = 0.02
+"""A point is needed when without it a moment would be wrong by more than this share of its age."""
+_GAP_OF_AGE = 0.8
+"""Errors add up as points go: none goes that would leave a gap of more than this share of its age."""
+
+
+class Sample(NamedTuple):
+    """The log ended at `offset` at that moment."""
+
+    offset: int
+    wall_ms: int
+
+
+class LagSeries:
+    """The samples of one partition. `changed`: there is more to tell than was written."""
+
+    __slots__ = ("_seen_ms", "_still", "changed", "samples", "topic_id", "written_at")
+
+    def __init__(self, samples: Sequence[Sample] = (), topic_id: TopicId | None = None) -> None:
+        self.topic_id = topic_id
+        self.samples = list(samples)
+        self.changed = False
+        self.written_at = 0.0
+        self._seen_ms = samples[-1].wall_ms if samples else 0
+        self._still = False
+
+    def observe(self, end: int, now_ms: int) -> None:
+        samples = self.samples
+        if not samples or now_ms < samples[-1].wall_ms or end < samples[-1].offset:
+            self._begin_anew(end, now_ms)
+        elif end == samples[-1].offset:
+            self._stood_still(now_ms)
+        else:
+            self._hold_until(self._seen_ms)
+            samples.append(Sample(end, now_ms))
+            self.changed, self._still = True, False
+        self._seen_ms = now_ms
+
+    def _begin_anew(self, end: int, now_ms: int) -> None:
+        """The first look; or the log was cut, or the clock set back: what lies ahead of now never was."""
+        self.samples = [each for each in self.samples if each.offset < end and each.wall_ms < now_ms]
+        self.samples.append(Sample(end, now_ms))
+        self.changed, self._still = True, False
+
+    def _stood_still(self, now_ms: int) -> None:
+        """Told once, so that the rate does not stay what it was."""
+        if not self._still and now_ms - self.samples[-1].wall_ms >= RATE_OVER_MS:
+            self._hold_until(now_ms)
+            self.changed = self._still = True
+
+    def _hold_until(self, wall_ms: int) -> None:
+        """The end stayed where it was until then: without this a pause would look like slow growth."""
+        samples = self.samples
+        end, since_ms = samples[-1]
+        if wall_ms <= since_ms:
+            return
+        if len(samples) > 1 and samples[-2].offset == end:
+            samples.pop()
+        samples.append(Sample(end, wall_ms))
+
+    def resume(self, end: int, now_ms: int, within_ms: int) -> None:
+        """After a restart: what is beyond the last sample came soon after it, and nothing since."""
+        last = self.samples[-1]
+        if last.offset < end:
+            self.samples.append(Sample(end, min(last.wall_ms + within_ms, now_ms)))
+            self.changed = True
+        self._seen_ms = max(now_ms, self._seen_ms)
+
+    def tidy(self, log_start: int, now_ms: int) -> None:
+        """Drops what nobody can ask for any more, and what is not needed."""
+        samples = self.samples
+        below = 0
+        while below + 1 < len(samples) and samples[below + 1].offset <= log_start:
+            below += 1
+        self.samples = thinned(samples[below:], now_ms)
+
+    def rate_in(self, now_ms: int) -> float | None:
+        return rate_in([*self.samples, Sample(self.samples[-1].offset, self._seen_ms)], now_ms)
+
+
+def thinned(samples: Sequence[Sample], now_ms: int) -> list[Sample]:
+    """At most MOST_SAMPLES of them, the first and the last among them."""
+    kept: list[Sample] = []
+    for index, sample in enumerate(samples):
+        first, last = index == 0, index == len(samples) - 1
+        if first or last or _need(kept[-1], sample, samples[index + 1], now_ms) > 1:
+            kept.append(sample)
+    while len(kept) > MOST_SAMPLES:
+        threes = zip(kept, kept[1:], kept[2:], strict=False)
+        needs = [_need(before, here, after, now_ms) for before, here, after in threes]
+        del kept[needs.index(min(needs)) + 1]
+    return kept
+
+
+def _need(before: Sample, here: Sample, after: Sample, now_ms: int) -> float:
+    """How badly a point is needed; up to 1 the others do as well without it."""
+    age_ms = max(now_ms - here.wall_ms, 1)
+    gap_ms = after.wall_ms - before.wall_ms
+    error_ms = abs(here.wall_ms - _moment_of(here.offset, before, after))
+    return max(gap_ms / _GAP_OF_AGE, error_ms / _ERROR_OF_AGE) / age_ms
+
+
+def _moment_of(offset: int, before: Sample, after: Sample) -> float:
+    if after.offset == before.offset:
+        return before.wall_ms
+    share = (offset - before.offset) / (after.offset - before.offset)
+    return before.wall_ms + share * (after.wall_ms - before.wall_ms)
+
+
+def rate_in(samples: Sequence[Sample], now_ms: int) -> float | None:
+    """Records per second over the last minute, or since the first sample; None when they span no time."""
+    since_ms = max(now_ms - RATE_OVER_MS, samples[0].wall_ms)
+    until = samples[-1]
+    if until.wall_ms <= since_ms:
+        return None
+    before = after = samples[0]
+    for after in samples:
+        if after.wall_ms >= since_ms:
+            break
+        before = after
+    start: float = after.offset
+    if after.wall_ms > before.wall_ms:
+        share = (since_ms - before.wall_ms) / (after.wall_ms - before.wall_ms)
+        start = before.offset + share * (after.offset - before.offset)
+    return round((until.offset - start) * 1000 / (until.wall_ms - since_ms), 3)
