@@ -164,20 +164,27 @@ def build_batch(
 
 def encode_records(records: Sequence[Record], *, base_offset: int, base_timestamp: int) -> bytes:
     """The records one after the other, as they stand in an uncompressed batch."""
-    out = bytearray()
-    for record in records:
-        body = bytearray(1)  # attributes, unused
-        body += varint(record.timestamp - base_timestamp)
-        body += varint(record.offset - base_offset)
-        body += _sized(record.key)
-        body += _sized(record.value)
-        body += varint(len(record.headers))
-        for name, value in record.headers:
-            body += _sized(name.encode(errors="surrogateescape"))
-            body += _sized(value)
-        out += varint(len(body))
-        out += body
-    return bytes(out)
+    out: list[bytes] = []
+    for offset, timestamp, key, value, headers in records:
+        body = b"".join(
+            (
+                b"\0",  # attributes, unused
+                varint(timestamp - base_timestamp),
+                varint(offset - base_offset),
+                b"\1" if key is None else varint(len(key)) + key,
+                b"\1" if value is None else varint(len(value)) + value,
+                _headers(headers) if headers else b"\0",
+            )
+        )
+        out += (varint(len(body)), body)
+    return b"".join(out)
+
+
+def _headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
+    out = [varint(len(headers))]
+    for name, value in headers:
+        out += (_sized(name.encode(errors="surrogateescape")), _sized(value))
+    return b"".join(out)
 
 
 def _assemble(header: BatchHeader, payload: bytes) -> bytearray:
@@ -310,9 +317,13 @@ def _read_long_varint(view: memoryview, position: int, bits: int) -> tuple[int, 
 
 def varint(value: int) -> bytes:
     """The bytes of a signed varint, of any width up to 64 bits."""
+    if 0 <= value < _SMALL:
+        return _SMALL_VARINTS[value]
+    return _any_varint(value)
+
+
+def _any_varint(value: int) -> bytes:
     raw = (value << 1) ^ (value >> 63)
-    if raw < 0x80:
-        return bytes((raw,))
     out = bytearray()
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)
@@ -323,3 +334,8 @@ def varint(value: int) -> bytes:
 
 def _sized(data: bytes | None) -> bytes:
     return b"\1" if data is None else varint(len(data)) + data
+
+
+_SMALL = 4096
+_SMALL_VARINTS = tuple(map(_any_varint, range(_SMALL)))
+"""Lengths and deltas are mostly among these."""

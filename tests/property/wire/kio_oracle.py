@@ -28,7 +28,8 @@ EVERY_VERSION = [
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 UNKNOWN_TAG = 77
 
-_WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
+_WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32, "timedelta_i64": 50}
+"""Of 64 bits a timedelta holds fewer."""
 
 
 def name_of(case: tuple[int, int]) -> str:
@@ -87,7 +88,7 @@ def _primitive(spec: FieldSpec) -> st.SearchStrategy[Any]:
     if spec.kind in _WIDTHS:
         edge = 1 << (_WIDTHS[spec.kind] - 1)
         numbers = st.integers(-edge, edge - 1)
-        if spec.kind == "timedelta_i32":
+        if spec.kind.startswith("timedelta"):
             return numbers.map(lambda value: datetime.timedelta(milliseconds=value))
         return numbers
     if spec.kind == "datetime_i64":
@@ -128,6 +129,7 @@ _FILLED: dict[str, Any] = {
     "uuid": uuid.UUID(int=5),
     "error_code": ErrorCode.invalid_request,
     "timedelta_i32": datetime.timedelta(milliseconds=5),
+    "timedelta_i64": datetime.timedelta(milliseconds=5),
     "datetime_i64": EPOCH + datetime.timedelta(milliseconds=5),
     "float64": 0.5,
 }
