@@ -81,7 +81,7 @@ def _rejoined(details: Mapping[str, Any]) -> str:
 
 def _left(details: Mapping[str, Any]) -> str:
     reason = details.get("reason")
-    given = reason and reason != _NO_REASON
+    given = reason and reason not in (_NO_REASON, "left")
     return f"{_who(details)} left" + (f": {_readable(str(reason))}" if given else "")
 
 

@@ -105,7 +105,7 @@ class ConsumerRebalance:
         self._timeline.rejoined(step, new, replaces=old.member_id)
 
     def subscribe(self, step: Step, before: Member, metadata: ConsumerGroupMemberMetadata) -> Change:
-        if metadata == before.metadata:
+        if metadata is before.metadata or metadata == before.metadata:
             return NO_CHANGE
         state, writer, member_id = self.state, self.writer(step), before.member_id
         regex = metadata.subscribed_topic_regex or None
@@ -145,21 +145,25 @@ class ConsumerRebalance:
         for regex in sorted({member.regex for member in members if member.regex is not None}):
             if regex not in self.state.regex_subscribers:
                 writer.regex(regex, None)
-        self._raise_epoch(step, reason, metadata_hash(self.state.subscribed_topics(), self.view))
+        whose = ", ".join(member.member_id for member in members)
+        self._raise_epoch(
+            step, f"{whose}: {reason}", metadata_hash(self.state.subscribed_topics(), self.view)
+        )
         self._timeline.maybe_settled(step, self.state)
 
     # --- epochs, targets, assignments --------------------------------------------------------------------
 
     def maybe_resolve_regexes(self, step: Step, *, client_id: str, client_host: str) -> None:
         """After a member's subscription was applied."""
-        self._regexes.maybe_ask(
-            step,
-            self.state,
-            self.view,
-            client_id=client_id,
-            client_host=client_host,
-            interval_ms=self.config.regex_refresh_interval_ms,
-        )
+        if self.state.regex_subscribers:
+            self._regexes.maybe_ask(
+                step,
+                self.state,
+                self.view,
+                client_id=client_id,
+                client_host=client_host,
+                interval_ms=self.config.regex_refresh_interval_ms,
+            )
 
     def subscribed(self, step: Step, change: Change) -> None:
         """Raises the group epoch when the subscription or the topics have changed."""

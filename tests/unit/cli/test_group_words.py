@@ -104,6 +104,12 @@ MOVE = "orders-3 worker-05b5a0c2 → worker-25ab95c3"
             {"partitions": 1},
             "offsets of 1 partition expired: nobody used them for the retention time",
         ),
+        ("offsets_reset", {"partitions": 4}, "offsets of 4 partitions were set from outside"),
+        (
+            "offsets_deleted",
+            {"partitions": 1, "reason": "their topic was deleted"},
+            "offsets of 1 partition were deleted: their topic was deleted",
+        ),
         ("something_new", {"a": 1}, "something_new a=1"),
     ],
 )

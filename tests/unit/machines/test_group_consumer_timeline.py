@@ -68,10 +68,10 @@ def test_leaving_and_timing_out_give_their_reasons() -> None:
     group.advance(50_000)
     assert [(kind, details["reason"]) for kind, details in told(group, since)] == [
         ("leave", "left"),
-        ("rebalance", "left"),
+        ("rebalance", "leaving: left"),
         ("leave", "session timed out"),
-        ("rebalance", "session timed out"),
-        ("empty", "left"),
+        ("rebalance", "silent: session timed out"),
+        ("empty", "leaving: left"),
     ]
 
 
