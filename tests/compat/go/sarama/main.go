@@ -1,4 +1,4 @@
-// A client of one topic with sarama: create, produce, consume, offsets. Answers are JSON on standard output.
+// A client of one topic with sarama: create, produce, consume, offsets, group. Answers are JSON on standard output.
 package main
 
 import (
@@ -25,7 +25,7 @@ type bounds struct {
 }
 
 var (
-	mode       = flag.String("mode", "", "create, produce, consume or offsets")
+	mode       = flag.String("mode", "", "create, produce, consume, offsets or group")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "the topic")
 	codec      = flag.String("codec", "none", "compression of produced batches")
@@ -33,6 +33,9 @@ var (
 	partition  = flag.Int("partition", 0, "the one to consume")
 	offset     = flag.Int64("offset", 0, "where consuming begins")
 	count      = flag.Int("count", 1, "how many records to consume")
+
+	groupName    = flag.String("group", "", "the group")
+	balancerName = flag.String("balancer", "range", "how its members share partitions")
 )
 
 var codecs = map[string]sarama.CompressionCodec{
@@ -43,7 +46,7 @@ var codecs = map[string]sarama.CompressionCodec{
 func main() {
 	flag.Parse()
 	modes := map[string]func(*sarama.Config) (any, error){
-		"create": create, "produce": produce, "consume": consume, "offsets": offsets,
+		"create": create, "produce": produce, "consume": consume, "offsets": offsets, "group": group,
 	}
 	run, known := modes[*mode]
 	if !known {

@@ -1,4 +1,4 @@
-// A client of one topic with segmentio/kafka-go: create, produce, consume, offsets. Answers are JSON.
+// A client of one topic with segmentio/kafka-go: create, produce, consume, offsets, group. Answers are JSON.
 package main
 
 import (
@@ -26,7 +26,7 @@ type bounds struct {
 }
 
 var (
-	mode       = flag.String("mode", "", "create, produce, consume or offsets")
+	mode       = flag.String("mode", "", "create, produce, consume, offsets or group")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "the topic")
 	codec      = flag.String("codec", "none", "compression of produced batches")
@@ -34,6 +34,9 @@ var (
 	partition  = flag.Int("partition", 0, "the one to consume")
 	offset     = flag.Int64("offset", 0, "where consuming begins")
 	count      = flag.Int("count", 1, "how many records to consume")
+
+	groupName    = flag.String("group", "", "the group")
+	balancerName = flag.String("balancer", "range", "how its members share partitions")
 )
 
 var codecs = map[string]kafka.Compression{
@@ -45,7 +48,7 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	modes := map[string]func(context.Context) (any, error){
-		"create": create, "produce": produce, "consume": consume, "offsets": offsets,
+		"create": create, "produce": produce, "consume": consume, "offsets": offsets, "group": group,
 	}
 	run, known := modes[*mode]
 	if !known {
