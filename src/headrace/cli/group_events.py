@@ -15,14 +15,9 @@ from headrace.cli.event_words import STYLES, sentence
 from headrace.cli.group_reset import parse_moment_ms
 from headrace.cli.output import Output
 from headrace.client.errors import ClientError
-from headrace.client.group_events import (
-    EVENTS_TOPIC,
-    NOT_SEEN,
-    GroupEvent,
-    recorded_events,
-    watched_events,
-)
+from headrace.client.group_events import NOT_SEEN, GroupEvent, recorded_events, watched_events
 from headrace.client.groups import Groups
+from headrace.types import EVENTS_TOPIC
 
 LOOK_EVERY_MS = 500
 DEFAULT_SINCE = "1h"

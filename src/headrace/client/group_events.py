@@ -14,9 +14,8 @@ from typing import Any
 
 from headrace.client.groups import GroupDescription, Groups
 from headrace.client.reader import RecordReader
-from headrace.types import TopicPartition
+from headrace.types import EVENTS_TOPIC, TopicPartition
 
-EVENTS_TOPIC = "__headrace_events"
 NOT_SEEN = (
     "why it rebalanced and how long that took",
     "first fetches",

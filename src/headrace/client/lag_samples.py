@@ -15,9 +15,8 @@ from headrace.client.admin import Admin
 from headrace.client.lag import Sample
 from headrace.client.reader import RecordReader
 from headrace.client.settings import client_settings
-from headrace.types import TopicPartition
+from headrace.types import LAG_TOPIC, TopicPartition
 
-LAG_TOPIC = "__headrace_lag"
 _RECENT_MS = 120_000
 _TIMESTAMPS_WAIT_S = 5.0
 
