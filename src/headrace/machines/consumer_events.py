@@ -50,6 +50,8 @@ class ConsumerGroupHeartbeat(GroupRequest):
 
     def updated(self, before: ConsumerGroupMemberMetadata) -> ConsumerGroupMemberMetadata:
         """The member's subscription after this heartbeat; who sends one speaks KIP-848."""
+        if self._changes_nothing_of(before):
+            return before
         names, timeout_ms = self.subscribed_topic_names, self.rebalance_timeout_ms
         return ConsumerGroupMemberMetadata(
             client_id=self.client_id,
@@ -63,6 +65,20 @@ class ConsumerGroupHeartbeat(GroupRequest):
             instance_id=_newer(self.instance_id, before.instance_id),
             rack_id=_newer(self.rack_id, before.rack_id),
             classic=None,
+        )
+
+    def _changes_nothing_of(self, before: ConsumerGroupMemberMetadata) -> bool:
+        """Nearly always: a heartbeat says only what is new."""
+        return (
+            self.subscribed_topic_names is None
+            and self.rebalance_timeout_ms == -1
+            and self.subscribed_topic_regex is None
+            and self.server_assignor is None
+            and self.rack_id is None
+            and self.instance_id in (None, before.instance_id)
+            and self.client_id == before.client_id
+            and self.client_host == before.client_host
+            and before.classic is None
         )
 
 

@@ -33,8 +33,8 @@ class RegexRefresh:
         client_host: str,
         interval_ms: int,
     ) -> None:
-        """After a member's subscription was applied."""
-        if not state.regex_subscribers or self._asked or not self._is_due(step, state, interval_ms):
+        """Of a group that has expressions, after a member's subscription was applied."""
+        if self._asked or not self._is_due(step, state, interval_ms):
             return
         self._asked = True
         step.ask(

@@ -64,7 +64,7 @@ class MixedHistory(RuleBasedStateMachine):
     @rule(number=some, dies=st.booleans())
     def a_classic_consumer_goes(self, number: int, dies: bool) -> None:
         consumer = self.classic.pop(number % len(self.classic))
-        if not dies:
+        if not dies and consumer.instance_id is None:
             consumer.leave()
 
     @precondition(lambda self: self.kip)
@@ -74,13 +74,34 @@ class MixedHistory(RuleBasedStateMachine):
         if not dies:
             consumer.leave()
 
-    @precondition(lambda self: self.classic)
+    @precondition(lambda self: any(consumer.instance_id is None for consumer in self.classic))
     @rule(number=some)
     def a_consumer_is_restarted_with_the_new_protocol(self, number: int) -> None:
         """What an online upgrade is: leave with the old one, come with the new one."""
-        consumer = self.classic.pop(number % len(self.classic))
+        dynamic = [consumer for consumer in self.classic if consumer.instance_id is None]
+        consumer = dynamic[number % len(dynamic)]
+        self.classic.remove(consumer)
         consumer.leave()
         self.a_kip_848_consumer_comes(consumer.topics)
+
+    @precondition(lambda self: self.size < 5)
+    @rule(topics=subscriptions, instance_id=st.sampled_from(["i1", "i2"]), speaks_kip=st.booleans())
+    def a_static_consumer_comes(self, topics: tuple[str, ...], instance_id: str, speaks_kip: bool) -> None:
+        """Or comes back, with whichever protocol: the one before it has died, or said it would be back."""
+        for before in [c for c in self.classic if c.instance_id == instance_id]:
+            self.classic.remove(before)
+        for leaving in [c for c in self.kip if c.instance_id == instance_id]:
+            self.kip.remove(leaving)
+            leaving.leave(for_good=False)
+        self.names += 1
+        if speaks_kip:
+            consumer = Consumer(KipSide(self.group), f"k{self.names}", *topics, instance_id=instance_id)
+            self.kip.append(consumer)
+            consumer.beat()
+        else:
+            self.classic.append(
+                ClassicConsumer(self.group, *topics, cooperative=self.cooperative, instance_id=instance_id)
+            )
 
     # --- what they do ------------------------------------------------------------------------------------
 
