@@ -2,7 +2,7 @@
 FROM python:3.11-slim
 
 WORKDIR /opt/headrace
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml hatch_build.py requirements.lock README.md LICENSE ./
 COPY src ./src
 RUN pip install --no-cache-dir --constraint requirements.lock . \
  && useradd --uid 1000 --no-create-home headrace \

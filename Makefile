@@ -14,7 +14,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with every extra
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml hatch_build.py src/headrace/client/arrow/kernels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -45,7 +45,7 @@ bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups) runs one
 lock: ## refresh requirements.lock from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --upgrade pip
-	build/lock/bin/pip install --quiet '.[dev,bench]'
+	build/lock/bin/pip install --quiet '.[arrow,dev,bench]'
 	build/lock/bin/pip freeze --exclude headrace > requirements.lock
 
 clean: ## remove what the targets made
