@@ -33,6 +33,7 @@ from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
 from headrace.wire.messages import decode_request, encode_error_reply, encode_reply
+from headrace.wire.offset_commit import OFFSET_COMMIT_KEY, read_offset_commit
 from headrace.wire.produce_fetch import read_fetch
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Dispatcher:
             elif api_key == FETCH_KEY:
                 self._fetch(connection, header, view, end, started)
             else:
-                request = decode_request(api_key, version, view, header.body_position, end)
+                request = _read_request(api_key, version, view, header.body_position, end)
                 pending = connection.expect_reply(api_key, started)
                 context = _context(connection, header)
                 if api_key in QUICK_HANDLERS:
@@ -142,7 +143,7 @@ class Dispatcher:
             if api_key == FETCH_KEY:
                 request = await self._codec.run(read_fetch, view, 0, size, version)
             else:
-                request = await self._codec.run(decode_request, api_key, version, view, 0, size)
+                request = await self._codec.run(_read_request, api_key, version, view, 0, size)
         finally:
             memory.give_back(size)
         if api_key == FETCH_KEY:
@@ -213,6 +214,12 @@ def _context(connection: KafkaConnection, header: RequestHeader) -> RequestConte
         listener=connection.listener,
         peer=connection.peer,
     )
+
+
+def _read_request(api_key: int, version: int, view: memoryview, position: int, end: int) -> Any:
+    if api_key == OFFSET_COMMIT_KEY:
+        return read_offset_commit(version, view, position, end)
+    return decode_request(api_key, version, view, position, end)
 
 
 def missing_handlers() -> set[int]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Finish = Callable[[ReplyBody | ApiError], dict[str, Any]]
-"""From a machine's answer to the fields of the reply; may raise ApiError."""
+Finish = Callable[[ReplyBody | ApiError], dict[str, Any] | bytes]
+"""From a machine's answer to the fields of the reply, or its whole frame; may raise ApiError."""
 
 
 class QuickReply:
@@ -45,9 +45,9 @@ class QuickReply:
         self._finish = finish
         self._broker.groups.submit(group_id, make_event, self)
 
-    def give(self, fields: dict[str, Any]) -> None:
+    def give(self, frame: bytes) -> None:
         """Answers without asking anyone."""
-        self._finish = lambda _: fields
+        self._finish = lambda _: frame
         self(ReplyBody())
 
     def __call__(self, body: ReplyBody | ApiError) -> None:
@@ -64,7 +64,10 @@ class QuickReply:
         context = self._context
         api_key, version, correlation_id = context.api_key, context.api_version, context.correlation_id
         try:
-            return encode_reply(api_key, version, correlation_id, self._finish(body))
+            reply = self._finish(body)
+            if isinstance(reply, bytes):
+                return reply
+            return encode_reply(api_key, version, correlation_id, reply)
         except ApiError as error:
             self._broker.metrics.request_error(api_key, error.code)
             return encode_error_reply(api_key, version, correlation_id, error.code, error.message)

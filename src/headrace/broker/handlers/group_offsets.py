@@ -7,7 +7,6 @@ From version 10 on, topics come and go by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.context import Handler, RequestContext
@@ -24,10 +23,10 @@ from headrace.machines.group_events import (
     OffsetFetchReply,
     OffsetToCommit,
 )
-from headrace.machines.group_records import NO_EPOCH
 from headrace.machines.machine import ReplyBody, ReplyToken
 from headrace.types import ClusterView, Topic
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.offset_commit import AskedCommit, write_offset_commit_reply
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
@@ -36,7 +35,6 @@ _IDS_FROM = 10
 _BATCHED_FROM = 8
 _WHOLE_ERROR_FROM = 2
 """First OffsetFetch version whose reply has a place for the error of the whole request."""
-_MILLISECOND = timedelta(milliseconds=1)
 _NOTHING = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -55,65 +53,50 @@ def _label(named: Any, version: int) -> dict[str, Any]:
 # OffsetCommit
 
 
-def offset_commit(broker: Broker, context: RequestContext, request: Any, reply: QuickReply) -> None:
+def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit, reply: QuickReply) -> None:
     version, view = context.api_version, broker.cluster.view
     offsets: list[OffsetToCommit] = []
-    places: list[dict[str, Any]] = []
-    topics = []
-    for named in request.topics:
-        topic = _topic(view, named, version)
-        partitions = []
-        for asked in named.partitions:
-            place: dict[str, Any] = {"partition_index": asked.partition_index, "error_code": ErrorCode.none}
-            partitions.append(place)
-            if not isinstance(topic, Topic):
-                place["error_code"] = topic
-            elif not 0 <= asked.partition_index < len(topic.partitions):
-                place["error_code"] = ErrorCode.unknown_topic_or_partition
+    codes: list[ErrorCode | None] = []
+    """Of each partition; None where the group decides."""
+    for asked in request.topics:
+        topic = _topic(view, asked, version)
+        if not isinstance(topic, Topic):
+            codes += [topic] * len(asked.offsets)
+            continue
+        name, topic_id, count = topic.name, topic.topic_id, len(topic.partitions)
+        for partition, offset, epoch, note in asked.offsets:
+            if 0 <= partition < count:
+                codes.append(None)
+                offsets.append(OffsetToCommit(name, partition, offset, epoch, note, topic_id))
             else:
-                places.append(place)
-                offsets.append(_to_commit(topic, asked))
-        topics.append({**_label(named, version), "partitions": partitions})
+                codes.append(ErrorCode.unknown_topic_or_partition)
 
-    def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
-        for place, code in zip(places, _commit_errors(body, len(places)), strict=True):
-            place["error_code"] = code
+    def finish(body: ReplyBody | ApiError) -> bytes:
+        decided = iter(_commit_errors(body, len(offsets)))
+        results = [next(decided) if code is None else code for code in codes]
+        for code in results:
             if code is not ErrorCode.none:
                 broker.metrics.request_error(context.api_key, code)
-        return {"topics": topics}
+        return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
 
     if offsets:
-        reply.ask_group(request.group_id, _commit_event(context, request, tuple(offsets)), finish)
+        reply.ask_group(request.group_id, _commit_event(version, request, tuple(offsets)), finish)
     else:
-        reply.give({"topics": topics})
-
-
-def _to_commit(topic: Topic, asked: Any) -> OffsetToCommit:
-    return OffsetToCommit(
-        topic.name,
-        asked.partition_index,
-        asked.committed_offset,
-        getattr(asked, "committed_leader_epoch", NO_EPOCH),
-        asked.committed_metadata,
-        topic.topic_id,
-    )
+        reply.give(finish(OffsetCommitReply()))
 
 
 def _commit_event(
-    context: RequestContext, request: Any, offsets: tuple[OffsetToCommit, ...]
+    version: int, request: AskedCommit, offsets: tuple[OffsetToCommit, ...]
 ) -> Callable[[ReplyToken], OffsetCommit]:
-    version = context.api_version
-    retention = getattr(request, "retention_time", None)
-
     def event(token: ReplyToken) -> OffsetCommit:
         return OffsetCommit(
             token=token,
             version=version,
             offsets=offsets,
             member_id=request.member_id,
-            group_instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id_or_member_epoch,
-            retention_ms=-1 if retention is None else retention // _MILLISECOND,
+            group_instance_id=request.instance_id,
+            generation=request.generation,
+            retention_ms=request.retention_ms,
         )
 
     return event
