@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,27 +19,28 @@ from headrace.cluster.engines.engine import EngineError, first_line
 KAFKA_VERSION = "4.3.0"
 _MAVEN_TIMEOUT_SECONDS = 900
 
-# The third dependency only gives the broker's log lines somewhere to go.
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_BROKER_AND_TOOLS = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # gives the broker's log lines somewhere to go
+)
+_APPLICATIONS = (
+    f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+    f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
+)
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>headrace</groupId>
   <artifactId>apache-kafka-peer</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
-      <version>2.25.4</version>
-    </dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +63,18 @@ def find_kafka_jars() -> KafkaJars:
     if home and not folder.is_dir():
         raise EngineError(f"KAFKA_HOME={home} has no folder `libs`: point it at an unpacked Apache Kafka")
     if not home and not folder.is_dir():
-        _resolve_with_maven(folder)
+        _resolve_with_maven(folder, _BROKER_AND_TOOLS)
     return KafkaJars(folder=folder, version=_version_in(folder), java=java, java_version=java_version)
+
+
+def application_class_path(jars: KafkaJars) -> str:
+    """Kafka Streams and Connect's file connectors besides: a distribution has them, Maven fetches them."""
+    if os.environ.get("KAFKA_HOME"):
+        return jars.class_path
+    folder = cache_folder() / "applications"
+    if not folder.is_dir():
+        _resolve_with_maven(folder, _APPLICATIONS)
+    return os.pathsep.join((jars.class_path, str(folder / "*")))
 
 
 def why_kafka_is_missing() -> str | None:
@@ -94,12 +106,14 @@ def _cached_libs() -> Path:
     return cache_folder() / "libs"
 
 
-def _resolve_with_maven(folder: Path) -> None:
+def _resolve_with_maven(folder: Path, artifacts: Sequence[str]) -> None:
+    """`artifacts` as group:name:version; with all that they depend on."""
     if shutil.which("mvn") is None:
         raise EngineError("no Apache Kafka: set KAFKA_HOME, or install Maven (mvn) to have its jars fetched")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        (Path(work) / "pom.xml").write_text(_POM)
+        dependencies = "\n".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+        (Path(work) / "pom.xml").write_text(_POM.format(dependencies=dependencies))
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
         try:
             done = subprocess.run(
