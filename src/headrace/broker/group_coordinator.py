@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.group_loading import read_group_record
+from headrace.broker.group_metrics import GroupMetrics
 from headrace.broker.group_settings import group_settings, offsets_topic
 from headrace.broker.machine_driver import Answer, MachineDriver, MachineKind
 from headrace.broker.machine_loading import MachineLoading
@@ -69,6 +70,7 @@ class GroupCoordinator:
         self._drivers: dict[int, Driver] = {}
         self._deleted: dict[str, TopicId] = {}
         self._topics_created_at = broker.cluster.view.version
+        self._metrics = broker.metrics.groups = GroupMetrics(self.groups)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._kind: MachineKind[Group] = MachineKind(
@@ -165,6 +167,7 @@ class GroupCoordinator:
                 self.on_loaded(group)
         driver.serve()
         seconds = self._world.clock.monotonic() - began
+        self._metrics.loads.observe(seconds)
         logger.info(
             "%s: %d groups from %d records in %.3f s",
             partition.topic_partition, len(loading.machines), loading.records, seconds,
@@ -285,6 +288,7 @@ class GroupCoordinator:
         return RegexResolved(topics=found, version=view.version)
 
     def _committed(self, group_id: str, records: list[Record], timeline: list[TimelineEvent]) -> None:
+        self._metrics.committed(records, timeline)
         if self.on_commit is not None:
             for record in records:
                 if isinstance(record, OffsetCommitRecord) and record.value is not None:

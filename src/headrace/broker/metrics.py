@@ -8,10 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.types import TopicPartition
 from headrace.world import Clock
+
+if TYPE_CHECKING:
+    from headrace.broker.group_metrics import GroupMetrics
 
 LATENCY_BOUNDS = (
     0.00005, 0.0001, 0.0002, 0.0005,
@@ -115,6 +118,7 @@ class Metrics:
         "errors",
         "frames_bytes",
         "fsync",
+        "groups",
         "loop",
         "own_records_dropped",
         "partitions",
@@ -141,6 +145,7 @@ class Metrics:
         self.own_records_dropped: dict[str, int] = {}
         """By topic: of what the node writes about itself, what could not be written."""
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
+        self.groups: GroupMetrics | None = None
 
     def request_done(self, api_key: int, seconds: float) -> None:
         try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
+    from headrace.broker.group_metrics import GroupMetrics
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLES_PER_TURN = 500
 
@@ -78,6 +80,23 @@ def _log_sizes(metrics: Metrics) -> list[Sample]:
     for partition in metrics.partitions():
         sizes[partition.topic_partition.topic] += partition.size_bytes
     return [((topic,), size) for topic, size in sizes.items()]
+
+
+def _of_groups(read: Callable[[GroupMetrics], list[Sample]]) -> Callable[[Metrics], Iterable[Sample]]:
+    return lambda metrics: [] if metrics.groups is None else read(metrics.groups)
+
+
+def _groups(metrics: Metrics) -> list[Sample]:
+    figures = metrics.groups.figures() if metrics.groups is not None else []
+    counts = Counter((each.group_type, each.state) for each in figures)
+    return [(key, count) for key, count in sorted(counts.items())]
+
+
+def _group_members(metrics: Metrics) -> list[Sample]:
+    members: Counter[str] = Counter()
+    for each in metrics.groups.figures() if metrics.groups is not None else []:
+        members[each.group_type] += each.members
+    return [((kind,), count) for kind, count in sorted(members.items())]
 
 
 def _p99(histogram: Histogram) -> float | None:
@@ -216,6 +235,45 @@ FAMILIES: tuple[Family, ...] = (
         kind="gauge",
         help="Partitions held by this node that a disk fault took offline.",
         read=_one(lambda metrics: sum(not partition.online for partition in metrics.partitions())),
+    ),
+    Family(
+        name="headrace_groups",
+        kind="gauge",
+        help="Groups that this node coordinates.",
+        labels=("type", "state"),
+        read=_groups,
+    ),
+    Family(
+        name="headrace_group_members",
+        kind="gauge",
+        help="Members of these groups.",
+        labels=("type",),
+        read=_group_members,
+    ),
+    Family(
+        name="headrace_group_rebalances",
+        kind="counter",
+        help="Rebalances begun.",
+        labels=("type",),
+        read=_of_groups(lambda groups: [((kind,), count) for kind, count in groups.rebalances.items()]),
+    ),
+    Family(
+        name="headrace_group_offsets_committed",
+        kind="counter",
+        help="Offsets committed.",
+        read=_of_groups(lambda groups: [((), groups.commits)]),
+    ),
+    Family(
+        name="headrace_group_offsets_expired",
+        kind="counter",
+        help="Committed offsets that were forgotten because their retention was over.",
+        read=_of_groups(lambda groups: [((), groups.expired)]),
+    ),
+    Family(
+        name="headrace_group_load_seconds",
+        kind="histogram",
+        help="Reading the groups of one partition of __consumer_offsets, at the start of the node mostly.",
+        read=_of_groups(lambda groups: [((), groups.loads)]),
     ),
     Family(
         name="headrace_own_records_dropped",

@@ -10,6 +10,7 @@ from sim_broker import SimBroker, on_a_node
 from sim_group_client import RANGE, GroupClient
 
 from headrace.broker.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.metrics_export import MetricsExport
 from headrace.machines.machine import TimelineEvent
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -305,3 +306,24 @@ def test_the_same_seed_gives_the_same_members():
         return found
 
     assert member_ids() == member_ids()
+
+
+def test_groups_are_counted():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await stable_member(node)
+        await client.commit(3)
+        await (await GroupClient.of(node, "offsets only")).commit(3)
+        modern = await GroupClient.of(node, "modern")
+        modern.member_id = "m"
+        await modern.beat(0, subscribed_topic_names=["t"])
+        groups = node.broker.metrics.groups
+        assert groups is not None
+        stable, modern_one = ("Classic", "Stable", 1), ("Consumer", "Stable", 1)
+        assert sorted(groups.figures()) == [("Classic", "Empty", 0), stable, modern_one]
+        assert (groups.commits, groups.rebalances) == (2, {"Classic": 1, "Consumer": 1})
+        text = (await MetricsExport(node.broker.metrics, node.world).render()).decode()
+        assert 'headrace_groups{state="Stable",type="Consumer"} 1.0' in text
+        assert "headrace_group_offsets_committed_total 2.0" in text
+
+    on_a_node(scenario, settings=QUICK)

@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import pytest
 
+from headrace.broker.group_metrics import GroupMetrics
 from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metrics, quantile_of
 from headrace.broker.metrics_export import FAMILIES, MetricsExport, api_label
+from headrace.machines.group import Group, GroupSettings
 from headrace.testing.simworld import Simulation
-from headrace.types import TopicPartition
+from headrace.types import ClusterView, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 
@@ -160,6 +162,8 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
             FakePartition(TopicPartition("orders", 1), 2000, False),
         ]
         metrics.connections = 3
+        view = ClusterView(version=1, cluster_id="")
+        metrics.groups = GroupMetrics(lambda: [Group("g", GroupSettings(), view)])
         families = {
             family.name: family for family in text_string_to_metric_families(scrape(simulation, metrics))
         }
