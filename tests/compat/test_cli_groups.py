@@ -174,7 +174,7 @@ def test_groups_describe_tells_when_a_lag_is_gone(cli: Cli, topic: str) -> None:
         shown = plain(cli.on_terminal("groups", "describe", topic, "--over", "1s").ok().out)
     (partition,) = described["partitions"]
     assert partition["trend"] == "shrinking"
-    assert 50 < partition["rate_out"] < 220
+    assert 10 < partition["rate_out"] < 220
     expected = partition["lag"] / partition["rate_out"]
     assert partition["clear_seconds"] == pytest.approx(expected, rel=0.05)
     assert re.search(r"\d+\.\d s *\n", shown)
@@ -358,8 +358,8 @@ def test_plan_from_a_running_topic_and_its_group(cli: Cli, topic: str) -> None:
         planned = cli("plan", topic, "--group", topic, "--over", "4s", "--json").ok().document
     produced, consumed = planned["figures"]["produce_rate"], planned["figures"]["consume_rate"]
     assert (produced["source"], consumed["source"]) == ("measured", "measured")
-    assert 60 < produced["value"] < 210
-    assert 15 < consumed["value"] < 55
+    assert 20 < produced["value"] < 210
+    assert 5 < consumed["value"] < 55
     assert consumed["at_least"] is False, "both had more than they could do"
     assert planned["consumers"] == -(-produced["value"] // consumed["value"])
     assert planned["partitions"] >= planned["consumers_with_spare"] > planned["consumers"] - 1
@@ -394,7 +394,7 @@ def test_plan_tries_ones_own_code(cli: Cli, topic: str, monkeypatch: Any, tmp_pa
     given = ("plan", topic, "--produce-rate", "1000", "--over", "2s")
     planned = cli(*given, "--handler", "own_code:handle", "--json").ok().document
     rate = planned["figures"]["consume_rate"]
-    assert 30 < rate["value"] < 101
+    assert 10 < rate["value"] < 101
     assert "trial on" in rate["how"]
     failed = cli(*given, "--handler", "own_code:fail")
     assert failed.code == 1
