@@ -72,7 +72,7 @@ class KafkaCoordinator:
         fields = {"topics": [topic], "timeout": 10_000, "validate_only": False}
         reply = self.call(CREATE_PARTITIONS, "create_partitions", 3, fields)
         assert int(reply.results[0].error_code) == 0
-        time.sleep(METADATA_DELAY_S)
+        time.sleep(3 * METADATA_DELAY_S)  # members are there: one that comes too early sees the old picture
 
     def heartbeat(self, group: str, member_id: str, epoch: int, fields: Mapping[str, Any]) -> Answer:
         owned = fields.get("owned_partitions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from headrace.assignors import range as range_assignor
 from headrace.assignors.subscriptions import Subscriber
@@ -29,7 +29,8 @@ from headrace.machines.group_events import (
     OffsetToCommit,
     SyncGroupReply,
 )
-from headrace.machines.machine import Effects, Event, ReplyToken
+from headrace.machines.group_records import GroupRecord, encode
+from headrace.machines.machine import Effects, Event, Record, ReplyToken
 from headrace.machines.migration import MigrationPolicy
 from headrace.testing.classic_harness import ClassicHarness, assignment
 from headrace.testing.consumer_groups import CLIENT, cluster_view, topic_id
@@ -116,9 +117,14 @@ class MixedHarness(ClassicHarness):
         self.advance(0)  # an initial delay of nothing is over
         return token
 
-    def fail_over(self) -> None:
-        """Another coordinator takes over, with nothing but the log."""
+    def fail_over(self, *, compacted: bool = False, tombstones: bool = True) -> None:
+        """Another coordinator takes over, with nothing but the log, or what compaction left of it."""
+        if compacted:
+            newest = {encode(cast(GroupRecord, r))[0]: index for index, r in enumerate(self.records)}
+            kept = [self.records[index] for index in sorted(newest.values())]
+            self.records = [record for record in kept if tombstones or _is_value(record)]
         self.restart(self.new_group)
+        self.check()
 
     def set_topics(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
@@ -149,6 +155,10 @@ class MixedHarness(ClassicHarness):
     @property
     def protocol(self) -> str:
         return self.group.describe().group_type
+
+
+def _is_value(record: Record) -> bool:
+    return cast(GroupRecord, record).value is not None
 
 
 class KipSide:

@@ -142,9 +142,9 @@ class MixedHistory(RuleBasedStateMachine):
         self.group.advance(milliseconds)
         self.everyone_polls()
 
-    @rule()
-    def another_coordinator_takes_over(self) -> None:
-        self.group.fail_over()
+    @rule(compacted=st.booleans(), tombstones=st.booleans())
+    def another_coordinator_takes_over(self, compacted: bool, tombstones: bool) -> None:
+        self.group.fail_over(compacted=compacted, tombstones=tombstones)
 
     @precondition(lambda self: self.group.counts["t"] < 5)
     @rule()
