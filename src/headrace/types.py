@@ -91,6 +91,8 @@ class ClusterView:
     topic_names: Mapping[TopicId, str] = field(default_factory=dict)
     node_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by node id as text; "" holds the cluster-wide defaults."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of single groups, by group id."""
 
     def topic_by_id(self, topic_id: TopicId) -> Topic | None:
         name = self.topic_names.get(topic_id)

@@ -1,4 +1,4 @@
-"""Alterations of topic and node settings: what the new settings would be, and whether they may be.
+"""Alterations of topic, node and group settings: what the new settings would be, and whether they may be.
 
 Pure: present settings and changes in, new settings or an ApiError out. Read next: controller.py.
 """
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.config import (
+    GROUP_SETTINGS,
     NODE_SETTINGS,
     TOPIC_SETTINGS,
     NodeConfig,
     Setting,
     resolve_topic,
+    validate_group_overrides,
     validate_node_override,
     validate_topic_overrides,
 )
@@ -79,6 +81,15 @@ def altered_node_configs(present: Mapping[str, str], changes: Changes, node: Nod
         validate_topic_overrides(node, altered, {})
     except ConfigError as error:
         raise ApiError(ErrorCode.invalid_request, str(error)) from error
+    return altered
+
+
+def altered_group_configs(present: Mapping[str, str], changes: Changes, node: NodeConfig) -> dict[str, str]:
+    altered = _altered(present, changes, GROUP_SETTINGS, lambda name: ())
+    try:
+        validate_group_overrides(node, altered)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.invalid_config, str(error)) from error
     return altered
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.config import NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
+from headrace.config import GROUP_SETTINGS, NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
 from headrace.types import ClusterView
 
 
@@ -22,6 +22,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC_NODE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "password": 9}
@@ -92,6 +93,19 @@ def node_entries(layers: NodeLayers, shown: Shown) -> list[dict[str, Any]]:
         synonyms = layers.synonyms(name)
         text = synonyms[0].value if synonyms else None
         entries.append(_entry(setting, text, synonyms, shown, read_only=not setting.dynamic))
+    return entries
+
+
+def group_entries(
+    layers: NodeLayers, overrides: Mapping[str, str], shown: Shown
+) -> list[dict[str, Any]]:
+    """Every setting of a group; what it has not set comes from the node."""
+    entries = []
+    for name, setting in GROUP_SETTINGS.items():
+        behind = [found for synonym in setting.synonyms for found in layers.synonyms(synonym.name)]
+        synonyms = [_Synonym(name, overrides[name], Source.GROUP)] if name in overrides else []
+        synonyms += behind
+        entries.append(_entry(setting, synonyms[0].value, synonyms, shown, read_only=False))
     return entries
 
 

@@ -27,7 +27,9 @@ from headrace.broker.topic_rules import (
 from headrace.broker.turns import in_turns
 from headrace.config import NodeConfig
 from headrace.coordination.cluster import Changed, Cluster
+from headrace.coordination.documents import group_configs_key
 from headrace.coordination.refusals import already_exists, store_failed
+from headrace.coordination.store import is_key
 from headrace.errors import ApiError, CoordinationError
 from headrace.types import INTERNAL_TOPICS, ClusterView, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -201,6 +203,23 @@ class Controller:
             altered = config_changes.altered_node_configs(present, changes, self._config)
             if not validate_only and altered != present:
                 await self._cluster.alter_node_configs(node, altered)
+
+        await _until_unchanged(attempt)
+
+    async def alter_group_configs(
+        self, group_id: str, changes: Changes, *, validate_only: bool = False
+    ) -> None:
+        """As above; the group need not exist."""
+        if not group_id:
+            raise ApiError(ErrorCode.invalid_request, "Default group resources are not allowed.")
+        if not is_key(group_configs_key(group_id)):
+            raise ApiError(ErrorCode.invalid_request, "The group id is too long to have settings.")
+
+        async def attempt() -> None:
+            present = self._cluster.view.group_configs.get(group_id, {})
+            altered = config_changes.altered_group_configs(present, changes, self._config)
+            if not validate_only and altered != present:
+                await self._cluster.alter_group_configs(group_id, altered)
 
         await _until_unchanged(attempt)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.group_loading import read_group_record
 from headrace.broker.group_metrics import GroupMetrics
-from headrace.broker.group_settings import group_settings, offsets_topic
+from headrace.broker.group_settings import group_settings, offsets_topic, own_config
 from headrace.broker.machine_driver import Answer, MachineDriver, MachineKind
 from headrace.broker.machine_loading import MachineLoading
 from headrace.broker.machine_timers import MachineTimers
@@ -24,7 +25,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.topic_patterns import TopicPatterns
 from headrace.broker.turns import in_turns
 from headrace.errors import ApiError, HeadraceError
-from headrace.machines.consumer_events import MetadataChanged, RegexResolved, ResolveRegex
+from headrace.machines.consumer_events import ConfigChanged, MetadataChanged, RegexResolved, ResolveRegex
 from headrace.machines.group import Group
 from headrace.machines.group_events import RetentionCheck, TopicsDeleted
 from headrace.machines.group_records import OffsetCommitRecord, encode
@@ -110,6 +111,8 @@ class GroupCoordinator:
                 deleted[name] = before.topic_id
             if name == OFFSETS_TOPIC:
                 self._lead(new)
+        if old.group_configs is not new.group_configs:
+            self._configs_changed(old, new)
         if deleted and self._drivers:
             if not self._deleted:
                 self._spawn(self._forget_deleted_topics(), "offsets of deleted topics")
@@ -267,7 +270,20 @@ class GroupCoordinator:
     # What drivers ask of their surroundings
 
     def _make(self, group_id: str) -> Group:
-        return Group(group_id, self._settings, self._cluster.view)
+        view = self._cluster.view
+        own = view.group_configs.get(group_id)
+        settings = self._settings
+        if own:
+            settings = replace(settings, consumer=own_config(settings.consumer, own))
+        return Group(group_id, settings, view)
+
+    def _configs_changed(self, old: ClusterView, new: ClusterView) -> None:
+        for group_id in {**old.group_configs, **new.group_configs}:
+            own = new.group_configs.get(group_id, {})
+            driver = self._drivers.get(self.partition_of(group_id))
+            if driver is not None and own != old.group_configs.get(group_id, {}):
+                config = own_config(self._settings.consumer, own)
+                driver.tell(group_id, ConfigChanged(config=config))
 
     def _refresh(self) -> tuple[int, Callable[[int], Event]]:
         return self._cluster.view.version, self._metadata_changed

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.broker.topic_rules import NewTopic
+from headrace.config import GROUP_SETTINGS
 from headrace.machines.classic_rebalance import ClassicGroupSettings
 from headrace.machines.consumer_events import ConsumerGroupConfig
 from headrace.machines.group import GroupSettings
@@ -43,6 +44,11 @@ def group_settings(node: Mapping[str, Any]) -> GroupSettings:
         ),
         migration_policy=MigrationPolicy(node["group.consumer.migration.policy"]),
     )
+
+
+def own_config(config: ConsumerGroupConfig, own: Mapping[str, str]) -> ConsumerGroupConfig:
+    """With the settings of a single group."""
+    return config.for_group({name: int(value) for name, value in own.items() if name in GROUP_SETTINGS})
 
 
 def offsets_topic(name: str, node: Mapping[str, Any], nodes: int) -> NewTopic:

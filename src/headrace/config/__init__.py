@@ -3,6 +3,7 @@
 Must not know the broker. Read next: node_settings.py, topic_settings.py (what there is), load.py (how read).
 """
 
+from headrace.config.group_settings import GROUP_SETTINGS, validate_group_overrides
 from headrace.config.listeners import ListenerConfig, listener_overrides, parse_listener
 from headrace.config.load import load_config
 from headrace.config.node_config import Explicit, NodeConfig, Origin, default_data_directory
@@ -17,6 +18,7 @@ from headrace.config.topic_values import (
 )
 
 __all__ = [
+    "GROUP_SETTINGS",
     "NODE_SETTINGS",
     "TOPIC_SETTINGS",
     "Explicit",
@@ -29,6 +31,7 @@ __all__ = [
     "load_config",
     "parse_listener",
     "resolve_topic",
+    "validate_group_overrides",
     "validate_node_override",
     "validate_topic_override",
     "validate_topic_overrides",

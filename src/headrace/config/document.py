@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from headrace.config.group_settings import GROUP_SETTINGS
 from headrace.config.node_settings import NODE_GROUPS
 from headrace.config.setting import INT_MAX, LONG_MAX, Setting
 from headrace.config.topic_settings import TOPIC_SETTINGS
@@ -33,6 +34,9 @@ def settings_tables() -> str:
         "### Accepted, no effect",
         "Kafka has these, and clients and tools set them. Their values are checked and kept, and do nothing.",
         _table(accepted, "why", lambda setting: setting.doc, with_doc=False),
+        "## Settings of a group",
+        "For groups of the consumer protocol (KIP-848), altered while the node runs, e.g. by kafka-configs.",
+        _table(GROUP_SETTINGS.values(), "default comes from", _behind),
     ]
     return "\n\n".join(parts)
 

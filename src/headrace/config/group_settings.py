@@ -1,11 +1,27 @@
-"""The settings of a node for consumer groups and committed offsets, with Kafka's names, types and defaults.
+"""Settings of a node for groups and committed offsets, and those of single groups, as Kafka has them.
 
 node_settings.py gathers them with the others. Read next: broker/group_coordinator.py (what they mean).
 """
 
 from __future__ import annotations
 
-from headrace.config.setting import INT_MAX, MIB, Allowed, at_least, between, node_setting, one_of, some_of
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from headrace.config.setting import (
+    INT_MAX,
+    MIB,
+    Allowed,
+    Setting,
+    Synonym,
+    at_least,
+    between,
+    node_setting,
+    one_of,
+    some_of,
+)
+from headrace.errors import ConfigError
 
 _AT_LEAST_ONE_ASSIGNOR = some_of("uniform", "range")
 _ASSIGNORS = Allowed(
@@ -180,3 +196,58 @@ WRITTEN_DOWN = (
 )
 
 GROUPS = (*CLASSIC_GROUPS, *CONSUMER_GROUPS, *OFFSETS, *WRITTEN_DOWN)
+
+
+def _group_setting(name: str, doc: str) -> Setting:
+    """Of a single group; the default and the bounds are the node's."""
+    behind = f"group.{name}"
+    default = next(setting.default for setting in GROUPS if setting.name == behind)
+    return Setting(
+        name=name,
+        kind="int",
+        default=default,
+        doc=doc,
+        scope="group",
+        validator=at_least(0 if name == "consumer.assignment.interval.ms" else 1),
+        dynamic=True,
+        synonyms=(Synonym(name=behind),),
+    )
+
+
+GROUP_SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        setting.name: setting
+        for setting in (
+            _group_setting(
+                "consumer.session.timeout.ms",
+                "Without a heartbeat for this long, a member is taken out of the group.",
+            ),
+            _group_setting(
+                "consumer.heartbeat.interval.ms", "How often members are told to send heartbeats."
+            ),
+            _group_setting(
+                "consumer.assignment.interval.ms",
+                "The group's target assignment is worked out at most this often.",
+            ),
+        )
+    }
+)
+"""For groups of the consumer protocol; classic members bring their own."""
+
+
+def validate_group_overrides(node: Mapping[str, Any], overrides: Mapping[str, str]) -> None:
+    """Raises ConfigError. Each by itself, within the node's bounds, and the pair that must fit together."""
+    values = {name: node[setting.synonyms[0].name] for name, setting in GROUP_SETTINGS.items()}
+    for name, text in overrides.items():
+        setting = GROUP_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"Unknown group config name: {name}")
+        values[name] = value = setting.parse(text)
+        behind = name.removeprefix("consumer.")
+        low, high = f"group.consumer.min.{behind}", f"group.consumer.max.{behind}"
+        if value < node[low]:
+            raise ConfigError(f"{name} must be greater than or equal to {low}")
+        if value > node[high]:
+            raise ConfigError(f"{name} must be less than or equal to {high}")
+    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
+        raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from headrace.errors import ConfigError
 
 Kind = Literal["int", "long", "short", "string", "list", "boolean", "double", "password"]
-Scope = Literal["node", "topic"]
+Scope = Literal["node", "topic", "group"]
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1

@@ -250,6 +250,9 @@ class Cluster:
         """The whole new mapping for a node id as text, or "" for all nodes. Raises Changed as above."""
         await self._set(documents.node_configs_key(node), documents.encode_configs(configs))
 
+    async def alter_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        await self._set(documents.group_configs_key(group_id), documents.encode_configs(configs))
+
     async def allocate_producer_ids(self, count: int) -> range:
         """Ids that no process was or will be given; taken from a block of this process's own."""
         async with self._producer_ids_lock:

@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from headrace.errors import CoordinationError
 from headrace.types import Endpoint, Node, PartitionState, Topic
@@ -22,6 +23,7 @@ PRODUCER_IDS = "/producer_ids"
 _NODES = "/nodes/"
 _TOPICS = "/topics/"
 _NODE_CONFIGS = "/configs/nodes/"
+_GROUP_CONFIGS = "/configs/groups/"
 _DEFAULT_NODE = "default"
 """Stands for "every node", which a ClusterView keeps under the empty name."""
 
@@ -38,6 +40,12 @@ def node_configs_key(node: str) -> str:
     return _NODE_CONFIGS + (node or _DEFAULT_NODE)
 
 
+def group_configs_key(group_id: str) -> str:
+    """A group id may hold anything, a key may not: percent-encoded, with _ for %."""
+    quoted = quote(group_id, safe="").replace("_", "%5F").replace(".", "%2E").replace("~", "%7E")
+    return _GROUP_CONFIGS + quoted.replace("%", "_")
+
+
 def node_of_key(key: str) -> int | None:
     return int(key.removeprefix(_NODES)) if key.startswith(_NODES) else None
 
@@ -51,6 +59,12 @@ def configured_node_of_key(key: str) -> str | None:
         return None
     node = key.removeprefix(_NODE_CONFIGS)
     return "" if node == _DEFAULT_NODE else node
+
+
+def configured_group_of_key(key: str) -> str | None:
+    if not key.startswith(_GROUP_CONFIGS):
+        return None
+    return unquote(key.removeprefix(_GROUP_CONFIGS).replace("_", "%"))
 
 
 def encode(**fields: Any) -> bytes:

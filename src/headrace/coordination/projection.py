@@ -69,6 +69,9 @@ class _Draft:
         elif (configured := documents.configured_node_of_key(key)) is not None:
             configs = documents.decode(key, entry.value)["configs"] if entry else None
             _put(self._writable("node_configs"), configured, configs)
+        elif (group_id := documents.configured_group_of_key(key)) is not None:
+            configs = documents.decode(key, entry.value)["configs"] if entry else None
+            _put(self._writable("group_configs"), group_id, configs)
         elif key == documents.CONTROLLER:
             self._fields["controller_id"] = documents.decode(key, entry.value)["node"] if entry else NO_NODE
         elif key == documents.CONTROLLER_EPOCH and entry:

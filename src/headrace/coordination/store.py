@@ -177,11 +177,15 @@ class Store(Protocol):
         """Ends the sessions opened through this object; fine to call twice."""
 
 
+def is_key(text: str) -> bool:
+    return _KEY.fullmatch(text) is not None
+
+
 def check_operations(operations: Sequence[Operation]) -> None:
     """Refuses what one of the stores could not hold, so that all refuse the same."""
     size = 0
     for operation in operations:
-        if not _KEY.fullmatch(operation.key):
+        if not is_key(operation.key):
             raise ValueError(f"not a coordination key: {operation.key!r}")
         if not isinstance(operation, Create) and operation.version < 0:
             # ZooKeeper takes -1 for "any version": a write without a condition, which does not exist here.

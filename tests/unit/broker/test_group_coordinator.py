@@ -327,3 +327,54 @@ def test_groups_are_counted():
         assert "headrace_group_offsets_committed_total 2.0" in text
 
     on_a_node(scenario, settings=QUICK)
+
+
+async def alter(client: GroupClient, name: str, value: str, group: str = "g") -> ErrorCode:
+    config = {"name": name, "config_operation": 0, "value": value}
+    resource = {"resource_type": 32, "resource_name": group, "configs": [config]}
+    reply = await client.call("incremental_alter_configs", resources=[resource], validate_only=False)
+    return reply.responses[0].error_code
+
+
+def test_a_group_may_have_settings_of_its_own():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        name = "consumer.heartbeat.interval.ms"
+        client = await GroupClient.of(node)
+        assert await alter(client, name, "7000") is NONE
+        client.member_id = "m"
+        joined = await client.beat(0, subscribed_topic_names=["t"])
+        assert joined.heartbeat_interval.seconds == 7
+        assert await alter(client, name, "9000") is NONE
+        assert (await client.beat(joined.member_epoch)).heartbeat_interval.seconds == 9
+        asked = {"resource_type": 32, "resource_name": "g", "configuration_keys": None}
+        reply = await client.call(
+            "describe_configs", resources=[asked], include_synonyms=True, include_documentation=False
+        )
+        found = {each.name: (each.value, each.config_source) for each in reply.results[0].configs}
+        assert (found[name], found["consumer.session.timeout.ms"]) == (("9000", 8), ("45000", 5))
+        await node.stop()
+        await node.start()
+        again = await GroupClient.of(node)
+        await loaded(node)
+        again.member_id = "m"
+        assert (await again.beat(joined.member_epoch)).heartbeat_interval.seconds == 9
+
+    on_a_node(scenario)
+
+
+def test_settings_of_a_group_are_held_within_the_nodes_bounds():
+    async def scenario(node: SimBroker) -> None:
+        client = await GroupClient.of(node)
+        assert await alter(client, "consumer.session.timeout.ms", "1000") is ErrorCode.invalid_config
+        assert await alter(client, "consumer.session.timeout.ms", "61000") is ErrorCode.invalid_config
+        assert await alter(client, "share.session.timeout.ms", "1") is ErrorCode.invalid_config
+        assert await alter(client, "consumer.session.timeout.ms", "50000", "") is ErrorCode.invalid_request
+        assert await alter(client, "consumer.session.timeout.ms", "50000", "a_/../b%é~") is NONE
+        assert node.broker.cluster.view.group_configs == {
+            "a_/../b%é~": {"consumer.session.timeout.ms": "50000"}
+        }
+        too_long = await alter(client, "consumer.session.timeout.ms", "50000", "g" * 300)
+        assert too_long is ErrorCode.invalid_request
+
+    on_a_node(scenario)

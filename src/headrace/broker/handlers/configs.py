@@ -1,7 +1,7 @@
-"""DescribeConfigs 1–4, AlterConfigs 0–2, IncrementalAlterConfigs 0–1 for topics and nodes.
+"""DescribeConfigs 1–4, AlterConfigs 0–2, IncrementalAlterConfigs 0–1 for topics, nodes and groups.
 
 Node settings: those of this node, or under the empty name those altered for all nodes. Loggers have no
-settings here: described as an empty list, refused when altered. Gaps: groups and client metrics resources.
+settings here: described as an empty list, refused when altered. Gap: client metrics resources.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.config_changes import Action, Change, Changes
-from headrace.broker.config_entries import NodeLayers, Shown, default_entries, node_entries, topic_entries
+from headrace.broker.config_entries import (
+    NodeLayers,
+    Shown,
+    default_entries,
+    group_entries,
+    node_entries,
+    topic_entries,
+)
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.topic_rules import check_name
 from headrace.broker.turns import in_turns
@@ -27,6 +34,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     NODE = 4
     LOGGER = 8
+    GROUP = 32
 
 
 _DESCRIBED_PER_TURN = 5
@@ -69,6 +77,10 @@ def _described(broker: Broker, resource: Any, shown: Shown) -> list[dict[str, An
         case ResourceType.LOGGER:
             _check_this_node(broker, name)
             return []
+        case ResourceType.GROUP:
+            if not name:
+                raise _invalid("Group name must not be empty.")
+            return group_entries(layers, broker.cluster.view.group_configs.get(name, {}), shown)
     raise _unsupported(resource)
 
 
@@ -109,6 +121,8 @@ async def _alter_resource(broker: Broker, resource: Any, changes: Changes, valid
             await broker.controller.alter_topic_configs(name, changes, validate_only=validate_only)
         case ResourceType.NODE:
             await broker.controller.alter_node_configs(name, changes, validate_only=validate_only)
+        case ResourceType.GROUP:
+            await broker.controller.alter_group_configs(name, changes, validate_only=validate_only)
         case _:
             raise _unsupported(resource)
 

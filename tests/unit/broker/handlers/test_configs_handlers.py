@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode
 from headrace.types import ClusterView, Topic
 
 DESCRIBE, ALTER, ALTER_SINGLY = 32, 33, 44
-TOPIC, NODE, LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, NODE, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, REMOVE, APPEND, SUBTRACT = range(4)
 FROM_TOPIC, FROM_NODE, FROM_ALL_NODES, FROM_FILE, FROM_DEFAULT = range(1, 6)
 
@@ -210,7 +210,8 @@ def test_loggers_are_described_as_nothing() -> None:
         (NODE, "9", ErrorCode.invalid_request, "expected 1, but received 9"),
         (NODE, "x", ErrorCode.invalid_request, "expected 1, but received x"),
         (LOGGER, "", ErrorCode.invalid_request, "expected 1"),
-        (GROUP, "g", ErrorCode.invalid_request, "Unsupported resource type 32"),
+        (GROUP, "", ErrorCode.invalid_request, "Group name must not be empty"),
+        (CLIENT_METRICS, "m", ErrorCode.invalid_request, "Unsupported resource type 16"),
     ],
 )
 def test_what_cannot_be_described_is_refused_by_itself(
