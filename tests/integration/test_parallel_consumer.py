@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
+from confluent_kafka.admin import AdminClient
 
 from headrace.client.admin import Admin
 from headrace.client.parallel import Observer, ParallelConsumer, Record, RecordFailed, Stats, cancelled
@@ -286,6 +287,30 @@ def test_work_that_outlasts_a_revocation_is_cancelled_and_done_by_the_next_owner
     with ParallelConsumer(bootstrap, topic, topic, notes) as second:
         wait_for(lambda: done([second], 1, notes))
     assert committed(bootstrap, topic, topic, 1) == {0: 1}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_without_partitions_leaves_at_once_too(bootstrap, topic, protocol):
+    """librdkafka alone would leave it to the end of its session, and the others would wait for that."""
+    fill(bootstrap, topic, 10, partitions=1)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def members() -> int:
+        return len(admin.describe_consumer_groups([topic])[topic].result(WAIT_S).members)
+
+    first, second = (ParallelConsumer(bootstrap, topic, topic, Notes(), protocol=protocol) for _ in range(2))
+    with first:
+        wait_for(lambda: members() == 1)
+        with second:
+            wait_for(lambda: members() == 2)
+            wait_for(lambda: len(first.stats().partitions + second.stats().partitions) == 1)
+            idle, busy = (second, first) if first.stats().partitions else (first, second)
+            left_at = time.monotonic()
+            idle.stop()
+            assert idle.wait(WAIT_S)
+            wait_for(lambda: members() == 1, "the end of its membership")
+            assert time.monotonic() - left_at < 10
+            wait_for(lambda: busy.stats().partitions == (TopicPartition(topic, 0),))
 
 
 # -- programs ----------------------------------------------------------------------------------------------

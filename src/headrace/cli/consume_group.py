@@ -113,7 +113,7 @@ class _Console:
 
     def note(self, member: int, text: str) -> None:
         with self._lock:
-            self._output.note(f"{_name(member)} {text}" if self._options.consumers > 1 else text)
+            self._output.note(f"{_name(member)} {text}")
 
     def rebalanced(self, member: int, text: str) -> None:
         if self._output.terminal:
@@ -151,7 +151,7 @@ class _Console:
 
     def _member_cell(self, member: int) -> tuple[str, str] | None:
         """A pipe of one member's values stays a pipe of values."""
-        if self._options.consumers == 1 and not self._output.terminal and not self._output.as_json:
+        if self._options.consumers == 1 and not self._output.terminal and self._printer.form != "json":
             return None
         return _name(member), _colour(member)
 

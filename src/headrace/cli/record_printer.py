@@ -18,14 +18,14 @@ class RecordPrinter:
         self._output = output
         self._topic = topic
         self._encode: Callable[[bytes], str] = bytes.hex if form == "hex" else text_of
-        self._form = form
+        self.form = form
         self._verbose = verbose
         self.count = 0
 
     def print(self, record: ReadRecord, *, member: tuple[str, str] | None = None) -> None:
         """`member` is who read it, as a name and its colour: then it is said, with the record's place."""
         self.count += 1
-        if self._form == "json":
+        if self.form == "json":
             self._output.json_line(({"member": member[0]} if member else {}) | self.document(record))
         elif self._output.terminal:
             self._print_terminal(record, member)
@@ -33,7 +33,7 @@ class RecordPrinter:
             self._print_columns(record, member)
         elif member:
             self._output.row(member[0], record.partition, record.offset, self._text(record.value))
-        elif self._form == "hex":
+        elif self.form == "hex":
             self._output.row(self._encode(record.value or b""))
         else:
             self._output.raw((record.value or b"") + b"\n")

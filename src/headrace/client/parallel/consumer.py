@@ -274,7 +274,7 @@ class ParallelConsumer:
         self._board.begin_end(partitions)
         try:
             self._finish_running(partitions)
-            self._joined.commit_now(self._board.positions())
+            self._joined.commit_last(self._board.positions, self._drain_s)
         finally:
             self._board.end(self._board.partitions)
             self._board.close()

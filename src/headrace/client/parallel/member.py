@@ -7,7 +7,7 @@ come and go is decided by whoever gave the callbacks (consumer.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from headrace.client.bootstrap import check_reachable
@@ -44,6 +44,8 @@ _PASSING_TROUBLE = {
 _COMMIT_AGAIN = {"REBALANCE_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "_WAIT_COORD"}
 _COMMIT_ATTEMPTS = 3
 _COMMIT_PAUSE_S = 0.1
+_SHORT_POLL_S = 0.02
+_LEAVE_S = 1.0
 _NEXT_STEPS = {
     "INCONSISTENT_GROUP_PROTOCOL": "other members of the group rebalance in another way: try protocol eager, "
     "cooperative or consumer",
@@ -81,6 +83,8 @@ class GroupMember:
         self._listener = listener
         self._incremental = protocol != "eager"
         self._committing = False
+        self._refusal: str | None = None
+        """Why the last commit failed."""
         self.committed: dict[TopicPartition, int] = {}
         self.ended: set[TopicPartition] = set()
         """Partitions of ours that were read to their end."""
@@ -137,6 +141,7 @@ class GroupMember:
         news = self._news(positions)
         if not news or self._committing:
             return
+        self._refusal = None
         try:
             self._client.commit(offsets=self._theirs(news), asynchronous=True)
             self._committing = True
@@ -144,7 +149,10 @@ class GroupMember:
             self._commit_failed(error)
 
     def commit_now(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Waits for the broker. A failure is told and no more: the records come again."""
+        """Waits for the broker, while a partition is being revoked: then no join stands in the way.
+
+        A failure is told and no more: the records come again.
+        """
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):
             news = self._news(positions)
             if not news:
@@ -160,8 +168,28 @@ class GroupMember:
                 self._take_commit(results)
                 return
 
+    def commit_last(self, positions: Callable[[], Mapping[TopicPartition, int]], timeout_s: float) -> None:
+        """Before closing. Goes on polling: a commit waits behind a join that waits for other members."""
+        deadline = time.monotonic() + timeout_s
+        self._refusal = None
+        while self._news(positions()) and self._refusal in (None, *_COMMIT_AGAIN):
+            if time.monotonic() > deadline:
+                self._listener.trouble("no time to commit the last offsets: their records come again")
+                return
+            self.commit(positions())
+            self._client.poll(_SHORT_POLL_S)
+
     def close(self) -> None:
-        """Leaves the group."""
+        """Leaves the group.
+
+        Unsubscribing first is what makes it leave: closed at once, a cooperative member without partitions
+        says nothing, and the others wait for its session to end.
+        """
+        self._client.unsubscribe()
+        deadline = time.monotonic() + _LEAVE_S
+        self._client.poll(_SHORT_POLL_S)
+        while self._client.assignment() and time.monotonic() < deadline:
+            self._client.poll(_SHORT_POLL_S)
         self._client.close()
 
     # -- librdkafka calls ----------------------------------------------------------------------------------
@@ -227,6 +255,7 @@ class GroupMember:
 
     def _commit_failed(self, error: Any) -> None:
         failure = client_error(error, name=self._group, kind="group")
+        self._refusal = failure.code
         self._listener.trouble(f"offsets could not be committed: {failure.what}")
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
