@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 LOOK_S = 5.0
 MOST_WRITTEN = 200
 """In one look: with a thousand busy partitions each is written every 25 s."""
+_RECORDS_PER_TURN = 10
+"""At some hundred microseconds each."""
 _WRITTEN_WITHIN_MS = 5_000
 _SCAN_S = 60.0
 """How often it is looked for what no group reads any more."""
@@ -124,7 +126,7 @@ class LagSamples:
         if len(changed) > most:
             changed = sorted(changed, key=lambda where: self._series[where].written_at)[:most]
         records, written = [], []
-        async for where in in_turns(changed):
+        async for where in in_turns(changed, _RECORDS_PER_TURN):
             series, partition = self._series.get(where), self._partitions.get(*where)
             if series is not None and partition is not None:
                 records.append(_record(where, series, partition, now_ms))

@@ -8,13 +8,14 @@ it is as good, measured by its age. Read next: lag_samples.py (who looks and wri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.types import TopicId
 
 MOST_SAMPLES = 64
 RATE_OVER_MS = 60_000
-_ERROR_OF_AGE = 0.02
+_ERROR_OF_AGE = 0.04
 """A point is needed when without it a moment would be wrong by more than this share of its age."""
 _GAP_OF_AGE = 0.8
 """Errors add up as points go: none goes that would leave a gap of more than this share of its age."""
@@ -96,31 +97,36 @@ class LagSeries:
 
 def thinned(samples: Sequence[Sample], now_ms: int) -> list[Sample]:
     """At most MOST_SAMPLES of them, the first and the last among them."""
-    kept: list[Sample] = []
-    for index, sample in enumerate(samples):
-        first, last = index == 0, index == len(samples) - 1
-        if first or last or _need(kept[-1], sample, samples[index + 1], now_ms) > 1:
-            kept.append(sample)
+    kept = list(samples[:1])
+    for here, after in pairwise(samples[1:]):
+        if _need(kept[-1], here, after, now_ms) > 1:
+            kept.append(here)
+    kept += samples[1:][-1:]
     while len(kept) > MOST_SAMPLES:
-        threes = zip(kept, kept[1:], kept[2:], strict=False)
-        needs = [_need(before, here, after, now_ms) for before, here, after in threes]
-        del kept[needs.index(min(needs)) + 1]
+        kept = _without_the_least(kept, now_ms)
     return kept
+
+
+def _without_the_least(samples: list[Sample], now_ms: int) -> list[Sample]:
+    """As many as must go, but no two side by side: how much one is needed depends on its neighbours."""
+    threes = zip(samples, samples[1:], samples[2:], strict=False)
+    needs = [_need(before, here, after, now_ms) for before, here, after in threes]
+    go: set[int] = set()
+    for index in sorted(range(1, len(samples) - 1), key=lambda index: needs[index - 1]):
+        if len(samples) - len(go) <= MOST_SAMPLES:
+            break
+        if index - 1 not in go and index + 1 not in go:
+            go.add(index)
+    return [sample for index, sample in enumerate(samples) if index not in go]
 
 
 def _need(before: Sample, here: Sample, after: Sample, now_ms: int) -> float:
     """How badly a point is needed; up to 1 the others do as well without it."""
-    age_ms = max(now_ms - here.wall_ms, 1)
-    gap_ms = after.wall_ms - before.wall_ms
-    error_ms = abs(here.wall_ms - _moment_of(here.offset, before, after))
-    return max(gap_ms / _GAP_OF_AGE, error_ms / _ERROR_OF_AGE) / age_ms
-
-
-def _moment_of(offset: int, before: Sample, after: Sample) -> float:
-    if after.offset == before.offset:
-        return before.wall_ms
-    share = (offset - before.offset) / (after.offset - before.offset)
-    return before.wall_ms + share * (after.wall_ms - before.wall_ms)
+    (first, begin_ms), (offset, wall_ms), (last, end_ms) = before, here, after
+    gap_ms = end_ms - begin_ms
+    line_ms = begin_ms if last == first else begin_ms + (offset - first) / (last - first) * gap_ms
+    need = max(gap_ms / _GAP_OF_AGE, abs(wall_ms - line_ms) / _ERROR_OF_AGE)
+    return need / max(now_ms - wall_ms, 1)
 
 
 def rate_in(samples: Sequence[Sample], now_ms: int) -> float | None:
