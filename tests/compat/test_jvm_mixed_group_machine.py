@@ -11,9 +11,11 @@ import random
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cluster.engines.kafka import KafkaEngine
@@ -26,6 +28,7 @@ from headrace.machines.group_events import (
     LeavingMember,
     SyncGroupReply,
 )
+from headrace.machines.group_records import decode, encode
 from headrace.machines.machine import ReplyToken
 from headrace.testing.classic_harness import assignment
 from headrace.testing.consumer_groups import topic_id
@@ -75,7 +78,7 @@ class Pair:
             {topic: PARTITIONS}, assignors=("range", "uniform"), session_timeout_ms=SESSION_MS, **config
         )
         self.told: list[str] = []
-        self._bootstrap, self._group, self._identity = bootstrap, f"group-{topic}", identity
+        self._bootstrap, self.group, self._identity = bootstrap, f"group-{topic}", identity
         self._asked: dict[ReplyToken, Asked] = {}
 
     # --- the classic protocol ----------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class Pair:
         """The member's epoch, and its assignment if it was given one."""
         partitions = None if owned is None else [{"topic_id": self._identity, "partitions": list(owned)}]
         theirs = {
-            "group_id": self._group,
+            "group_id": self.group,
             "member_id": member_id,
             "member_epoch": epoch,
             "instance_id": fields.get("instance_id"),
@@ -196,7 +199,7 @@ class Pair:
         mine = None if ours.assignment is None else sorted(ours.assignment.get(topic_id(self.topic), ()))
         assigned = reply.assignment and reply.assignment.topic_partitions
         given = None if assigned is None else sorted(p for topic in assigned for p in topic.partitions)
-        message = ours.error_message and ours.error_message.replace("roup g ", f"roup {self._group} ")
+        message = ours.error_message and ours.error_message.replace("roup g ", f"roup {self.group} ")
         self._agree(
             f"beat {member_id} {epoch} {owned} {fields}",
             (reply.error_code.name, reply.error_message, int(reply.member_epoch), given),
@@ -212,7 +215,7 @@ class Pair:
     # --- comparing ---------------------------------------------------------------------------------------
 
     def _ask(self, name: str, fields: Mapping[str, Any], version: int | None = None) -> Pending:
-        return Pending(self._bootstrap, name, {"group_id": self._group, **fields}, version)
+        return Pending(self._bootstrap, name, {"group_id": self.group, **fields}, version)
 
     def compare(self) -> None:
         answered = {
@@ -237,14 +240,14 @@ class Pair:
     def _descriptions(self) -> tuple[object, object]:
         ours = self.machine.group.describe_consumer_group()
         if ours is None:
-            fields = {"groups": [self._group], "include_authorized_operations": False}
+            fields = {"groups": [self.group], "include_authorized_operations": False}
             (classic,) = Pending(self._bootstrap, "describe_groups", fields, 6).reply().groups
             state = self.machine.group.describe()
             return (
                 (classic.group_state, {m.member_id for m in classic.members}),
                 (state.state, {m.member_id for m in state.members}),
             )
-        fields = {"group_ids": [self._group], "include_authorized_operations": False}
+        fields = {"group_ids": [self.group], "include_authorized_operations": False}
         (theirs,) = Pending(self._bootstrap, "consumer_group_describe", fields, None).reply().groups
         return (
             (theirs.group_state, int(theirs.group_epoch), int(theirs.assignment_epoch), _members(theirs)),
@@ -406,6 +409,7 @@ def test_upgrade_mixed_rebalances_and_downgrade(pair: Pair) -> None:
     _, late = pair.beat("kip-1", epoch)
     given = late or early
     assert given, "which of the two gave something up depends on their ids"
+    pair.join(first, protocols=(JoinProtocol("range", b"?"),))
     third = pair.join(version=3)
     pair.heartbeat(first, epoch)
     pair.leave(LeavingMember(third), LeavingMember("nobody"), LeavingMember("", "nobody"))
@@ -419,6 +423,54 @@ def test_upgrade_mixed_rebalances_and_downgrade(pair: Pair) -> None:
     pair.join(first)
     pair.join(second)
     give(pair, {first: [0, 1], second: [2, 3]})
+
+
+def test_the_same_records_are_written(bootstrap: str, pair: Pair) -> None:
+    """In order; only members of one group may change places, which Kafka keeps by hash."""
+    first, second = two_classic_members(pair)
+    pair.commit(first, 2)
+    epoch, _ = pair.beat_join("kip", rack_id="r")
+    pair.join(first)
+    pair.join(second)
+    pair.commit(second, epoch)
+    pair.leave(LeavingMember(second))
+    pair.beat("kip", epoch)
+    pair.beat("kip", -1)
+    pair.join(first)
+    give(pair, {first: [0, 1, 2, 3]})
+    ours = [_kind(record) for record in pair.machine.records]
+    assert _in_any_order_of_members(_kafka_records(bootstrap, pair)) == _in_any_order_of_members(ours)
+
+
+def _kafka_records(bootstrap: str, pair: Pair) -> list[tuple[str, str, bool]]:
+    """What Kafka wrote for the group, read by the machine's codec and written again to the same bytes."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    partitions = consumer.list_topics("__consumer_offsets").topics["__consumer_offsets"].partitions
+    consumer.assign([TopicPartition("__consumer_offsets", number, 0) for number in partitions])
+    found, at_end = [], 0
+    while at_end < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            at_end += 1
+            continue
+        key, value = message.key(), message.value()
+        record = decode(key, value)
+        if record is not None and record.group_id == pair.group:
+            assert encode(record) == (key, value), record
+            found.append(_kind(record))
+    consumer.close()
+    return found
+
+
+def _kind(record: Any) -> tuple[str, str, bool]:
+    return type(record).__name__, getattr(record, "member_id", ""), record.value is None
+
+
+def _in_any_order_of_members(records: list[tuple[str, str, bool]]) -> list[Any]:
+    """Runs of records of one kind, each sorted."""
+    runs = groupby(records, key=lambda record: (record[0], record[2]))
+    return [(kind, sorted(member for _, member, _ in run)) for kind, run in runs]
 
 
 def test_cooperative_members_give_up_before_others_get(pair: Pair) -> None:

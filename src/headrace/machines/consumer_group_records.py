@@ -190,7 +190,6 @@ def _tagged_int64(value: int) -> bytes:
 
 
 def _member_bytes(value: ConsumerGroupMemberMetadata) -> bytes:
-    classic = value.classic
     return b"".join(
         (
             compact_string(value.instance_id),
@@ -201,17 +200,22 @@ def _member_bytes(value: ConsumerGroupMemberMetadata) -> bytes:
             compact_string(value.subscribed_topic_regex),
             int32(value.rebalance_timeout_ms),
             compact_string(value.server_assignor),
-            tagged_fields([(0, _classic_bytes(classic))] if classic is not None else []),
+            tagged_fields([(0, _classic_bytes(value.classic))]),
         )
     )
 
 
-def _classic_bytes(classic: ClassicMemberMetadata) -> bytes:
+def _classic_bytes(classic: ClassicMemberMetadata | None) -> bytes:
+    """A tagged struct that may be null begins with a byte that says whether it is there.
+
+    A field that is left out is to Kafka a classic member without protocols, so that there is none is said.
+    """
+    if classic is None:
+        return int8(0)
     protocols = compact_array(
         compact_string(name) + compact_bytes(metadata) + tagged_fields()
         for name, metadata in classic.supported_protocols
     )
-    # A tagged struct that may be null begins with a byte that says it is there.
     return int8(1) + int32(classic.session_timeout_ms) + protocols + tagged_fields()
 
 
@@ -299,7 +303,7 @@ def _read_member(value: Reader) -> ConsumerGroupMemberMetadata:
 
 
 def _read_classic(value: Reader | None) -> ClassicMemberMetadata | None:
-    if value is None or value.int8() < 0:
+    if value is None or value.int8() <= 0:
         return None
     return ClassicMemberMetadata(
         session_timeout_ms=value.int32(), supported_protocols=value.array(_read_protocol, compact=True)

@@ -134,7 +134,7 @@ WRITTEN: dict[str, tuple[GroupRecord, str, str | None]] = {
             )
         ),
         "000500016700016d",
-        "0000026902720263032f680302610262000000012c08756e69666f726d00",
+        "0000026902720263032f680302610262000000012c08756e69666f726d01000100",
     ),
     "a classic member of a consumer group": (
         consumer_member(
