@@ -1,3 +1,41 @@
 """Headrace: an event-streaming platform that speaks the Kafka protocol."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.client.arrow.reader import aread as aread
+    from headrace.client.arrow.reader import read as read
+    from headrace.client.arrow.selection import topic as topic
+
 __version__ = "0.1.0"
+
+_LAZY = {"aread": "reader", "read": "reader", "topic": "selection"}
+"""Names of the Arrow client by module: loaded when first used, so that `import headrace` stays quick."""
+_EXTRA = ("numpy", "pyarrow")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    try:
+        found = getattr(importlib.import_module(f"headrace.client.arrow.{_LAZY[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        return _missing(name, error.name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def _missing(name: str, library: str) -> Any:
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError(f"headrace.{name} needs {library}: pip install headrace[arrow]")
+
+    return refuse

@@ -34,7 +34,7 @@ class Decoder:
     ) -> None:
         wanted = check_columns(columns)
         self.schema = pa.schema([field for name, field in FIELDS.items() if name in wanted])
-        self._topic = topic
+        self.topic = topic
         self._wanted = wanted
         self._batch_bytes = batch_bytes
         self._kernels = code or kernels()
@@ -63,7 +63,7 @@ class Decoder:
         if name in decoded.columns:
             return decoded.columns[name]
         if name == "topic":
-            return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([self._topic]))
+            return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([self.topic]))
         if name == "partition":
             values = np.array([section.partition for section in group], np.int32)
         else:

@@ -1,0 +1,131 @@
+"""From where to where a read goes: what users write, turned into offsets of every partition.
+
+Read next: prefetch.py (fetches them), reader.py (the public call).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headrace.client.arrow.cluster import Cluster, TopicView
+from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
+
+LIST_OFFSETS = 2
+EARLIEST, LATEST = -2, -1
+READ_COMMITTED = 1
+
+Bound = int | Mapping[int, int] | datetime | None
+"""An offset of all partitions, offsets by partition, a time, or None for as far as there is."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Times stand for the first offset whose record is that late; `end` itself is not read."""
+
+    start: Bound = None
+    end: Bound = None
+    partitions: tuple[int, ...] | None = None
+    committed_only: bool = True
+
+    async def resolve(self, cluster: Cluster, view: TopicView) -> dict[int, tuple[int, int]]:
+        """Partition to first offset and the one after the last; only those that hold anything."""
+        chosen = self._chosen(view)
+        first = await self._offsets(cluster, view, dict.fromkeys(chosen, EARLIEST))
+        last = await self._offsets(cluster, view, dict.fromkeys(chosen, LATEST))
+        starts = await self._bound(cluster, view, self.start, first, last)
+        ends = await self._bound(cluster, view, self.end, last, last)
+        ranges = {
+            each: (
+                max(starts.get(each, first[each]), first[each]),
+                min(ends.get(each, last[each]), last[each]),
+            )
+            for each in chosen
+        }
+        return {each: (low, high) for each, (low, high) in ranges.items() if low < high}
+
+    def _chosen(self, view: TopicView) -> list[int]:
+        if self.partitions is None:
+            return view.partitions
+        for partition in self.partitions:
+            if partition not in view.leaders:
+                raise ClientError(
+                    f"topic {view.name!r} has no partition {partition}: they are 0 to {len(view.leaders) - 1}"
+                )
+        return sorted(set(self.partitions))
+
+    async def _bound(
+        self,
+        cluster: Cluster,
+        view: TopicView,
+        bound: Bound,
+        otherwise: dict[int, int],
+        last: dict[int, int],
+    ) -> Mapping[int, int]:
+        if bound is None:
+            return otherwise
+        if isinstance(bound, int):
+            return dict.fromkeys(otherwise, bound)
+        if isinstance(bound, Mapping):
+            return bound
+        at = await self._offsets(cluster, view, dict.fromkeys(otherwise, _milliseconds(bound)))
+        return {each: offset if offset >= 0 else last[each] for each, offset in at.items()}
+
+    async def _offsets(self, cluster: Cluster, view: TopicView, times: Mapping[int, int]) -> dict[int, int]:
+        by_node: dict[int, list[int]] = defaultdict(list)
+        for partition in times:
+            by_node[view.leaders[partition]].append(partition)
+        found: dict[int, int] = {}
+        for node_id, partitions in by_node.items():
+            fields = {
+                "replica_id": -1,
+                "isolation_level": READ_COMMITTED if self.committed_only else 0,
+                "topics": [{"name": view.name, "partitions": _entries(partitions, times)}],
+            }
+            connection = await cluster.connection(node_id)
+            reply = await connection.call(LIST_OFFSETS, fields)
+            for entry in (entry for topic in reply.topics for entry in topic.partitions):
+                code = ErrorCode(int(entry.error_code))
+                if code is not ErrorCode.none:
+                    raise TryAgain(f"partition {entry.partition_index} of {view.name!r}: {code.name}", code)
+                found[int(entry.partition_index)] = int(entry.offset)
+        return found
+
+
+class TryAgain(ClientError):
+    """A broker refused; by its code, another try may help."""
+
+    def __init__(self, what: str, code: ErrorCode) -> None:
+        super().__init__(what, code=code.name.upper())
+        self.retriable: bool = code.retriable
+
+
+def since(last: str | timedelta) -> datetime:
+    """The time so long ago: `10m`, `2.5h`, `1d`, or a timedelta."""
+    if isinstance(last, timedelta):
+        duration_ms = last.total_seconds() * 1000
+    else:
+        match = _DURATION.fullmatch(last)
+        if match is None:
+            raise ClientError(f"{last!r} is not a duration", next_step="write it like 30s, 10m, 2.5h or 7d")
+        duration_ms = float(match[1]) * _UNITS_MS[match[2]]
+    return datetime.fromtimestamp(time.time() - duration_ms / 1000).astimezone()
+
+
+def _milliseconds(moment: datetime) -> int:
+    """A time without a zone is local time, as everywhere in Python."""
+    return max(0, round(moment.timestamp() * 1000))
+
+
+def _entries(partitions: Iterable[int], times: Mapping[int, int]) -> list[dict[str, int]]:
+    return [
+        {"partition_index": each, "current_leader_epoch": -1, "timestamp": times[each]} for each in partitions
+    ]

@@ -1,0 +1,146 @@
+"""Where a topic's partitions are led, and open connections there: what reading and writing share.
+
+One event loop only. No retries of its own but for the bootstrap addresses; callers ask `topic` again when a
+leader moved. Read next: ../connection.py; prefetch.py and sender.py use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
+from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection, ConnectionLost, RequestTimedOut
+from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
+
+METADATA = 3
+CLIENT_ID = "headrace-arrow"
+
+LOST = (ConnectionLost, RequestTimedOut)
+"""Worth another try elsewhere or later."""
+
+
+class NoSuchTopic(ClientError):
+    """The cluster does not know the topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as the cluster described it. `topic_id` is None on brokers older than topic ids."""
+
+    name: str
+    topic_id: UUID | None
+    leaders: Mapping[int, int]
+    """Partition to node id; -1 while it has no leader."""
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(self.leaders)
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._timeout_ms = timeout_ms
+        self._nodes: dict[int, Address] = {}
+        self._connections: dict[Address, asyncio.Task[Connection]] = {}
+
+    async def topic(self, name: str) -> TopicView:
+        """As the cluster sees it now, without creating it. ConnectionLost when nobody answers."""
+        fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+        reply = await self._call_any(METADATA, fields)
+        self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
+        (entry,) = reply.topics
+        code = ErrorCode(int(entry.error_code))
+        if code is ErrorCode.unknown_topic_or_partition:
+            raise NoSuchTopic(
+                f"topic {name!r} does not exist",
+                next_step="list them: headrace topics list",
+                code=code.name.upper(),
+            )
+        if code not in (ErrorCode.none, ErrorCode.leader_not_available):
+            raise ClientError(f"topic {name!r}: {code.name}", code=code.name.upper())
+        return TopicView(
+            name=name,
+            topic_id=getattr(entry, "topic_id", None),
+            leaders={int(each.partition_index): int(each.leader_id) for each in entry.partitions},
+        )
+
+    async def connection(self, node_id: int) -> Connection:
+        """An open connection to a node, shared by everybody. ConnectionLost when there is none to be had."""
+        address = self._nodes.get(node_id)
+        if address is None:
+            raise ConnectionLost(f"node {node_id} is not in the cluster now")
+        return await self._open(address)
+
+    async def any_connection(self) -> Connection:
+        """To whichever known node answers first in line."""
+        reasons = []
+        known = [*self._nodes.values(), *self._bootstrap]
+        for address in dict.fromkeys(known):
+            try:
+                return await self._open(address)
+            except ConnectionLost as error:
+                reasons.append(error.what)
+        raise ConnectionLost(
+            f"no Kafka broker can be reached: {'; '.join(reasons)}", next_step=START_ONE, code="_TRANSPORT"
+        )
+
+    async def close(self) -> None:
+        """Ends every connection at once, and returns when the loop is rid of them."""
+        openings, self._connections = self._connections, {}
+        for opening in openings.values():
+            opening.cancel()
+        for found in await asyncio.gather(*openings.values(), return_exceptions=True):
+            if isinstance(found, Connection):
+                found.abort()
+                await found.close()
+
+    async def _call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
+        connection = await self.any_connection()
+        return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
+
+    async def _open(self, address: Address) -> Connection:
+        """Callers that come while it is being opened wait for the same one."""
+        opening = self._connections.get(address)
+        if opening is None or _is_over(opening):
+            opening = asyncio.ensure_future(
+                Connection.open(address.host, address.port, client_id=CLIENT_ID, timeout_ms=self._timeout_ms)
+            )
+            self._connections[address] = opening
+        return await asyncio.shield(opening)
+
+
+def _is_over(opening: asyncio.Task[Connection]) -> bool:
+    if not opening.done():
+        return False
+    return opening.cancelled() or opening.exception() is not None or not opening.result().is_open
+
+
+class Patience:
+    """How long to go on trying: pauses that double, with jitter, until nothing worked for `timeout_ms`."""
+
+    def __init__(self, timeout_ms: int, *, first_ms: int = 50, most_ms: int = 1000) -> None:
+        self._timeout_s = timeout_ms / 1000
+        self._first_s = first_ms / 1000
+        self._most_s = most_ms / 1000
+        self.progress()
+
+    def progress(self) -> None:
+        self._pause_s = self._first_s
+        self._deadline: float | None = None
+
+    async def wait(self, why: ClientError) -> None:
+        """Raises `why` when the time is up."""
+        now = asyncio.get_running_loop().time()
+        if self._deadline is None:
+            self._deadline = now + self._timeout_s
+        if now >= self._deadline:
+            raise why
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1))
+        self._pause_s = min(self._pause_s * 2, self._most_s)

@@ -1,0 +1,52 @@
+"""An event loop in a thread of its own, so that plain calls have their bytes fetched and sent meanwhile.
+
+One per read or write: nothing is shared, nothing outlives a fork. Knows no Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+
+
+class IoThread:
+    """`call` runs a coroutine there and waits; `close` ends every task that is left, then cleans up."""
+
+    def __init__(self, name: str, clean_up: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._clean_up = clean_up  # must leave no transport open: uvloop cannot close a loop that has one
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # an interrupted caller leaves nothing running
+            raise
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:  # a finalizer may run anywhere
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._clean_up())
+        finally:
+            self._loop.close()

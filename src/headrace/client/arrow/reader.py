@@ -1,0 +1,165 @@
+"""Reading a topic, or a part of it, into Arrow: `read` for plain code, `aread` for asyncio.
+
+Fetching runs ahead in the background while batches are decoded here. Read next: prefetch.py, decode.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
+
+import pyarrow as pa
+
+from headrace.client.arrow.bounds import Bound, Bounds, since
+from headrace.client.arrow.cluster import Cluster
+from headrace.client.arrow.decode import Decoder
+from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Prefetch
+from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.errors import ClientError
+
+DEFAULT_TIMEOUT_MS = 60_000
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `read` explains."""
+
+    bootstrap: str
+    columns: Sequence[str] | None
+    start: Bound
+    end: Bound
+    last: str | timedelta | None
+    count: int | None
+    partitions: Sequence[int] | None
+    committed_only: bool
+    budget: int
+    timeout_ms: int
+
+
+class ReadRequest:
+    """One read, its options checked."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        columns: Sequence[str] | None = None,
+        start: Bound = None,
+        end: Bound = None,
+        last: str | timedelta | None = None,
+        count: int | None = None,
+        partitions: Sequence[int] | None = None,
+        committed_only: bool = True,
+        budget: int = DEFAULT_BUDGET,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        if last is not None and start is not None:
+            raise ClientError("both start and last say where to begin", next_step="give one of them")
+        if count is not None and count < 0:
+            raise ClientError(f"{count} records cannot be read")
+        self.decoder = Decoder(topic, columns)
+        self.count = count
+        self._topic = topic
+        self.bootstrap = bootstrap
+        self._bounds = Bounds(
+            start=start if last is None else since(last),
+            end=end,
+            partitions=None if partitions is None else tuple(partitions),
+            committed_only=committed_only,
+        )
+        self._budget = budget
+        self._timeout_ms = timeout_ms
+
+    async def open(self, cluster: Cluster) -> Prefetch:
+        prefetch = Prefetch(
+            cluster, self._topic, self._bounds, budget=self._budget, timeout_ms=self._timeout_ms
+        )
+        await prefetch.open()
+        return prefetch
+
+
+def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
+    """A topic, or a part of it, as a `pyarrow.RecordBatchReader`; it ends where the topic ended at the call.
+
+    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092).
+    columns: some of key, value, headers, topic, partition, offset, timestamp, timestamp_type (all).
+    start, end: an offset, `{partition: offset}`, or a datetime; `end` itself is not read.
+    last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
+    count: at most so many records, as partitions deliver them.
+    partitions: only these.
+    committed_only: leave out records of transactions that were aborted or are still open (True).
+    budget: bytes that may be fetched ahead. timeout_ms: give up when nothing came for so long.
+
+    ClientError says at once when the broker or the topic is not there.
+    """
+    request = ReadRequest(topic, **options)
+    return pa.RecordBatchReader.from_batches(request.decoder.schema, _Batches(request))
+
+
+async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any]:
+    """The same for asyncio: `async for batch in aread("orders", last="10m")`."""
+    request = ReadRequest(topic, **options)
+    cluster = Cluster(request.bootstrap)
+    left = request.count
+    prefetch = None
+    try:
+        prefetch = await request.open(cluster)
+        while left != 0 and (chunk := await prefetch.next_chunk()) is not None:
+            for batch in await asyncio.to_thread(lambda parts: list(request.decoder.decode(parts)), chunk):
+                batch, left = _limited(batch, left)
+                if batch.num_rows:
+                    yield batch
+    finally:
+        if prefetch is not None:
+            await prefetch.close()
+        await cluster.close()
+
+
+class _Batches:
+    """The iterator behind a reader. Ends its thread when it is used up, failed, or dropped."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._request = request
+        self._left = request.count
+        self._decoded: Iterator[Any] = iter(())
+        cluster = Cluster(request.bootstrap)
+        self._io = IoThread(f"headrace-read-{request.decoder.topic}", cluster.close)
+        try:
+            self._prefetch = self._io.call(request.open(cluster))
+        except BaseException:
+            self._io.close()
+            raise
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            while self._left != 0:
+                batch = next(self._decoded, None)
+                if batch is not None:
+                    batch, self._left = _limited(batch, self._left)
+                    return batch
+                chunk = self._io.call(self._prefetch.next_chunk())
+                if chunk is None:
+                    break
+                self._decoded = self._request.decoder.decode(chunk)
+        except BaseException:
+            self._io.close()
+            raise
+        self._io.close()
+        self._left = 0
+        raise StopIteration
+
+    def __del__(self) -> None:
+        self._io.close()
+
+
+def _limited(batch: Any, left: int | None) -> tuple[Any, int | None]:
+    if left is None:
+        return batch, None
+    batch = batch.slice(0, left)
+    return batch, left - batch.num_rows
