@@ -38,7 +38,7 @@ from headrace.machines.machine import (
     ReplyToken,
     TimelineEvent,
 )
-from headrace.types import ClusterView, Node, Topic, TopicId, TopicPartition
+from headrace.types import ClusterView, Node, Topic, TopicId
 from headrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Driver = MachineDriver[Group]
 class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.on_timeline: Callable[[str, TimelineEvent], None] | None = None
-        self.on_commit: Callable[[str, TopicPartition, int], None] | None = None
+        self.on_commit: Callable[[str, list[OffsetCommitRecord]], None] | None = None
         self.on_loaded: Callable[[Group], None] | None = None
         self._world = broker.world
         self._config = broker.config
@@ -304,14 +304,14 @@ class GroupCoordinator:
         return RegexResolved(topics=found, version=view.version)
 
     def _committed(self, group_id: str, records: list[Record], timeline: list[TimelineEvent]) -> None:
-        self._metrics.committed(records, timeline)
-        if self.on_commit is not None:
-            for record in records:
-                if isinstance(record, OffsetCommitRecord) and record.value is not None:
-                    place = TopicPartition(record.topic, record.partition)
-                    self.on_commit(group_id, place, record.value.offset)
-        if self.on_timeline is not None:
-            for line in timeline:
+        commits = [each for each in records if isinstance(each, OffsetCommitRecord) and each.value]
+        if commits:
+            self._metrics.commits += len(commits)
+            if self.on_commit is not None:
+                self.on_commit(group_id, commits)
+        for line in timeline:
+            self._metrics.told(line)
+            if self.on_timeline is not None:
                 self.on_timeline(group_id, line)
 
     # Chores

@@ -12,8 +12,7 @@ from headrace.broker.metrics import Histogram
 from headrace.machines.classic_membership import GROUP_TYPE as CLASSIC
 from headrace.machines.classic_membership import ClassicMembership
 from headrace.machines.group import CONSUMER, Group
-from headrace.machines.group_records import OffsetCommitRecord
-from headrace.machines.machine import Record, TimelineEvent
+from headrace.machines.machine import TimelineEvent
 
 
 class GroupFigures(NamedTuple):
@@ -33,15 +32,11 @@ class GroupMetrics:
         self.rebalances = {CLASSIC: 0, CONSUMER: 0}
         self.loads = Histogram()
 
-    def committed(self, records: list[Record], timeline: list[TimelineEvent]) -> None:
-        for record in records:
-            if isinstance(record, OffsetCommitRecord) and record.value is not None:
-                self.commits += 1
-        for line in timeline:
-            if line.kind == "rebalance":
-                self.rebalances[CLASSIC if "generation" in line.details else CONSUMER] += 1
-            elif line.kind == "offsets_expired":
-                self.expired += line.details["partitions"]
+    def told(self, line: TimelineEvent) -> None:
+        if line.kind == "rebalance":
+            self.rebalances[CLASSIC if "generation" in line.details else CONSUMER] += 1
+        elif line.kind == "offsets_expired":
+            self.expired += line.details["partitions"]
 
     def figures(self) -> list[GroupFigures]:
         return [_figures(group) for group in self.groups()]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headrace.broker.lag_series import LagSeries, Sample
@@ -16,6 +18,7 @@ from headrace.broker.own_topics import OwnRecord, OwnTopic
 from headrace.broker.partition import Partition
 from headrace.broker.turns import in_turns
 from headrace.errors import HeadraceError
+from headrace.machines.group_records import OffsetCommitRecord
 from headrace.types import EVENTS_TOPIC, LAG_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ _SCAN_S = 60.0
 """How often it is looked for what no group reads any more."""
 _NOT_SAMPLED = frozenset({EVENTS_TOPIC, LAG_TOPIC})
 """What is written about a topic must not be written to it: it would never end."""
+_place = attrgetter("topic", "partition")
 
 
 class LagSamples:
@@ -43,7 +47,7 @@ class LagSamples:
         self._groups = broker.groups
         self._thread = broker.world.tasks.thread("lag samples")
         self._series: dict[TopicPartition, LagSeries] = {}
-        self._committed: set[TopicPartition] = set()
+        self._committed: set[tuple[str, int]] = set()
         """For which an offset was committed since the last scan."""
         self._scan_at = 0.0
         self._ends_at_start: dict[TopicPartition, int] | None = None
@@ -59,8 +63,8 @@ class LagSamples:
             self._ends_at_start = {each.topic_partition: each.log_end_offset for each in every}
             self._started_ms = self._clock.wall_ms()
 
-    def committed(self, group_id: str, partition: TopicPartition, offset: int) -> None:
-        self._committed.add(partition)
+    def committed(self, group_id: str, commits: Iterable[OffsetCommitRecord]) -> None:
+        self._committed.update(map(_place, commits))
 
     async def look(self, most: int = MOST_WRITTEN) -> None:
         if not self._enabled:
@@ -88,7 +92,7 @@ class LagSamples:
     async def _refresh(self) -> list[TopicPartition]:
         """Takes up what was committed meanwhile; once in a while, finds what is read no more."""
         fresh, self._committed = self._committed, set()
-        for where in fresh - self._series.keys():
+        for where in map(TopicPartition._make, fresh - self._series.keys()):
             if where.topic not in _NOT_SAMPLED:
                 self._series[where] = LagSeries()
         now = self._clock.monotonic()

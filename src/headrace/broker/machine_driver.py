@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,8 +35,7 @@ from headrace.machines.machine import (
 )
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.records import Record as LogRecord
-from headrace.wire.records import build_batch
+from headrace.wire.records import build_plain_batch
 from headrace.world import World
 
 logger = logging.getLogger(__name__)
@@ -106,6 +105,12 @@ class _Batch:
         self.bytes = 0
         self.replies: list[tuple[Answer, ReplyBody]] = []
         self.told: list[tuple[str, list[Record], list[TimelineEvent]]] = []
+
+    def parts(self) -> Iterable[list[KeyValue]]:
+        """Of one batch of the log each; more than one only when a single step wrote more than that holds."""
+        if self.bytes > BATCH_BYTES:
+            return _parts(self.records)
+        return (self.records,) if self.records else ()
 
 
 class MachineDriver(Generic[M]):
@@ -303,8 +308,9 @@ class MachineDriver(Generic[M]):
             return
         self._open = None
         try:
-            for part in _parts(batch.records):
-                self._end_offset = self.partition.append_own(_log_batch(part, self._clock.wall_ms())) + 1
+            for part in batch.parts():
+                batch_bytes = build_plain_batch(part, self._clock.wall_ms())
+                self._end_offset = self.partition.append_own(batch_bytes) + 1
         except ApiError as refusal:
             self._append_failed(batch, refusal)
             return
@@ -377,7 +383,6 @@ class MachineDriver(Generic[M]):
 
 
 def _parts(records: list[KeyValue]) -> Iterator[list[KeyValue]]:
-    """Of one batch each. More than one only when a single step wrote more than a batch may hold."""
     part: list[KeyValue] = []
     size = 0
     for key, value in records:
@@ -388,7 +393,3 @@ def _parts(records: list[KeyValue]) -> Iterator[list[KeyValue]]:
         part.append((key, value))
     if part:
         yield part
-
-
-def _log_batch(records: list[KeyValue], timestamp: int) -> bytearray:
-    return build_batch(LogRecord(n, timestamp, key, value) for n, (key, value) in enumerate(records))

@@ -90,7 +90,8 @@ class Offsets:
             if record.value is None:
                 self._remove(record.topic, record.partition)
             elif record.producer_id == NO_PRODUCER_ID:
-                self._supersede(record.topic, record.partition)
+                if self._in_transaction:
+                    self._supersede(record.topic, record.partition)
                 self._committed.setdefault(record.topic, {})[record.partition] = record.value
             else:
                 transaction = self._in_transaction.setdefault(record.producer_id, {})
@@ -175,20 +176,15 @@ class Offsets:
         raise ApiError(ErrorCode.group_id_not_found if known_to_client else ErrorCode.illegal_generation)
 
     def _commit_one(self, event: OffsetCommit, offset: OffsetToCommit, step: Step) -> ErrorCode:
-        metadata = offset.metadata or ""
-        if _java_length(metadata) > self._settings.metadata_max_bytes:
+        topic, partition, position, leader_epoch, note, topic_id = offset
+        if note and _java_length(note) > self._settings.metadata_max_bytes:
             return ErrorCode.offset_metadata_too_large
         wall_ms = step.now.wall_ms
         if event.retention_ms == -1:
-            value = CommittedOffset(
-                offset.offset, offset.leader_epoch, metadata, wall_ms, topic_id=offset.topic_id
-            )
+            value = CommittedOffset(position, leader_epoch, note or "", wall_ms, NO_TIMESTAMP, topic_id)
         else:  # a record with an expiry of its own has no room for epoch and topic id
-            expires = wall_ms + event.retention_ms
-            value = CommittedOffset(offset.offset, NO_EPOCH, metadata, wall_ms, expires)
-        step.emit(
-            OffsetCommitRecord(self._group_id, offset.topic, offset.partition, value, event.producer_id)
-        )
+            value = CommittedOffset(position, NO_EPOCH, note or "", wall_ms, wall_ms + event.retention_ms)
+        step.emit(OffsetCommitRecord(self._group_id, topic, partition, value, event.producer_id))
         return ErrorCode.none
 
     def _tell_commit(self, event: OffsetCommit, step: Step) -> None:

@@ -11,8 +11,8 @@ from sim_group_client import RANGE, GroupClient
 
 from headrace.broker.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.metrics_export import MetricsExport
+from headrace.machines.group_records import OffsetCommitRecord
 from headrace.machines.machine import TimelineEvent
-from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
@@ -222,12 +222,12 @@ def test_timeline_and_commits_are_told_once_they_are_committed():
     async def scenario(node: SimBroker) -> None:
         await node.create()
         lines: list[tuple[str, TimelineEvent]] = []
-        commits: list[tuple[str, TopicPartition, int]] = []
+        commits: list[tuple[str, list[OffsetCommitRecord]]] = []
         node.broker.groups.on_timeline = lambda *line: lines.append(line)
         node.broker.groups.on_commit = lambda *commit: commits.append(commit)
         client = await stable_member(node)
         await client.commit(3)
-        assert commits == [("g", TopicPartition("t", 0), 3)]
+        assert [(group, each[0].topic, each[0].value.offset) for group, each in commits] == [("g", "t", 3)]
         assert [(group, line.kind) for group, line in lines][:1] == [("g", "join")]
 
     on_a_node(scenario, settings=QUICK)
