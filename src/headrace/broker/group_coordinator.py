@@ -212,11 +212,17 @@ class GroupCoordinator:
             return None
         return view.nodes.get(topic.partitions[self.partition_of(group_id)].leader)
 
+    def _driver(self, group_id: str) -> Driver | None:
+        index = self.partition_of(group_id)
+        if index not in self._drivers:  # its log may have been opened late, when there was room again
+            self._lead(self._cluster.view)
+        return self._drivers.get(index)
+
     # Asking
 
     def submit(self, group_id: str, make_event: Callable[[ReplyToken], Event], answer: Answer) -> None:
         """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError."""
-        driver = self._drivers.get(self.partition_of(group_id))
+        driver = self._driver(group_id)
         if driver is None or self._stopped:
             answer(ApiError(ErrorCode.not_coordinator))
         else:
@@ -245,7 +251,7 @@ class GroupCoordinator:
 
     async def group(self, group_id: str) -> Group | None:
         """The group as committed; None: there is no such group. Raises ApiError."""
-        driver = self._drivers.get(self.partition_of(group_id))
+        driver = self._driver(group_id)
         await _readable(driver)
         return None if driver is None else driver.get(group_id)
 

@@ -138,6 +138,7 @@ class MachineDriver(Generic[M]):
         self._in_flight: deque[_Batch] = deque()
         """Appended and not committed, in their order."""
         self._end_offset = partition.log_end_offset
+        self._stopping = False
         self.serving = False
         self.ended = False
 
@@ -169,6 +170,7 @@ class MachineDriver(Generic[M]):
 
     def answer_open(self, code: ErrorCode) -> None:
         """The node stops: requests that wait for other members are answered, those for the disk wait on."""
+        self._stopping = True
         waiting = list(self._answers.values())
         self._answers.clear()
         for answer in waiting:
@@ -373,7 +375,7 @@ class MachineDriver(Generic[M]):
 
     async def _find_out(self, name: str, entry: _Entry[M], question: Question) -> None:
         event = await self._kind.find_out(question)
-        if not self.ended and self._entries.get(name) is entry:
+        if not self._stopping and not self.ended and self._entries.get(name) is entry:
             self._step(name, entry, event)
 
     def _drop(self, name: str, entry: _Entry[M]) -> None:

@@ -18,6 +18,7 @@ from headrace.broker.partition import Appended, Partition
 from headrace.broker.produce_run import ProduceRun
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DecodeError
+from headrace.types import INTERNAL_TOPICS
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 PRODUCE_KEY = 0
 ZSTD_FROM = 7
+ADMIN_CLIENT = "__admin_client"
+"""The one client id that may write to internal topics, as in Apache Kafka: for tools that repair them."""
 
 TopicResults = tuple[str | None, UUID | None, list[ProduceResult]]
 Waiting = list[tuple[Partition, int, list[ProduceResult], int]]
@@ -111,7 +114,7 @@ class ProduceHandler:
         zstd_known = produce.header.api_version >= ZSTD_FROM
         for part in topic.partitions:
             try:
-                partition = self._find(topic, part, produce.request)
+                partition = self._find(topic, part, produce)
                 appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
             except ApiError as error:
                 results.append(self._refused(part.index, error))
@@ -138,14 +141,19 @@ class ProduceHandler:
         if produce.request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
             produce.waiting.append((partition, appended.last_offset, results, place))
 
-    def _find(self, topic: ProduceTopic, part: ProducePartition, request: ProduceRequest) -> Partition:
+    def _find(self, topic: ProduceTopic, part: ProducePartition, produce: _Produce) -> Partition:
+        request = produce.request
         if not ACKS_ALL <= request.acks <= ACKS_LEADER:
             raise ApiError(ErrorCode.invalid_required_acks, f"acks={request.acks}; use 0, 1 or -1 (all)")
         if request.transactional_id is not None:
             raise ApiError(
                 ErrorCode.transactional_id_authorization_failed, "transactions are not served yet"
             )
-        return self._partitions.find(topic.name, topic.topic_id, part.index)
+        partition = self._partitions.find(topic.name, topic.topic_id, part.index)
+        name = partition.topic_partition.topic
+        if name in INTERNAL_TOPICS and produce.header.client_id != ADMIN_CLIENT:
+            raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
+        return partition
 
     def _refused(self, index: int, error: ApiError) -> ProduceResult:
         self._metrics.request_error(PRODUCE_KEY, error.code)
