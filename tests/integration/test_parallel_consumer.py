@@ -313,6 +313,24 @@ def test_a_member_without_partitions_leaves_at_once_too(bootstrap, topic, protoc
             wait_for(lambda: busy.stats().partitions == (TopicPartition(topic, 0),))
 
 
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+def test_a_killed_node_that_comes_back_finds_the_members_again(start_node, topic, protocol):
+    node = start_node(QUICK_GROUPS)
+    fill(node.bootstrap, topic, 1_000)
+    notes = Notes(pause_s=0.004)
+    members = [
+        ParallelConsumer(node.bootstrap, topic, topic, notes, protocol=protocol, commit_interval_ms=100)
+        for _ in range(2)
+    ]
+    with members[0], members[1]:
+        wait_for(lambda: len(notes.handled) > 200)
+        node.kill()
+        node.restart()
+        wait_for(lambda: done(members, 1_000, notes), "all records after the restart")
+    check_order_and_loss(notes.handled, ends(node.bootstrap, topic))
+    assert committed(node.bootstrap, topic, topic) == ends(node.bootstrap, topic)
+
+
 # -- programs ----------------------------------------------------------------------------------------------
 
 

@@ -130,8 +130,9 @@ class InProcess:
 
 def serve_handler(connection: Connection, handler: Handler) -> None:
     """The child's whole life: records in, answers out, until the pipe closes."""
-    # Ctrl-C reaches the whole group: the parent lets the record finish, then closes the pipe.
+    # Whoever stops us signals the whole group: the parent lets the record finish, then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
         connection.send(True)
         while True:

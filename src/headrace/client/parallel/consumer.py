@@ -138,6 +138,8 @@ class ParallelConsumer:
 
         Returns when what was being handled is finished, its offsets are committed and the group is left.
         """
+        if self._member is not None:
+            raise ClientError("a ParallelConsumer runs once", next_step="make a new one")
         with stop_on_signals(self.stop):
             dead_letters = self._open()
             try:
@@ -235,10 +237,9 @@ class ParallelConsumer:
             if now >= commit_at:
                 member.commit(self._board.positions())
                 commit_at = now + self._commit_interval_s
-            if self._paused or self._board.wait_for_room(_POLL_AT_LEAST_S):
-                self._take_some()
-            else:
+            if not self._board.wait_for_room(0 if self._paused else _POLL_AT_LEAST_S):
                 self._look_after_flow(stuck=True)
+            self._take_some()
 
     @property
     def _ending(self) -> bool:
