@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml hatch_build.py src/headrace/client/ar
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-demo: setup ## a node, a producer, two consumers at different offsets
+demo: setup ## a node, producers, consumers at their offsets, a group and its rebalances
 	@$(BIN)/python examples/demo.py
 
 lint: setup ## ruff, mypy --strict, import contracts

@@ -1,7 +1,8 @@
-"""The demo (`make demo`): one node, a producer, two consumers at different offsets, drawn as they move.
+"""The demo (`make demo`): a node, producers, consumers at their offsets, a group that shares out partitions.
 
-Everything goes through the Kafka protocol to a node of its own, in a folder that is removed afterwards. What
-was shown is checked at the end; the exit code is 1 when anything was not as promised.
+Drawn while it happens; the group is demo_groups.py's. Everything goes through the Kafka protocol to a node of
+its own, in a folder that is removed afterwards. What was shown is checked at the end; the exit code is 1 when
+anything was not as promised.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from demo_groups import NODE_SETTINGS, GroupScene
 from rich.console import Console, Group
 from rich.live import Live
 from rich.rule import Rule
@@ -69,6 +71,8 @@ def running_node(directory: Path) -> Iterator[str]:
     """`headrace serve` on a free port, as a process of its own."""
     command = [sys.executable, "-m", "headrace.cli.main", "serve", "--json"]
     command += ["--data", str(directory / "data"), "--listener", "main=127.0.0.1:0"]
+    for key, value in NODE_SETTINGS.items():
+        command += ["--set", f"{key}={value}"]
     started = time.monotonic()
     with (directory / "node.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
@@ -196,7 +200,7 @@ def keys_choose_partitions(bootstrap: str) -> None:
     _show_partitions(keys, places, 3)
     check("D4", "each key went to the partition of its hash", places == [hash_partition(k, 3) for k in keys])
 
-    console.print(f"\nBy key range instead, {RANGES}, which the topic keeps for every producer:")
+    console.print(f"\nBy key range instead, kept with the topic: {RANGES}")
     admin.create_topic("people", partitions=2)
     store = PartitionerStore(bootstrap, admin)
     store.save("people", admin.describe_topic("people").topic_id, parse_ranges(RANGES), "error")
@@ -269,9 +273,7 @@ def _send_one_by_one(bootstrap: str, acks: Acks) -> tuple[float, int | None]:
         reports.append(delivery)
         reported.set()
 
-    producer = RecordProducer(
-        bootstrap, "payments", partitions=1, acks=acks, linger_ms=0, on_delivery=report
-    )
+    producer = RecordProducer(bootstrap, "payments", partitions=1, acks=acks, linger_ms=0, on_delivery=report)
     times: list[float] = []
     for number in range(ACKS_RECORDS):
         reported.clear()
@@ -300,6 +302,7 @@ def main() -> int:
             a_topic_is_a_log(bootstrap)
             keys_choose_partitions(bootstrap)
             acknowledgements(bootstrap)
+            GroupScene(bootstrap, console, check).play()
         sound = check.show()
     verdict = "All as promised" if sound else "NOT as promised"
     console.print(f"{verdict}, in {time.monotonic() - started:.1f} s.")
