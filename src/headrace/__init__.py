@@ -9,10 +9,18 @@ if TYPE_CHECKING:
     from headrace.client.arrow.reader import aread as aread
     from headrace.client.arrow.reader import read as read
     from headrace.client.arrow.selection import topic as topic
+    from headrace.client.arrow.writer import awrite as awrite
+    from headrace.client.arrow.writer import write as write
 
 __version__ = "0.1.0"
 
-_LAZY = {"aread": "reader", "read": "reader", "topic": "selection"}
+_LAZY = {
+    "aread": "reader",
+    "awrite": "writer",
+    "read": "reader",
+    "topic": "selection",
+    "write": "writer",
+}
 """Names of the Arrow client by module: loaded when first used, so that `import headrace` stays quick."""
 _EXTRA = ("numpy", "pyarrow")
 

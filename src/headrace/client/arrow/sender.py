@@ -1,0 +1,267 @@
+"""Sends encoded batches: several in flight per partition, in order, tried again until each is acknowledged.
+
+Runs on one event loop; knows a batch by its rows, not what is in it. An idempotent producer's sequences make
+another try of the same bytes harmless. Read next: cluster.py, writer.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.arrow.cluster import LOST, Cluster, NoSuchTopic, Patience, TopicView
+from headrace.client.arrow.encode import NOBODY, Producer
+from headrace.client.arrow.results import Delivered, Refusal, WriteFailed
+from headrace.client.connection import Connection, ConnectionLost
+from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
+
+PRODUCE = 0
+INIT_PRODUCER_ID = 22
+FIRST_VERSION_BY_ID = 13
+IN_FLIGHT = 5
+"""Batches of a partition: as many as a leader remembers of each idempotent producer."""
+_REPLY_GRACE_MS = 10_000
+_KNOWN_ALREADY = ErrorCode.duplicate_sequence_number
+_OUT_OF_ORDER = ErrorCode.out_of_order_sequence_number
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Outgoing:
+    """A batch on its way. `rows` are numbers of the whole input, in the order of the batch's records."""
+
+    partition: int
+    batch: bytearray
+    rows: Sequence[int]
+
+
+class Sender:
+    """`open`, `put` for every batch, `finish`; any of them raises what made a batch fail for good."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, acks: int, budget: int, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._acks = acks
+        self._budget = budget
+        self.timeout_ms = timeout_ms
+        self._view: TopicView | None = None
+        self._lanes: dict[int, _Lane] = {}
+        self._held = 0
+        self._changed = asyncio.Condition()
+        self._failure: BaseException | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self.delivered = Delivered(topic)
+
+    async def open(self, *, idempotent: bool) -> Producer:
+        self._view = await self._cluster.topic(self._topic)
+        return await self._producer() if idempotent else NOBODY
+
+    @property
+    def partitions(self) -> int:
+        assert self._view is not None
+        return len(self._view.leaders)
+
+    async def put(self, outgoing: Outgoing) -> None:
+        """Returns when the batch is in line; waits while more than the budget is on its way."""
+        size = len(outgoing.batch)
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._failure is not None or not self._held or self._held + size <= self._budget
+            )
+            self._raise_failure()
+            self._held += size
+        lane = self._lanes.get(outgoing.partition)
+        if lane is None:
+            lane = self._lanes[outgoing.partition] = _Lane(self, outgoing.partition)
+        lane.put(outgoing)
+
+    async def finish(self) -> Delivered:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failure is not None or not self._held)
+        self._raise_failure()
+        return self.delivered
+
+    async def close(self) -> None:
+        for lane in self._lanes.values():
+            await lane.close()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # -- for lanes -----------------------------------------------------------------------------------------
+
+    def patience(self) -> Patience:
+        return Patience(self.timeout_ms)
+
+    async def connection(self, partition: int) -> Connection:
+        assert self._view is not None
+        leader = self._view.leaders.get(partition, -1)
+        if leader < 0:
+            raise ConnectionLost(f"partition {partition} of topic {self._topic!r} has no leader now")
+        return await self._cluster.connection(leader)
+
+    async def refresh(self) -> None:
+        """Asks anew who leads; lanes that want it at the same time share one answer."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._find_topic())
+        await asyncio.shield(self._refreshing)
+
+    def send(self, connection: Connection, outgoing: Outgoing) -> asyncio.Future[Any]:
+        assert self._view is not None
+        version = connection.version_for(PRODUCE)
+        if self._view.topic_id is None:
+            version = min(version, FIRST_VERSION_BY_ID - 1)
+        data = [{"index": outgoing.partition, "records": outgoing.batch}]
+        fields = {
+            "transactional_id": None,
+            "acks": self._acks,
+            "timeout": self.timeout_ms,
+            "topic_data": [{"name": self._topic, "topic_id": self._view.topic_id, "partition_data": data}],
+        }
+        return connection.send(PRODUCE, fields, version=version)
+
+    async def settled(self, outgoing: Outgoing, base_offset: int) -> None:
+        async with self._changed:
+            self.delivered.add(outgoing.partition, len(outgoing.rows), base_offset)
+            self._held -= len(outgoing.batch)
+            self._changed.notify_all()
+
+    async def fail(self, error: BaseException) -> None:
+        async with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    # -- private -------------------------------------------------------------------------------------------
+
+    async def _find_topic(self) -> None:
+        view = await self._cluster.topic(self._topic)
+        if self._view is not None and view.topic_id != self._view.topic_id:
+            raise ClientError(f"topic {self._topic!r} was deleted and created anew while it was written")
+        self._view = view
+
+    async def _producer(self) -> Producer:
+        fields = {
+            "transactional_id": None,
+            "transaction_timeout": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        patience = self.patience()
+        while True:
+            try:
+                connection = await self._cluster.any_connection()
+                reply = await connection.call(INIT_PRODUCER_ID, fields)
+                code = ErrorCode(int(reply.error_code))
+                if code is ErrorCode.none:
+                    return Producer(int(reply.producer_id), int(reply.producer_epoch))
+                error = ClientError(f"no producer id was given: {code.name}", code=code.name.upper())
+                if not code.retriable:
+                    raise error
+            except LOST as lost:
+                error = lost
+            await patience.wait(error)
+
+
+class _Lane:
+    """The batches of one partition: sent in order, up to IN_FLIGHT at a time, acknowledged in order."""
+
+    def __init__(self, sender: Sender, partition: int) -> None:
+        self._sender = sender
+        self._partition = partition
+        self._waiting: deque[Outgoing] = deque()
+        self._flying: deque[tuple[Outgoing, asyncio.Future[Any]]] = deque()
+        self._arrived = asyncio.Event()
+        self._patience = sender.patience()
+        self._task = asyncio.create_task(self._run())
+
+    def put(self, outgoing: Outgoing) -> None:
+        self._waiting.append(outgoing)
+        self._arrived.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                if not self._waiting and not self._flying:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                problem = await self._send_and_settle()
+                if problem is not None:
+                    await self._patience.wait(problem)
+                    await self._refresh()
+        except ClientError as error:
+            await self._sender.fail(self._named(error))
+        except Exception as error:  # noqa: BLE001  # a fault of ours must reach the caller too
+            await self._sender.fail(error)
+
+    async def _refresh(self) -> None:
+        try:
+            await self._sender.refresh()
+        except (*LOST, NoSuchTopic) as error:
+            await self._patience.wait(error)
+
+    async def _send_and_settle(self) -> ClientError | None:
+        """Fills the window and waits for the oldest reply. A problem: all that flew waits again, in order."""
+        connection = None
+        try:
+            connection = await self._sender.connection(self._partition)
+            while self._waiting and len(self._flying) < IN_FLIGHT:
+                outgoing = self._waiting[0]
+                reply = self._sender.send(connection, outgoing)
+                self._flying.append((self._waiting.popleft(), reply))
+            outgoing, reply = self._flying[0]
+            async with asyncio.timeout((self._sender.timeout_ms + _REPLY_GRACE_MS) / 1000):
+                answer = await asyncio.shield(reply)
+        except LOST as error:
+            return await self._land(error)
+        except TimeoutError:
+            if connection is not None:
+                connection.abort()  # what it still may say is of no use
+            return await self._land(ConnectionLost("no answer to a batch in time"))
+        problem = await self._judge(outgoing, answer, first=True)
+        if problem is not None:
+            return await self._land(problem)
+        self._flying.popleft()
+        return None
+
+    async def _land(self, problem: ClientError) -> ClientError:
+        """Waits for every reply that is still to come; what was not acknowledged is sent again."""
+        flown, self._flying = self._flying, deque()
+        unsettled: list[Outgoing] = []
+        for outgoing, reply in flown:
+            try:
+                acknowledged = await self._judge(outgoing, await reply, first=not unsettled) is None
+            except LOST:
+                acknowledged = False
+            if not acknowledged:
+                unsettled.append(outgoing)
+        self._waiting.extendleft(reversed(unsettled))
+        return problem
+
+    async def _judge(self, outgoing: Outgoing, answer: Any, *, first: bool) -> ClientError | None:
+        """None when the batch is in the log, a problem that another try may solve, or WriteFailed."""
+        (entry,) = (entry for topic in answer.responses for entry in topic.partition_responses)
+        code = ErrorCode(int(entry.error_code))
+        if code in (ErrorCode.none, _KNOWN_ALREADY):
+            self._patience.progress()
+            await self._sender.settled(outgoing, int(entry.base_offset))
+            return None
+        refusal = Refusal(outgoing.partition, outgoing.rows, code, entry)
+        if code.retriable or (code is _OUT_OF_ORDER and not first):
+            return refusal.as_problem()
+        raise WriteFailed(refusal, self._sender.delivered)
+
+    def _named(self, error: ClientError) -> ClientError:
+        """Of batches that were given up on, the rows are named too."""
+        lost = [*(outgoing for outgoing, _ in self._flying), *self._waiting]
+        if isinstance(error, WriteFailed) or not lost:
+            return error
+        rows = [row for outgoing in lost for row in outgoing.rows]
+        return WriteFailed.gave_up(self._partition, rows, error, self._sender.delivered)

@@ -1,0 +1,252 @@
+"""Writing Arrow data to a topic: `write` for plain code, `awrite` for asyncio.
+
+Rows are given partitions and encoded here while the background sends. Read next: columns.py, partitioning.py,
+encode.py, sender.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.client.arrow.cluster import Cluster
+from headrace.client.arrow.columns import WriteColumns
+from headrace.client.arrow.encode import DEFAULT_BATCH_BYTES, NOBODY, encode_batch
+from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.partitioning import ColumnPartitioner, PartitionerChoice, RowRefused, check_given
+from headrace.client.arrow.results import Delivered
+from headrace.client.arrow.sender import Outgoing, Sender
+from headrace.client.arrow.types import Int32s, RowColumns
+from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.errors import ClientError
+from headrace.wire.batch import NO_SEQUENCE
+from headrace.wire.compression import Codec
+
+DEFAULT_TIMEOUT_MS = 120_000
+DEFAULT_BUDGET = 32 << 20
+_LARGEST_SLICE = 64 << 20
+_SEQUENCES = 1 << 31
+
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+class WriteOptions(TypedDict, total=False):
+    """What `write` explains."""
+
+    bootstrap: str
+    key: str | None
+    value: str | None
+    headers: str | None
+    timestamp: str | None
+    partition: str | None
+    partitioner: PartitionerChoice
+    acks: Literal["all", 1]
+    compression: Compression
+    idempotent: bool
+    batch_bytes: int
+    budget: int
+    timeout_ms: int
+
+
+def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+    """Writes every row of a table as a record and returns how many went where once all are acknowledged.
+
+    data: a pyarrow table, batch, reader or iterable of batches; anything with an Arrow stream (polars).
+    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092).
+    key, value, headers, timestamp, partition: names of columns; None: records have none (value: "value").
+    partitioner: "hash" (the Java client's), "round_robin", or a RangePartitioner.
+    acks: "all", or 1. compression: "none", "gzip", "snappy", "lz4", "zstd".
+    idempotent: other tries duplicate and reorder nothing (True; needs acks="all").
+    budget: bytes that may be on their way. timeout_ms: give up when nothing was acknowledged for so long.
+
+    WriteFailed names the rows that a broker refused, by their number in the input, and what was delivered.
+    """
+    request = WriteRequest(data, topic, **options)
+    cluster = Cluster(request.bootstrap)
+    io = IoThread(f"headrace-write-{topic}", cluster.close)
+    try:
+        sender = io.call(request.open(cluster))
+        for outgoing in request.encoded():
+            io.call(sender.put(outgoing))
+        return io.call(sender.finish())
+    finally:
+        io.close()
+
+
+async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+    """The same for asyncio; `data` is read in a thread."""
+    request = WriteRequest(data, topic, **options)
+    cluster = Cluster(request.bootstrap)
+    sender = None
+    try:
+        sender = await request.open(cluster)
+        encoded = request.encoded()
+        while (outgoing := await asyncio.to_thread(next, encoded, None)) is not None:
+            await sender.put(outgoing)
+        return await sender.finish()
+    finally:
+        if sender is not None:
+            await sender.close()
+        await cluster.close()
+
+
+class WriteRequest:
+    """One write, its options checked; encodes slice by slice."""
+
+    def __init__(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        key: str | None = None,
+        value: str | None = "value",
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+        partitioner: PartitionerChoice = "hash",
+        acks: Literal["all", 1] = "all",
+        compression: Compression = "none",
+        idempotent: bool = True,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        budget: int = DEFAULT_BUDGET,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        _check_acks(acks, idempotent)
+        self._codec = _codec(compression)
+        self._reader = _as_reader(data)
+        self._columns = WriteColumns(
+            key=key, value=value, headers=headers, timestamp=timestamp, partition=partition
+        )
+        self._columns.check(self._reader.schema)
+        self.bootstrap = bootstrap
+        self._topic = topic
+        self._choice = partitioner
+        self._acks = -1 if acks == "all" else 1
+        self._idempotent = idempotent
+        self._batch_bytes = batch_bytes
+        self._budget = budget
+        self._timeout_ms = timeout_ms
+        self._partitions = 0
+        self._producer = NOBODY
+        self._sequences: dict[int, int] = {}
+
+    async def open(self, cluster: Cluster) -> Sender:
+        sender = Sender(
+            cluster, self._topic, acks=self._acks, budget=self._budget, timeout_ms=self._timeout_ms
+        )
+        self._producer = await sender.open(idempotent=self._idempotent)
+        self._partitions = sender.partitions
+        return sender
+
+    def encoded(self) -> Iterator[Outgoing]:
+        """Every row in some batch. ClientError names a row that has no partition."""
+        partitioner = ColumnPartitioner(self._choice, self._partitions)
+        target = min(self._partitions * self._batch_bytes, _LARGEST_SLICE)
+        done = 0
+        for batch in _slices(self._reader, target):
+            columns = self._columns.pick(batch, time.time_ns() // 1_000_000)
+            try:
+                chosen = self._chosen(partitioner, batch, columns)
+            except RowRefused as error:
+                raise ClientError(
+                    f"row {done + error.row}: {error.what}", next_step=error.next_step, code=error.code
+                ) from error
+            yield from self._encode(columns, *partitioner.group(chosen), done)
+            done += batch.num_rows
+
+    def _chosen(self, partitioner: ColumnPartitioner, batch: Any, columns: RowColumns) -> Int32s:
+        if self._columns.partition is not None:
+            return check_given(batch.column(self._columns.partition), self._partitions)
+        return partitioner.choose(columns.key, columns.rows)
+
+    def _encode(self, columns: RowColumns, rows: Any, ends: Any, done: int) -> Iterator[Outgoing]:
+        for partition in np.flatnonzero(np.diff(ends)).tolist():
+            left = rows[ends[partition] : ends[partition + 1]]
+            while len(left):
+                batch, count = encode_batch(
+                    columns,
+                    left,
+                    codec=self._codec,
+                    max_bytes=self._batch_bytes,
+                    producer=self._producer,
+                    base_sequence=self._next_sequence(partition),
+                )
+                self._took(partition, count)
+                yield Outgoing(partition=partition, batch=batch, rows=left[:count] + done)
+                left = left[count:]
+
+    def _next_sequence(self, partition: int) -> int:
+        return self._sequences.get(partition, 0) if self._producer != NOBODY else NO_SEQUENCE
+
+    def _took(self, partition: int, count: int) -> None:
+        self._sequences[partition] = (self._sequences.get(partition, 0) + count) % _SEQUENCES
+
+
+def _check_acks(acks: object, idempotent: bool) -> None:
+    if acks not in ("all", 1):
+        raise ClientError(f"acks={acks!r} is not served", next_step='use acks="all" or acks=1')
+    if idempotent and acks != "all":
+        raise ClientError(
+            "an idempotent write needs acks='all'", next_step="give idempotent=False with acks=1"
+        )
+
+
+def _codec(compression: str) -> int:
+    try:
+        return Codec[compression.upper()]
+    except KeyError:
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise ClientError(f"{compression!r} is not a compression", next_step=f"use one of {names}") from None
+
+
+def _as_reader(data: Any) -> Any:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    batches = iter(data)
+    first = next(batches, None)
+    if first is None:
+        raise ClientError("there is no batch to write", next_step="give an empty table to write nothing")
+    return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _slices(reader: Any, target: int) -> Iterator[Any]:
+    """The rows in pieces of about `target` bytes: small batches are put together, large ones cut."""
+    small: list[Any] = []
+    size = 0
+    for batch in reader:
+        if batch.num_rows == 0:
+            continue
+        small.append(batch)
+        size += batch.nbytes
+        if size >= target:
+            yield from _cut(_joined(small), target)
+            small, size = [], 0
+    if small:
+        yield from _cut(_joined(small), target)
+
+
+def _joined(batches: list[Any]) -> Any:
+    return (
+        batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    )
+
+
+def _cut(batch: Any, target: int) -> Iterator[Any]:
+    rows = max(1, batch.num_rows * target // max(batch.nbytes, 1))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
