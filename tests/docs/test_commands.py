@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,11 @@ COMMANDS = [
     for path in PAPERS
     if path.exists()
     for line in _command_lines(path)
-    if re.search(r"\bheadrace [a-z]|^make ", line)
+    if re.search(r"\bheadrace [a-z]|^make |^python examples/", line)
     for command in _parts(line)
 ]
 HEADRACE = [(paper, command) for paper, command in COMMANDS if command[0] == "headrace"]
+EXAMPLES = [(paper, command) for paper, command in COMMANDS if command[0] == "python"]
 MAKE = [(paper, command) for paper, command in COMMANDS if command[0] == "make"]
 
 
@@ -61,6 +64,7 @@ def _walk(root: Any, words: list[str]) -> tuple[Any, list[str]]:
 
 def test_the_papers_show_commands():
     assert len(HEADRACE) > 10
+    assert EXAMPLES
     assert len(MAKE) >= 2
 
 
@@ -79,6 +83,15 @@ def test_a_shown_make_target_exists(paper, command):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     shown = {word for word in command[1:] if "=" not in word}
     assert shown <= targets, paper
+
+
+@pytest.mark.parametrize(("paper", "command"), EXAMPLES, ids=_shown)
+def test_a_shown_example_exists_with_its_options(paper, command):
+    asked = [sys.executable, str(ROOT / command[1]), "--help"]
+    help_text = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+    known = set(re.findall(r"(?<!\S)--?[a-z]+", help_text))
+    shown = {word for word in command[2:] if word.startswith("-")}
+    assert shown <= known, f"{paper}: {sorted(shown - known)}"
 
 
 def _links() -> list[tuple[Path, str]]:
