@@ -3,8 +3,8 @@
 Pure: says what the other group has to begin with; group.py writes it. Rules and messages are those of Apache
 Kafka 4.3 (convertToConsumerGroup, convertToClassicGroup). Beyond it, a classic group may be in the middle of
 a rebalance: it is upgraded even before its first one is finished (Kafka: UNKNOWN_SERVER_ERROR), what members
-said they still own counts as held, and a rebalance follows in any case, so that nobody is left without. A
-downgraded group begins with what members hold, not with the target that they have yet to reach.
+said they own and may not have given up counts as held, and a rebalance follows in any case, so that nobody is
+left without. A downgraded group begins with what members hold, not with a target that they have yet to reach.
 Read next: group.py, consumer_classic.py.
 """
 
@@ -76,7 +76,8 @@ def upgraded(group: ClassicState, policy: MigrationPolicy, max_size: int, view: 
         raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
     if len(group.members) > max_size:
         raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
-    return list(_records(group, [_read(group, member) for member in group.members.values()], view))
+    members = [_read(group, member) for member in group.members.values()]
+    return list(_records(group, members, _unreleased(members), view))
 
 
 class _Moving(NamedTuple):
@@ -107,16 +108,40 @@ def _read(group: ClassicState, member: classic_state.Member) -> _Moving:
     return _Moving(member, subscription, assignment.partitions)
 
 
-def _records(group: ClassicState, members: list[_Moving], view: ClusterView) -> Iterator[Record]:
+def _unreleased(members: list[_Moving]) -> dict[str, dict[str, set[int]]]:
+    """By member id: what it said it owned and nobody is assigned.
+
+    Cooperative members give up such partitions when they hear of the assignment, and join again to say so;
+    until then they may be at work on them.
+    """
+    taken = {(topic, p) for moving in members for topic, found in moving.assigned.items() for p in found}
+    unreleased: dict[str, dict[str, set[int]]] = {}
+    for moving in members:
+        for topic, partitions in moving.subscription.owned.items():
+            if free := {p for p in partitions if (topic, p) not in taken}:
+                unreleased.setdefault(moving.member.member_id, {})[topic] = free
+                taken.update((topic, p) for p in free)
+    return unreleased
+
+
+def _records(
+    group: ClassicState,
+    members: list[_Moving],
+    unreleased: Mapping[str, Mapping[str, set[int]]],
+    view: ClusterView,
+) -> Iterator[Record]:
     group_id, generation = group.group_id, group.generation
     for moving in members:
         yield ConsumerGroupMemberMetadataRecord(
             group_id=group_id, member_id=moving.member.member_id, value=_metadata(moving)
         )
-    yield ConsumerGroupMetadataRecord(
-        group_id=group_id,
-        value=ConsumerGroupMetadata(epoch=generation, metadata_hash=_topics_hash(group, members, view)),
+    settled = group.state is GroupState.STABLE and not group.unsynced and not unreleased
+    topics = {topic for moving in members for topic in moving.subscription.topics}
+    # No hash brings about a rebalance, for one was under way.
+    epoch = ConsumerGroupMetadata(
+        epoch=generation, metadata_hash=metadata_hash(topics, view) if settled else 0
     )
+    yield ConsumerGroupMetadataRecord(group_id=group_id, value=epoch)
     for moving in members:
         yield ConsumerGroupTargetAssignmentMemberRecord(
             group_id=group_id,
@@ -127,36 +152,18 @@ def _records(group: ClassicState, members: list[_Moving], view: ClusterView) -> 
         group_id=group_id, value=TargetAssignmentMetadata(assignment_epoch=generation)
     )
     for moving in members:
+        held = _together(moving.assigned, unreleased.get(moving.member.member_id, {}))
         yield ConsumerGroupCurrentMemberAssignmentRecord(
             group_id=group_id,
             member_id=moving.member.member_id,
-            value=_current(generation, by_topic_id(_held(group, moving, members), view)),
+            value=_current(generation, by_topic_id(held, view)),
         )
 
 
-def _topics_hash(group: ClassicState, members: list[_Moving], view: ClusterView) -> int:
-    """0, which no group has for long, brings about a rebalance where one was under way."""
-    if not _is_settled(group):
-        return 0
-    return metadata_hash({topic for moving in members for topic in moving.subscription.topics}, view)
-
-
-def _is_settled(group: ClassicState) -> bool:
-    return group.state is GroupState.STABLE and not group.unsynced
-
-
-def _held(group: ClassicState, moving: _Moving, members: list[_Moving]) -> Mapping[str, Collection[int]]:
-    """What it was assigned, and what it may still own because it has yet to learn of that."""
-    if _is_settled(group) or not moving.subscription.owned:
-        return moving.assigned
-    held = {topic: set(partitions) for topic, partitions in moving.assigned.items()}
-    for topic, partitions in moving.subscription.owned.items():
-        others = {p for other in members if other is not moving for p in other.assigned.get(topic, ())}
-        claimed = {
-            p for other in members[: members.index(moving)] for p in other.subscription.owned.get(topic, ())
-        }
-        held.setdefault(topic, set()).update(set(partitions) - others - claimed)
-    return held
+def _together(
+    one: Mapping[str, Collection[int]], other: Mapping[str, Collection[int]]
+) -> Mapping[str, Collection[int]]:
+    return {topic: {*one.get(topic, ()), *other.get(topic, ())} for topic in one.keys() | other.keys()}
 
 
 def _current(generation: int, held: Partitions) -> CurrentMemberAssignment:

@@ -138,9 +138,10 @@ class MixedHistory(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([500, 2_000, 5_000]))
     def time_passes(self, milliseconds: int) -> None:
-        """Less than a session between two rounds: whoever lives is heard of."""
+        """Less than a session between two rounds: whoever lives is heard of, for one poll in two asks."""
         self.group.advance(milliseconds)
-        self.everyone_polls()
+        for _ in range(3):
+            self.everyone_polls()
 
     @rule(compacted=st.booleans(), tombstones=st.booleans())
     def another_coordinator_takes_over(self, compacted: bool, tombstones: bool) -> None:
@@ -169,9 +170,7 @@ class MixedHistory(RuleBasedStateMachine):
         if not hasattr(self, "group"):
             return
         for _ in range(60):
-            self.group.advance(3_000)
-            self.everyone_polls()
-            self.everyone_polls()
+            self.time_passes(2_000)
             self.nothing_has_two_owners()
         wanted = {
             (topic, partition)

@@ -188,11 +188,12 @@ def test_a_group_is_upgraded_before_its_first_rebalance_is_finished() -> None:
     assert got in ({}, {"t": (0,)}, {"t": (1,)})
 
 
-@pytest.mark.parametrize(("everyone_has_synced", "held"), [(True, (0,)), (False, (0, 1))])
-def test_what_members_still_own_in_a_rebalance_counts_as_held(
-    everyone_has_synced: bool, held: tuple[int, ...]
+@pytest.mark.parametrize(("to_leader", "held"), [([1], (0,)), ([], (0, 1))])
+@pytest.mark.parametrize("has_synced", [True, False])
+def test_what_a_member_owned_and_nobody_was_given_counts_as_held(
+    to_leader: list[int], held: tuple[int, ...], has_synced: bool
 ) -> None:
-    """The leader takes partition 1 from a cooperative member, which has perhaps yet to hear of it."""
+    """The leader takes partition 1 from a cooperative member, which may not have acted upon it yet."""
     group = MixedHarness({"t": 2})
 
     def cooperative(*owned: int) -> dict[str, Any]:
@@ -202,8 +203,9 @@ def test_what_members_still_own_in_a_rebalance_counts_as_held(
     group.sync_all([token], {leader: assignment({"t": []})})
     owner, token = group.new_member(**cooperative(0, 1))
     generation = group.joined(group.join(leader, **cooperative())).generation
-    group.sync(leader, generation, assignments=((owner, assignment({"t": [0]})),))
-    if everyone_has_synced:
+    given = ((owner, assignment({"t": [0]})), (leader, assignment({"t": to_leader})))
+    group.sync(leader, generation, assignments=given)
+    if has_synced:
         group.sync(owner, generation)
     group.beat_join("new", "t")
     described = group.group.describe_consumer_group()
