@@ -17,7 +17,9 @@ NO_NODE = -1
 
 EVENTS_TOPIC = "__headrace_events"
 LAG_TOPIC = "__headrace_lag"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", EVENTS_TOPIC, LAG_TOPIC})
+OWN_TOPICS = frozenset({EVENTS_TOPIC, LAG_TOPIC})
+"""What a node writes about itself: Apache Kafka has nothing like them."""
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"}) | OWN_TOPICS
 
 
 class TopicPartition(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
 
 from headrace.testing.node import NodeProcess
 
@@ -201,6 +202,27 @@ def test_a_member_that_falls_silent_is_told_with_the_reason(start_node: StartNod
     events = Cli(node.bootstrap).events_until("story", "empty")
     (leave,) = (event for event in events if event["kind"] == "leave")
     assert leave["details"]["reason"] == "silent for 1500 ms"
+
+
+def test_a_pattern_of_a_client_leaves_out_what_is_internal(start_node: StartNode) -> None:
+    node = start_node(SETTINGS)
+    make_topic(node.bootstrap, 1)
+    produce(node.bootstrap, 1)
+    with member(node.bootstrap, "classic", "first") as first:
+        read(first, 1)
+        first.commit(asynchronous=False)
+    Cli(node.bootstrap).events_until("story", "empty")
+    consumer = KafkaConsumer(bootstrap_servers=node.bootstrap, group_id="all", exclude_internal_topics=True)
+    try:
+        consumer.subscribe(pattern=".*")
+        deadline = time.monotonic() + 20
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(100)
+        assert consumer.subscription() == {"t"}
+        assert "__headrace_events" in AdminClient({"bootstrap.servers": node.bootstrap}).list_topics().topics
+    finally:
+        consumer.close()
 
 
 @pytest.mark.row("D14")

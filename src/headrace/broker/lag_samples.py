@@ -1,6 +1,7 @@
 """Looks how far partitions have grown and writes it to `__headrace_lag`, so that lag can be told in seconds.
 
-Only partitions for which some group has committed an offset. A look costs a microsecond for each; written are
+Only partitions for which some group has committed an offset, and never the node's own topics: what is written
+about them would make them grow for ever. A look costs a microsecond for each; written are
 those that changed, at most so many at a time, those first that have waited longest. After a restart the
 samples come back from the topic. Read next: lag_series.py (what is kept), client/lag.py (what it is for).
 """
@@ -19,7 +20,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.turns import in_turns
 from headrace.errors import HeadraceError
 from headrace.machines.group_records import OffsetCommitRecord
-from headrace.types import EVENTS_TOPIC, LAG_TOPIC, TopicPartition
+from headrace.types import OWN_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
@@ -34,8 +35,6 @@ _RECORDS_PER_TURN = 10
 _WRITTEN_WITHIN_MS = 5_000
 _SCAN_S = 60.0
 """How often it is looked for what no group reads any more."""
-_NOT_SAMPLED = frozenset({EVENTS_TOPIC, LAG_TOPIC})
-"""What is written about a topic must not be written to it: it would never end."""
 _place = attrgetter("topic", "partition")
 
 
@@ -92,8 +91,8 @@ class LagSamples:
     async def _refresh(self) -> list[TopicPartition]:
         """Takes up what was committed meanwhile; once in a while, finds what is read no more."""
         fresh, self._committed = self._committed, set()
-        for where in map(TopicPartition._make, fresh - self._series.keys()):
-            if where.topic not in _NOT_SAMPLED:
+        for where in map(TopicPartition._make, sorted(fresh - self._series.keys())):
+            if where.topic not in OWN_TOPICS:
                 self._series[where] = LagSeries()
         now = self._clock.monotonic()
         if now < self._scan_at:
@@ -102,7 +101,7 @@ class LagSamples:
         self._scan_at = now + _SCAN_S
         if read is None:
             return []
-        for where in read - self._series.keys():
+        for where in sorted(read - self._series.keys()):
             self._series[where] = LagSeries()
         gone = sorted(self._series.keys() - read - self._committed)
         for where in gone:
@@ -119,7 +118,7 @@ class LagSamples:
         async for group in in_turns(groups):
             offsets = list(group.offsets.all())
             async for topic, partition, _ in in_turns(offsets, 1000):
-                if topic not in _NOT_SAMPLED and self._partitions.get(topic, partition) is not None:
+                if topic not in OWN_TOPICS and self._partitions.get(topic, partition) is not None:
                     read.add(TopicPartition(topic, partition))
         return read
 

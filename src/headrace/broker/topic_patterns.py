@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from headrace.types import ClusterView
+from headrace.types import OWN_TOPICS, ClusterView
 from headrace.world import Thread
 
 
@@ -25,13 +25,17 @@ class TopicPatterns:
         return await self._thread.run(_problem, pattern)
 
     async def matching(self, patterns: Iterable[str], view: ClusterView) -> dict[str, frozenset[str]]:
-        """The topics of `view` that each pattern matches whole; many groups may ask for the same."""
+        """The topics of `view` that each pattern matches whole; many groups may ask for the same.
+
+        Never those that the node writes about itself: who says `.*` on Apache Kafka does not get them either.
+        """
         if self._version != view.version:
             self._version, self._found = view.version, {}
         found = self._found
         missing = [pattern for pattern in patterns if pattern not in found]
         if missing:
-            found.update(await self._thread.run(_match, missing, tuple(view.topics)))
+            names = tuple(name for name in view.topics if name not in OWN_TOPICS)
+            found.update(await self._thread.run(_match, missing, names))
         return {pattern: found[pattern] for pattern in patterns}
 
 

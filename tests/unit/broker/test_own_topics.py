@@ -12,6 +12,7 @@ from sim_broker import TOPIC, SimBroker, on_a_node
 from headrace.broker import group_timeline
 from headrace.broker.lag_samples import LOOK_S, MOST_WRITTEN
 from headrace.machines.group_events import DeleteGroup, OffsetCommit, OffsetToCommit
+from headrace.machines.group_records import CommittedOffset, OffsetCommitRecord
 from headrace.machines.machine import ReplyToken, TimelineEvent
 from headrace.types import EVENTS_TOPIC, LAG_TOPIC, TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -165,6 +166,17 @@ def test_clients_are_told_that_these_topics_are_internal():
     on_a_node(scenario)
 
 
+def test_a_regular_expression_does_not_mean_them():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        await commit(node, 0)
+        await asyncio.sleep(2 * LOOK_S)
+        found = await node.broker.groups._patterns.matching([".*"], node.broker.cluster.view)
+        assert found == {".*": {TOPIC, "__consumer_offsets"}}
+
+    on_a_node(scenario)
+
+
 # Samples
 
 
@@ -279,8 +291,8 @@ def test_many_busy_partitions_take_turns():
 
     async def scenario(node: SimBroker) -> None:
         await node.create(partitions=count)
-        for index in range(count):
-            node.broker.lag.committed("g", TopicPartition(TOPIC, index), 0)
+        value = CommittedOffset(0, -1, "", 0)
+        node.broker.lag.committed("g", [OffsetCommitRecord("g", TOPIC, n, value) for n in range(count)])
         node.broker.lag._scan_at = 1e9
         for expected in (MOST_WRITTEN, count):
             await asyncio.sleep(LOOK_S)
