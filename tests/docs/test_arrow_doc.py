@@ -1,0 +1,34 @@
+"""The examples of docs/arrow.md run, one after the other, against a live node."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.client.arrow.reader import ReadRequest
+from headrace.client.arrow.types import FIELDS
+from headrace.client.arrow.writer import WriteRequest
+
+TEXT = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("copies", 1, 1)]).values():
+        future.result(20)
+    exec(compile("\n".join(EXAMPLES), "docs/arrow.md", "exec"), {"BOOTSTRAP": bootstrap})
+    printed = capsys.readouterr().out
+    assert "refused row 1:" in printed
+    assert f"headrace.topic('orders', bootstrap='{bootstrap}'" in printed
+
+
+@pytest.mark.parametrize("request_class", [ReadRequest, WriteRequest])
+def test_every_option_is_explained(request_class: type) -> None:
+    options = set(inspect.signature(request_class).parameters) - {"topic", "data", "bootstrap"}
+    assert options <= set(re.findall(r"`(\w+)`", TEXT))
+    assert set(FIELDS) <= set(re.findall(r"`(\w+)`", TEXT))
