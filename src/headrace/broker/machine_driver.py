@@ -242,10 +242,15 @@ class MachineDriver(Generic[M]):
         version, make_event = self._kind.refresh()
         if entry.knows != version:
             known, entry.knows = entry.knows, version
-            self._step(name, entry, make_event(known))
+            self._run(name, entry, make_event(known))
 
     def _step(self, name: str, entry: _Entry[M], event: Event) -> None:
         self._refresh(name, entry)
+        self._run(name, entry, event)
+        if not entry.timers and entry.machine.is_gone and self._entries.get(name) is entry:
+            del self._entries[name]
+
+    def _run(self, name: str, entry: _Entry[M], event: Event) -> None:
         try:
             effects = entry.machine.step(event, self._now())
         except Exception:
@@ -258,8 +263,6 @@ class MachineDriver(Generic[M]):
             self._tasks.spawn(self._find_out(name, entry, question), name="question of a machine")
         if effects.records or effects.replies or effects.timeline:
             self._give_out(name, effects)
-        if not entry.timers and entry.machine.is_gone:
-            self._drop(name, entry)
 
     def _fail_step(self, event: Event) -> None:
         answer = self._answers.pop(getattr(event, "token", ReplyToken(0)), None)
@@ -313,15 +316,17 @@ class MachineDriver(Generic[M]):
             for part in batch.parts():
                 batch_bytes = build_plain_batch(part, self._clock.wall_ms())
                 self._end_offset = self.partition.append_own(batch_bytes) + 1
-        except ApiError as refusal:
-            self._append_failed(batch, refusal)
+        except Exception as problem:  # noqa: BLE001 - the machines are ahead of the log, whatever it was
+            self._append_failed(batch, problem)
             return
         self._await_commit(batch)
 
-    def _append_failed(self, batch: _Batch, refusal: ApiError) -> None:
+    def _append_failed(self, batch: _Batch, problem: Exception) -> None:
         """The machines hold what the log does not: they are read again. What can never fit is not retried."""
-        logger.warning("%s could not be written: %s", self.partition.topic_partition, refusal)
-        too_large = refusal.code is ErrorCode.message_too_large
+        known = isinstance(problem, ApiError)
+        where = self.partition.topic_partition
+        logger.warning("%s could not be written: %s", where, problem, exc_info=None if known else problem)
+        too_large = isinstance(problem, ApiError) and problem.code is ErrorCode.message_too_large
         code = ErrorCode.unknown_server_error if too_large else ErrorCode.not_coordinator
         replies, batch.replies = batch.replies, []
         for answer, _ in replies:
@@ -363,13 +368,14 @@ class MachineDriver(Generic[M]):
         for timer in timers:
             key = timer.key
             if isinstance(timer, SetTimer):
-                fire = partial(self._fire, name, entry, key)
+                fire = partial(self._fire, name, key)
                 entry.timers[key] = self._timers.set(timer.deadline_ms, fire)
             else:
                 entry.timers.pop(key, None)
 
-    def _fire(self, name: str, entry: _Entry[M], key: TimerKey, number: int) -> None:
-        if entry.timers.get(key) == number and not self.ended:
+    def _fire(self, name: str, key: TimerKey, number: int) -> None:
+        entry = self._entries.get(name)
+        if entry is not None and entry.timers.get(key) == number:
             del entry.timers[key]
             self._step(name, entry, TimerFired(key))
 
@@ -377,11 +383,6 @@ class MachineDriver(Generic[M]):
         event = await self._kind.find_out(question)
         if not self._stopping and not self.ended and self._entries.get(name) is entry:
             self._step(name, entry, event)
-
-    def _drop(self, name: str, entry: _Entry[M]) -> None:
-        entry.timers.clear()
-        if self._entries.get(name) is entry:
-            del self._entries[name]
 
 
 def _parts(records: list[KeyValue]) -> Iterator[list[KeyValue]]:

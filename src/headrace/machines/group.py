@@ -175,6 +175,10 @@ class Group(BaseMachine):
     def open_tokens(self) -> Iterable[ReplyToken]:
         return self.classic.open_tokens()
 
+    def remembers(self, event: Event) -> bool:
+        """Commits come all the time, and thirty with hundreds of offsets would be megabytes."""
+        return not isinstance(event, OffsetCommit)
+
     def decide(self, event: Event, step: Step) -> None:
         match event:
             case Heartbeat() | SyncGroup() | LeaveGroup():  # by far the most frequent is the first

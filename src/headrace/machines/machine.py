@@ -162,6 +162,9 @@ class Story:
         else:
             self._quiet += 1
 
+    def pass_over(self) -> None:
+        self._quiet += 1
+
     def entries(self) -> list[StoryEntry]:
         return list(self._entries)
 
@@ -192,8 +195,15 @@ class BaseMachine(ABC):
     def step(self, event: Event, now: Now) -> Effects:
         step = Step(now, self.apply)
         self.decide(event, step)
-        self._story.add(now, event, step.effects)
+        if self.remembers(event):
+            self._story.add(now, event, step.effects)
+        else:
+            self._story.pass_over()
         return step.effects
+
+    def remembers(self, event: Event) -> bool:
+        """Whether the story shall keep this step; not what is frequent, large and tells little."""
+        return True
 
     def story(self) -> list[StoryEntry]:
         return self._story.entries()
