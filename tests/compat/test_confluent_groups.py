@@ -146,12 +146,13 @@ def test_incremental_listeners_may_assign_themselves(
     ]
 
 
+@with_both_protocols
 def test_a_consumer_that_does_not_poll_loses_its_partitions(
-    make_topic: MakeTopic, make_crowd: MakeCrowd
+    make_topic: MakeTopic, make_crowd: MakeCrowd, protocol: str
 ) -> None:
     """After max.poll.interval.ms librdkafka leaves; the listener hears `lost`, not `revoked`."""
     topic = make_topic(2)
-    crowd = make_crowd("classic", max_poll_interval_ms=2500)
+    crowd = make_crowd(protocol, max_poll_interval_ms=2500)
     slow = crowd.join("slow", [topic])
     crowd.settle(*places(topic, 2))
     time.sleep(4)
