@@ -8,21 +8,21 @@ from headrace.errors import DecodeError
 from headrace.machines.group_records import NO_PRODUCER_ID, TransactionMarkerRecord, decode
 from headrace.machines.machine import Record
 from headrace.wire.batch import BatchHeader
-from headrace.wire.records import Record as LogRecord
 
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _ABORT, _COMMIT = 0, 1
 
 
-def read_group_record(header: BatchHeader, record: LogRecord) -> tuple[str | None, Record] | None:
+def read_group_record(
+    header: BatchHeader, key: bytes | None, value: bytes | None
+) -> tuple[str | None, Record] | None:
     """(group id, or None for every group; record); None for what is not ours. Raises DecodeError."""
-    key = record.key
     if key is None:
         return None
     if header.is_control:
         return _marker(header.producer_id, key)
     producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-    found = decode(key, record.value, producer_id=producer_id)
+    found = decode(key, value, producer_id=producer_id)
     return None if found is None else (found.group_id, found)
 
 

@@ -16,8 +16,7 @@ from headrace.errors import DecodeError, StorageError
 from headrace.log.log_slice import LogSlice
 from headrace.machines.machine import Machine, Record
 from headrace.wire.batch import BatchHeader, crc_ok, read_header
-from headrace.wire.records import Record as LogRecord
-from headrace.wire.records import iter_records
+from headrace.wire.key_values import KeyValue, iter_key_values
 from headrace.world import Thread
 
 logger = logging.getLogger(__name__)
@@ -27,8 +26,9 @@ _MOST_COMPLAINTS = 10
 
 M = TypeVar("M", bound=Machine)
 
-ReadRecord = Callable[[BatchHeader, LogRecord], tuple[str | None, Record] | None]
-"""The name of the machine it belongs to (None: every machine) and the record; None: not ours."""
+ReadRecord = Callable[[BatchHeader, bytes | None, bytes | None], tuple[str | None, Record] | None]
+"""From a batch's header, a key and its value: the name of the machine it belongs to (None: every machine) and
+the record; None: not ours."""
 
 
 class MachineLoading(Generic[M]):
@@ -65,19 +65,20 @@ class MachineLoading(Generic[M]):
             position = end
 
     def _apply_batch(self, header: BatchHeader, batch: memoryview) -> None:
-        for log_record in self._readable(header, batch):
+        read = self._read
+        for offset, key, value in self._readable(header, batch):
             self.records += 1
             try:
-                found = self._read(header, log_record)
+                found = read(header, key, value)
             except DecodeError as problem:
-                self._complain(log_record.offset, problem)
+                self._complain(offset, problem)
                 continue
             if found is not None:
                 self._apply(*found)
 
-    def _readable(self, header: BatchHeader, batch: memoryview) -> Iterator[LogRecord]:
+    def _readable(self, header: BatchHeader, batch: memoryview) -> Iterator[KeyValue]:
         try:
-            yield from iter_records(batch)
+            yield from iter_key_values(batch)
         except DecodeError as problem:
             self._complain(header.base_offset, problem)
 

@@ -78,6 +78,15 @@ def iter_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -
         yield _new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
 
 
+def batch_payload(batch: memoryview, max_bytes: int) -> tuple[BatchHeader, memoryview]:
+    """The header of a stored batch, and the bytes of its records, decompressed."""
+    header = _checked_header(batch)
+    view = _expanded(batch, header, Caps(max_bytes=max_bytes))
+    if not 0 <= header.record_count * _SMALLEST_RECORD <= len(view):
+        raise DecodeError(f"{header.record_count} records in {len(view)} bytes")
+    return header, view
+
+
 def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODUCER_CAPS) -> None:
     """Checks every record of a producer's batch whose header and CRC are checked already (batch.py).
 
@@ -311,7 +320,7 @@ def _read_all_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, byt
     return tuple(headers)
 
 
-def read_varint(view: memoryview, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """(value, position after it) of a signed 32-bit varint."""
     byte = view[position]
     if byte < 0x80:
@@ -323,7 +332,7 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     return _read_long_varint(view, position, 32)
 
 
-def read_varlong(view: memoryview, position: int) -> tuple[int, int]:
+def read_varlong(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """The same of 64 bits."""
     byte = view[position]
     if byte < 0x80:
@@ -331,7 +340,7 @@ def read_varlong(view: memoryview, position: int) -> tuple[int, int]:
     return _read_long_varint(view, position, 64)
 
 
-def _read_long_varint(view: memoryview, position: int, bits: int) -> tuple[int, int]:
+def _read_long_varint(view: memoryview | bytes, position: int, bits: int) -> tuple[int, int]:
     raw = shift = 0
     while shift < bits:
         byte = view[position]
