@@ -158,7 +158,8 @@ class GroupWatch:
         )
 
     def _behind(self, wanted: list[TopicPartition], now_ms: int) -> dict[TopicPartition, TimeBehind]:
-        """By the samples that the cluster keeps; where it has none (yet), by the next record's timestamp."""
+        """By the samples that the cluster keeps; where it has none that are old enough, by the timestamp of
+        the next record, unless a sample proves it wrong."""
         ends = {where: self._ends[where][-1].offset for where in wanted if where in self._ends}
         committed = {where: self._commits[where][-1].offset for where in ends if where in self._commits}
         lagging = {where for where, offset in committed.items() if offset < ends[where]}
@@ -167,9 +168,12 @@ class GroupWatch:
             where: time_behind(samples.get(where, ()), offset, ends[where], now_ms)
             for where, offset in committed.items()
         }
-        unknown = {where: committed[where] for where, behind in found.items() if behind is None}
+        least = {where: behind for where, behind in found.items() if behind is None or behind.at_least}
+        unknown = {where: committed[where] for where in least}
         for where, timestamp in timestamps_at(self._bootstrap, unknown).items():
-            found[where] = time_behind_by_timestamp(timestamp, now_ms)
+            told, known = time_behind_by_timestamp(timestamp, now_ms), least[where]
+            if known is None or (told is not None and told.behind_ms >= known.behind_ms):
+                found[where] = told
         return {where: behind for where, behind in found.items() if behind is not None}
 
     def _lag(self, where: TopicPartition, end: int) -> int:
