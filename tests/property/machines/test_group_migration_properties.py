@@ -7,6 +7,10 @@ never overlaps, and once faults end every partition has exactly one owner.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -185,6 +189,49 @@ class MixedHistory(RuleBasedStateMachine):
 
 
 MixedHistory.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMixedHistory = MixedHistory.TestCase
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_busy_group_keeps_its_promises(seed: int) -> None:
+    """Long histories by chance, where most of what happens matters: more upgrades than a search comes by."""
+    chance, history = random.Random(seed), MixedHistory()
+    history.begin(
+        cooperative=chance.random() < 0.5,
+        policy=chance.choice([MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE]),
+        interval_ms=chance.choice([0, 1_000]),
+        classic=chance.randrange(4),
+        rounds=chance.randrange(9),
+    )
+    for _ in range(60):
+        _something_happens(history, chance)
+        history.nothing_has_two_owners()
+    history.teardown()
+
+
+def _something_happens(history: MixedHistory, chance: random.Random) -> None:
+    topics, number = chance.choice([("t",), ("t", "u"), ("u",)]), chance.randrange(6)
+    actions: dict[Callable[[], None], float] = {
+        history.everyone_polls: 6,
+        lambda: history.everyone_gets_on(chance.randrange(2, 12)): 4,
+        lambda: history.time_passes(chance.choice([500, 2_000, 5_000])): 4,
+        lambda: history.another_coordinator_takes_over(chance.random() < 0.5, chance.random() < 0.5): 1,
+    }
+    if history.size < 5:
+        actions[lambda: history.a_classic_consumer_comes(topics)] = 4
+        actions[lambda: history.a_kip_848_consumer_comes(topics)] = 4
+        instance_id, speaks_kip = chance.choice(["i1", "i2"]), chance.random() < 0.5
+        actions[lambda: history.a_static_consumer_comes(topics, instance_id, speaks_kip)] = 3
+    if history.classic:
+        actions[lambda: history.a_classic_consumer_goes(number, chance.random() < 0.4)] = 2
+        actions[lambda: history.a_classic_consumer_polls(number, chance.randrange(1, 5))] = 6
+    if history.kip:
+        actions[lambda: history.a_kip_848_consumer_goes(number, chance.random() < 0.3)] = 4
+        actions[lambda: history.a_kip_848_consumer_polls(number, chance.random() < 0.2)] = 6
+        actions[lambda: history.a_kip_848_consumer_gives_up_what_it_must(number)] = 4
+    if history.group.counts["t"] < 5:
+        actions[history.a_topic_grows] = 0.5
+    (happens,) = chance.choices(list(actions), list(actions.values()))
+    happens()
