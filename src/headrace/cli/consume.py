@@ -70,7 +70,7 @@ def consume(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Read a topic's records. Without --group none is joined and no offset is committed.
+    """Read a topic's records. Without --group, no group is joined and no offset is committed.
 
     In a pipe, text is the value's own bytes and a line end; with -v it is tab-separated columns: partition,
     offset, timestamp, key, headers, value. Several members put their name in front.
