@@ -271,7 +271,7 @@ class LogMachine(RuleBasedStateMachine):
         assert flushed <= self.log.log_end_offset <= end, (flushed, end, self.log.recovery)
         start = self.log.log_start_offset
         assert self.log_start_checkpoint <= start
-        # Of a log that was never flushed not even the first segment's name is safe: what is left begins later.
+        # Of a log that was never flushed not even the first segment's name is safe: the rest begins later.
         assert start <= earlier_start or flushed == earlier_start
         self._log_starts_at(max(start, earlier_start))
         found = read_all(self.log)
