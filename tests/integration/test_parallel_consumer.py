@@ -313,6 +313,26 @@ def test_a_member_without_partitions_leaves_at_once_too(bootstrap, topic, protoc
             wait_for(lambda: busy.stats().partitions == (TopicPartition(topic, 0),))
 
 
+def test_a_static_member_that_restarts_finds_its_partitions_without_a_rebalance(bootstrap, topic):
+    fill(bootstrap, topic, 10)
+    notes = Notes()
+
+    def member(name: str) -> ParallelConsumer:
+        settings = {"group.instance.id": name, "heartbeat.interval.ms": 200}
+        return ParallelConsumer(bootstrap, topic, topic, notes, observer=notes, settings=settings)
+
+    with member("a") as stays:
+        with member("b") as leaves:
+            wait_for(lambda: len(stays.stats().partitions) == len(leaves.stats().partitions) == 2)
+            held = leaves.stats().partitions
+        revoked = len(notes.revocations)
+        time.sleep(1)
+        assert len(stays.stats().partitions) == 2, "they wait for their owner"
+        with member("b") as back:
+            wait_for(lambda: back.stats().partitions == held)
+            assert len(notes.revocations) == revoked
+
+
 @pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
 def test_a_killed_node_that_comes_back_finds_the_members_again(start_node, topic, protocol):
     node = start_node(QUICK_GROUPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 import time
@@ -332,6 +333,12 @@ def test_a_worker_process_answers_dies_is_cancelled_and_is_replaced():
 def test_a_handler_that_cannot_travel_is_refused_before_anything_starts():
     with pytest.raises(ClientError, match="cannot be sent to worker processes"):
         ParallelConsumer("localhost:1", "g", "t", lambda record: None, executor="processes")
+
+
+def test_a_script_without_a_guard_does_not_join_twice(monkeypatch):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ClientError, match="if __name__ == '__main__'"):
+        ParallelConsumer("localhost:1", "g", "t", in_a_child, executor="processes")
 
 
 @pytest.mark.parametrize(

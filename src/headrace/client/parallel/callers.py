@@ -108,7 +108,7 @@ class InProcess:
             ours.close()
             raise FatalError(
                 f"a worker process did not start (exit code {self._reap()}): the handler must be importable, "
-                "and a script must start its consumer under `if __name__ == '__main__':`"
+                f"and {_UNGUARDED}"
             ) from error
         self._connection = ours
         return ours
@@ -152,8 +152,19 @@ def _answer(handler: Handler, record: Record) -> _Answer:
     return _Answer("done")
 
 
+_UNGUARDED = "a script must start its consumer under `if __name__ == '__main__':`"
+
+
 def check_handler_travels(handler: Handler) -> None:
-    """Worker processes receive the handler by its name: a lambda or an inner function has none."""
+    """Worker processes receive the handler by its name: a lambda or an inner function has none.
+
+    A worker process imports the script it comes from. If that starts a consumer unasked, it ends here, before
+    it joins the group as a second member.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ClientError(
+            "a consumer was started while a worker process was being set up", next_step=_UNGUARDED
+        )
     try:
         pickle.dumps(handler)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

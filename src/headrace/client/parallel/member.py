@@ -82,6 +82,7 @@ class GroupMember:
         self._group = group
         self._listener = listener
         self._incremental = protocol != "eager"
+        self._static = "group.instance.id" in settings
         self._committing = False
         self._refusal: str | None = None
         """Why the last commit failed."""
@@ -183,14 +184,19 @@ class GroupMember:
         """Leaves the group.
 
         Unsubscribing first is what makes it leave: closed at once, a cooperative member without partitions
-        says nothing, and the others wait for its session to end.
+        says nothing, and the others wait for its session to end. A static member means to come back: it only
+        closes.
         """
+        if not self._static:
+            self._unsubscribe()
+        self._client.close()
+
+    def _unsubscribe(self) -> None:
         self._client.unsubscribe()
         deadline = time.monotonic() + _LEAVE_S
         self._client.poll(_SHORT_POLL_S)
         while self._client.assignment() and time.monotonic() < deadline:
             self._client.poll(_SHORT_POLL_S)
-        self._client.close()
 
     # -- librdkafka calls ----------------------------------------------------------------------------------
 
