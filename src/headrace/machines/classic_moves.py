@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace.machines.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
@@ -18,7 +18,9 @@ def describe_moves(before: GroupMetadata | None, after: GroupMetadata | None) ->
     """
     if after is None or after.protocol_type != PROTOCOL_TYPE:
         return {}
-    return moves_between(owners(before), owners(after))
+    assigned = {member.member_id: member.assignment for member in before.members} if before else {}
+    same = {each.member_id for each in after.members if assigned.get(each.member_id) == each.assignment}
+    return moves_between(owners(before, same), owners(after, same))
 
 
 def moves_between(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, Any]:
@@ -32,13 +34,14 @@ def moves_between(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, A
     }
 
 
-def owners(group: GroupMetadata | None) -> dict[str, str]:
-    """Member id by "topic-partition"."""
+def owners(group: GroupMetadata | None, without: Collection[str] = ()) -> dict[str, str]:
+    """Member id by "topic-partition"; of all members but these."""
     if group is None:
         return {}
     return {
         f"{topic}-{partition}": member.member_id
         for member in group.members
+        if member.member_id not in without
         for topic, partitions in assigned_partitions(member.assignment).items()
         for partition in partitions
     }

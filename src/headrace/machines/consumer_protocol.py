@@ -109,4 +109,4 @@ def assigned_partitions(assignment: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def _topic_partitions(reader: Reader) -> tuple[str, tuple[int, ...]]:
-    return reader.string(compact=False), reader.array(Reader.int32, compact=False)
+    return reader.string(compact=False), reader.int32s()

@@ -96,6 +96,14 @@ class Reader:
         length, self._position = count(self._view, self._position, self._end)
         return tuple(item(self) for _ in range(length))
 
+    def int32s(self) -> tuple[int, ...]:
+        """A plain array of them, all at once."""
+        length, start = read_count(self._view, self._position, self._end)
+        self._position = start + 4 * length
+        if self._position > self._end:
+            raise DecodeError(f"{length} numbers in {self._end - start} bytes")
+        return struct.unpack_from(f">{length}i", self._view, start)
+
     def tagged_fields(self) -> dict[int, Reader]:
         """Each known or unknown tag with a reader of its bytes."""
         fields, self._position = read_tagged_fields(self._view, self._position, self._end)
