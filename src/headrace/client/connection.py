@@ -16,7 +16,7 @@ from headrace import __version__
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
 from headrace.wire.api_table import APIS
-from headrace.wire.framing import FrameSplitter
+from headrace.wire.framing import FrameReceiver
 from headrace.wire.messages import decode_reply, encode_request
 
 API_VERSIONS = 18
@@ -46,7 +46,7 @@ class _Waiting(NamedTuple):
     reply: asyncio.Future[Any]
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Open one with `Connection.open`; use it from one event loop only."""
 
     def __init__(self, address: str, *, client_id: str, max_reply_bytes: int) -> None:
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         self.versions: Mapping[int, tuple[int, int]] = {}
         """What the broker serves: api key to lowest and highest version."""
         self._client_id = client_id
-        self._splitter = FrameSplitter(max_frame=max_reply_bytes)
+        self._receiver = FrameReceiver(max_frame=max_reply_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._next_correlation_id = 0
         self._transport: asyncio.Transport | None = None
@@ -160,14 +160,17 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._splitter.feed(data):
+            for frame in self._receiver.arrived(nbytes):
                 self._take_reply(frame)
         except DecodeError as error:
             self._fail(
@@ -187,7 +190,7 @@ class Connection(asyncio.Protocol):
 
     # private
 
-    def _take_reply(self, frame: bytes) -> None:
+    def _take_reply(self, frame: bytes | bytearray) -> None:
         if not self._waiting:
             raise DecodeError("a reply that nobody asked for")
         expected = self._waiting[0]
@@ -225,7 +228,7 @@ class Connection(asyncio.Protocol):
         }
 
 
-def _version_of_reply(waiting: _Waiting, frame: bytes) -> int:
+def _version_of_reply(waiting: _Waiting, frame: bytes | bytearray) -> int:
     """ApiVersions with error 35 comes in version 0, whatever was asked; the code follows the header."""
     if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
         return 0

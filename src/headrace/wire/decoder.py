@@ -54,16 +54,16 @@ _NO_ID = bytes(16)
 
 @cache
 def message_decoder(name: str, version: int, kind: Kind) -> Read:
-    """Reads a message body, header excluded."""
-    return _compile_struct(message_class(name, version, kind))
+    """Reads a message body, header excluded. Records in a reply stay where they are: a view of the frame."""
+    return _compile_struct(message_class(name, version, kind), record_views=kind == "response")
 
 
-def _compile_struct(cls: Any) -> Read:
+def _compile_struct(cls: Any, record_views: bool) -> Read:
     flexible = bool(cls.__flexible__)
     specs = fields_of(cls)
-    steps = _compile_untagged([spec for spec in specs if spec.tag is None], flexible)
+    steps = _compile_untagged([spec for spec in specs if spec.tag is None], flexible, record_views)
     if flexible:
-        steps.append(_compile_tagged([spec for spec in specs if spec.tag is not None]))
+        steps.append(_compile_tagged([spec for spec in specs if spec.tag is not None], record_views))
 
     def read(view: memoryview, position: int, end: int, budget: Budget) -> tuple[Any, int]:
         values: dict[str, Any] = {}
@@ -74,7 +74,7 @@ def _compile_struct(cls: Any) -> Read:
     return read
 
 
-def _compile_untagged(specs: Sequence[FieldSpec], flexible: bool) -> list[_Step]:
+def _compile_untagged(specs: Sequence[FieldSpec], flexible: bool, record_views: bool) -> list[_Step]:
     """One step per field, neighbours of fixed width unpacked together."""
     steps: list[_Step] = []
     run: list[FieldSpec] = []
@@ -85,7 +85,7 @@ def _compile_untagged(specs: Sequence[FieldSpec], flexible: bool) -> list[_Step]
         if run:
             steps.append(_read_run(run))
             run = []
-        steps.append(_read_field(spec.name, _compile_value(spec, flexible)))
+        steps.append(_read_field(spec.name, _compile_value(spec, flexible, record_views)))
     if run:
         steps.append(_read_run(run))
     return steps
@@ -113,9 +113,9 @@ def _read_field(name: str, read: Read) -> _Step:
     return step
 
 
-def _compile_tagged(specs: Sequence[FieldSpec]) -> _Step:
+def _compile_tagged(specs: Sequence[FieldSpec], record_views: bool) -> _Step:
     """Known tags are read, others skipped; what is missing keeps the default of kio's class."""
-    readers = {spec.tag: (spec.name, _compile_value(spec, flexible=True)) for spec in specs}
+    readers = {spec.tag: (spec.name, _compile_value(spec, True, record_views)) for spec in specs}
 
     def step(view: memoryview, position: int, end: int, budget: Budget, values: dict[str, Any]) -> int:
         count, position = read_tag_count(view, position)
@@ -129,9 +129,9 @@ def _compile_tagged(specs: Sequence[FieldSpec]) -> _Step:
     return step
 
 
-def _compile_value(spec: FieldSpec, flexible: bool) -> Read:
+def _compile_value(spec: FieldSpec, flexible: bool, record_views: bool) -> Read:
     if spec.struct is not None:
-        read = _compile_struct(spec.struct)
+        read = _compile_struct(spec.struct, record_views)
         if spec.nullable and not spec.is_array and spec.tag is None:
             return _nullable_struct(read)
     elif spec.kind in FIXED_FORMATS:
@@ -141,7 +141,8 @@ def _compile_value(spec: FieldSpec, flexible: bool) -> Read:
     elif spec.kind == "string":
         read = _string_reader(flexible, nullable=spec.nullable and not spec.is_array)
     else:
-        read = _bytes_reader(flexible, nullable=spec.nullable and not spec.is_array)
+        as_view = record_views and spec.kind == "records"
+        read = _bytes_reader(flexible, nullable=spec.nullable and not spec.is_array, as_view=as_view)
     return _array_reader(read, flexible, spec.nullable) if spec.is_array else read
 
 
@@ -210,7 +211,7 @@ def _string_reader(flexible: bool, nullable: bool) -> Read:
     return read
 
 
-def _bytes_reader(flexible: bool, nullable: bool) -> Read:
+def _bytes_reader(flexible: bool, nullable: bool, as_view: bool) -> Read:
     def read(view: memoryview, position: int, end: int, budget: Budget) -> tuple[Any, int]:
         length, position = _read_length(view, position, flexible)
         if length < 0:
@@ -220,7 +221,8 @@ def _bytes_reader(flexible: bool, nullable: bool) -> Read:
         stop = position + length
         if stop > end:
             raise DecodeError(f"{length} bytes announced, {end - position} left")
-        return bytes(view[position:stop]), stop
+        part = view[position:stop]
+        return part if as_view else bytes(part), stop
 
     return read
 

@@ -30,7 +30,7 @@ class FakeTransport(asyncio.Transport):
         self.written: list[bytes] = []
         self.closed = False
         self.on_write: Callable[[bytes], None] = lambda frame: None
-        self.protocol: asyncio.Protocol | None = None
+        self.protocol: asyncio.BufferedProtocol | None = None
 
     def write(self, data: Any) -> None:
         self.written.append(bytes(data))
@@ -76,7 +76,16 @@ class FakeBroker:
 
     def send(self, data: bytes) -> None:
         assert self.transport.protocol is not None
-        asyncio.get_running_loop().call_soon(self.transport.protocol.data_received, data)
+        asyncio.get_running_loop().call_soon(deliver, self.transport.protocol, data)
+
+
+def deliver(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    while data:
+        room = memoryview(protocol.get_buffer(-1))
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        data = data[size:]
+        protocol.buffer_updated(size)
 
 
 def run(scenario: Callable[[FakeBroker, Connection], Any], broker: FakeBroker | None = None) -> None:

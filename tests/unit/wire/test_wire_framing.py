@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from headrace.errors import DecodeError
-from headrace.wire.framing import FrameSplitter
+from headrace.wire.framing import FrameReceiver, FrameSplitter
 
 FRAMES = [b"", b"a", b"hello", bytes(1000), b"\xff" * 70_000]
 
@@ -41,3 +41,25 @@ def test_negative_and_oversize_frames_are_refused_at_their_length(size: int) -> 
 
 def test_the_largest_frame_allowed_passes() -> None:
     assert FrameSplitter(max_frame=100).feed(struct.pack(">i", 100) + bytes(100)) == [bytes(100)]
+
+
+@pytest.mark.parametrize("large", [1, 5, 900, 1000, 1001, 70_000, 1 << 20])
+@pytest.mark.parametrize("chunk", [1, 3, 5, 64, 1024, 100_000])
+def test_a_receiver_gives_the_same_frames_whatever_counts_as_large(chunk: int, large: int) -> None:
+    receiver = FrameReceiver(scratch=128, large=large)
+    data = stream() * 2
+    found = []
+    while data:
+        room = receiver.room()
+        size = min(len(room), chunk, len(data))
+        room[:size] = data[:size]
+        data = data[size:]
+        found += receiver.arrived(size)
+    assert found == FRAMES * 2
+
+
+def test_a_receiver_refuses_oversize_frames_before_it_makes_room_for_them() -> None:
+    receiver = FrameReceiver(max_frame=100, large=10)
+    receiver.room()[:4] = struct.pack(">i", 101)
+    with pytest.raises(DecodeError, match="101"):
+        receiver.arrived(4)

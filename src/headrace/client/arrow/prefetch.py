@@ -102,7 +102,7 @@ class Prefetch:
             async with asyncio.TaskGroup() as group:
                 drains = [
                     group.create_task(self._drain(node_id, partitions))
-                    for node_id, partitions in self._by_leader().items()
+                    for (node_id, _), partitions in self._groups().items()
                 ]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -112,13 +112,14 @@ class Prefetch:
         async with self._changed:
             self._changed.notify_all()
 
-    def _by_leader(self) -> dict[int, set[int]]:
+    def _groups(self) -> dict[tuple[int, int], set[int]]:
+        """Partitions by leader, in two halves: one is fetched while the other's reply arrives."""
         assert self._view is not None
-        groups: dict[int, set[int]] = defaultdict(set)
-        for partition in self._left:
+        groups: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for place, partition in enumerate(sorted(self._left)):
             leader = self._view.leaders.get(partition, -1)
             if leader >= 0:
-                groups[leader].add(partition)
+                groups[leader, place % 2].add(partition)
         return groups
 
     async def _find_topic(self) -> TopicView:

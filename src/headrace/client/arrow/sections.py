@@ -29,7 +29,7 @@ class Fetched(NamedTuple):
     """What one Fetch brought of one partition. `aborted`: (producer id, first offset) of transactions."""
 
     partition: int
-    records: bytes
+    records: bytes | memoryview
     first_offset: int
     end_offset: int
     aborted: Sequence[tuple[int, int]] = ()
