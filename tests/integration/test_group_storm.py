@@ -37,7 +37,7 @@ def test_a_short_storm(start_node: StartNode, protocol: str) -> None:
         members=8,
         partitions=12,
         seconds=7,
-        change_s=(0.05, 0.6),
+        change_s=(0.2, 1.0),
         node_lives_s=(2, 4),
         seed=first_seed(),
         calm_s=20,

@@ -26,7 +26,7 @@ from headrace.wire.error_codes import ErrorCode
 
 METADATA = 3
 MEMBER_KINDS: dict[str, type[GroupMember]] = {"classic": ClassicMember, "consumer": ModernMember}
-SESSION_MS, HEARTBEAT_MS = 3000, 300
+SESSION_MS, HEARTBEAT_MS = 2000, 250
 NODE_SETTINGS = {
     "group.min.session.timeout.ms": str(SESSION_MS),
     "group.initial.rebalance.delay.ms": "0",
@@ -146,10 +146,10 @@ class Storm:
             self._join()
             return
         member = self._random.choice(awake)
-        what = self._random.choice(("leave", "leave", "kill", "kill", "doze"))
+        what = self._random.choice(("leave", "kill", "doze"))
         self._report.events[what] += 1
-        if what == "doze":
-            member.doze_s = self._random.uniform(0.5, 2) * SESSION_MS / 1000
+        if what == "doze":  # mostly for longer than its session lasts
+            member.doze_s = self._random.uniform(0.5, 3) * SESSION_MS / 1000
             return
         if what == "leave":
             member.stopping = True
