@@ -13,6 +13,10 @@ from typing import Any
 from headrace.types import OWN_TOPICS, ClusterView
 from headrace.world import Thread
 
+_COMPILED_KEPT = 256
+_MOST_MEMORY = 1 << 20
+"""Of one expression, with what matching it caches: clients send many."""
+
 
 class TopicPatterns:
     def __init__(self, thread: Thread) -> None:
@@ -58,7 +62,7 @@ def _problem(pattern: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_COMPILED_KEPT)
 def _compiled(pattern: str) -> Any:
     """None for what an older release took for an expression."""
     try:
@@ -72,6 +76,7 @@ def _compile(pattern: str) -> Any:
 
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _MOST_MEMORY
     return re2.compile(pattern, options=options)
 
 
