@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import threading
 import time
 from datetime import datetime
 
@@ -52,16 +53,18 @@ def consume(bootstrap: str, topic: str, group: str, protocol: str) -> None:
         }
     )
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
     try:
-        while True:
-            message = consumer.poll(1.0)
+        while not stopping.is_set():
+            message = consumer.poll(0.2)
             if message is None:
                 continue
             if message.error() is not None:
                 raise KafkaException(message.error())
             process(message)
             consumer.store_offsets(message)
-    except KeyboardInterrupt:
         say("leaving")
     finally:
         consumer.close()  # commits what was processed, and tells the group
@@ -103,7 +106,6 @@ def main() -> None:
     options.add_argument("-pause", "--pause", type=float, default=0.5, help="seconds between them")
     options.add_argument("-protocol", "--protocol", choices=["classic", "consumer"], default="classic")
     chosen = options.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as with Ctrl-C
     if chosen.mode == "producer":
         produce(chosen.bootstrap, chosen.topic, chosen.messages, chosen.pause)
     else:

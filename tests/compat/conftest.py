@@ -16,18 +16,11 @@ from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from headrace.testing.consumer_crowd import QUICK_GROUPS
 from headrace.testing.node import NodeProcess
 
 _GO_SOURCES = Path(__file__).parent / "go"
 _GO_BUILD_TIMEOUT_S = 600
-QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "200",
-    "group.consumer.min.heartbeat.interval.ms": "200",
-    "group.consumer.session.timeout.ms": "2000",
-    "group.consumer.min.session.timeout.ms": "2000",
-}
 
 
 @pytest.fixture(scope="session")

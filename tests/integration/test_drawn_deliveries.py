@@ -13,19 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.testing.consumer_crowd import ConsumerCrowd
+from headrace.testing.consumer_crowd import QUICK_GROUPS, ConsumerCrowd
 from headrace.testing.node import NodeProcess
 
 TIMEOUT_S = 20
 KILLED_CONSUMER = Path(__file__).with_name("killed_consumer.py")
-QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000",
-}
 PROTOCOLS = ["classic", "consumer"]
 with_both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 

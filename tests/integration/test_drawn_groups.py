@@ -8,17 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headrace.testing.consumer_crowd import ConsumerCrowd
+from headrace.testing.consumer_crowd import QUICK_GROUPS, ConsumerCrowd
 from headrace.testing.node import NodeProcess
 
 TIMEOUT_S = 20
-QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.min.assignment.interval.ms": "0",
-}
 
 
 class Way(NamedTuple):

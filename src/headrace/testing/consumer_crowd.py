@@ -14,11 +14,23 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 PATIENCE_S = 30
-QUIET_S = 0.4
+QUIET_S = 0.3
 """So long nothing may change before a group counts as settled."""
 _POLL_S = 0.01
 _NOT_DOTTED = frozenset({"on_commit"})
 """A setting of the Python client itself."""
+
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.session.timeout.ms": "2000",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.assignment.interval.ms": "0",
+}
+"""Settings of a node whose groups do not make tests wait."""
 
 Place = tuple[str, int]
 
