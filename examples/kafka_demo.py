@@ -31,7 +31,8 @@ def produce(bootstrap: str, topic: str, messages: int, pause_s: float) -> None:
     for number in range(messages):
         user = f"user-{number % USERS + 1}"
         producer.produce(topic, key=user, value=f"message {number + 1}", on_delivery=delivered)
-        producer.poll(pause_s)  # calls delivered() meanwhile
+        producer.poll(0)  # calls delivered() for what has arrived
+        time.sleep(pause_s)
     producer.flush()
 
 
