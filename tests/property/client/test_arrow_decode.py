@@ -7,6 +7,7 @@ import mmap
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -176,6 +177,31 @@ def test_control_batches_are_skipped_and_aborted_transactions_left_out() -> None
     assert committed["value"].to_pylist() == [b"kept", b"plain", b"kept too"]
     everything = decoded(None, Fetched(0, run, 0, END))
     assert everything["offset"].to_pylist() == [0, 1, 2, 4, 7]
+
+
+def recorded_rows(codec: str, end: str) -> list[Any]:
+    return [
+        (
+            None if n == 3 else b"key %d" % n,
+            None if n == 4 else f"{codec} {end} {n} ".encode() * 6,
+            [("n", b"%d" % n), ("none", None)] if n % 2 else [],
+            1_700_000_000_000 + n,
+        )
+        for n in range(5)
+    ]
+
+
+@pytest.mark.parametrize("code", KERNELS)
+@pytest.mark.parametrize("committed_only", [True, False])
+def test_a_log_of_apache_kafka_written_by_librdkafka(code: Any, committed_only: bool) -> None:
+    """Recorded: for each codec a transaction of five records committed, one aborted, one committed."""
+    log = (Path(__file__).parent / "segments/librdkafka-transactions.log").read_bytes()
+    aborted = [(producer_id, 6 + 18 * producer_id) for producer_id in range(5)] if committed_only else []
+    table = decoded(code, Fetched(0, log, 0, END, aborted))
+    ends = ("commit", "commit") if committed_only else ("commit", "abort", "commit")
+    expected = [row for codec in Codec for end in ends for row in recorded_rows(codec.name.lower(), end)]
+    assert [(row.key, row.value, list(row.headers), row.timestamp) for row in rows_of(table)] == expected
+    assert table["offset"].to_pylist()[-1] == 88
 
 
 def test_damage_is_found_by_the_crc_and_named() -> None:
