@@ -42,6 +42,15 @@ class TopicView:
     def partitions(self) -> list[int]:
         return sorted(self.leaders)
 
+    def addressed(self, version: int, first_by_id: int, name_field: str) -> tuple[int, dict[str, Any]]:
+        """(the version to use, how a request of that version names the topic: by id where it can).
+
+        Only fields of that version: others would make the encoder load every version of the message.
+        """
+        if self.topic_id is None or version < first_by_id:
+            return min(version, first_by_id - 1), {name_field: self.name}
+        return version, {"topic_id": self.topic_id}
+
 
 class Cluster:
     def __init__(self, bootstrap: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:

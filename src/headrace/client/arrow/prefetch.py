@@ -167,31 +167,21 @@ class Prefetch:
     async def _fetch(self, node_id: int, partitions: set[int]) -> Any:
         assert self._view is not None
         connection = await self._cluster.connection(node_id)
-        version = connection.version_for(FETCH)
-        if self._view.topic_id is None:
-            version = min(version, FIRST_VERSION_BY_ID - 1)
+        version, named = self._view.addressed(connection.version_for(FETCH), FIRST_VERSION_BY_ID, "topic")
         entries = [
             {
                 "partition": partition,
-                "current_leader_epoch": -1,
                 "fetch_offset": self._left[partition][0],
-                "last_fetched_epoch": -1,
-                "log_start_offset": -1,
                 "partition_max_bytes": self._fetch_bytes,
             }
             for partition in sorted(partitions)
         ]
         fields = {
-            "replica_id": -1,
             "max_wait": _MAX_WAIT_MS,
             "min_bytes": 1,
             "max_bytes": self._fetch_bytes,
             "isolation_level": READ_COMMITTED if self._bounds.committed_only else 0,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [{"topic": self._topic, "topic_id": self._view.topic_id, "partitions": entries}],
-            "forgotten_topics_data": [],
-            "rack_id": "",
+            "topics": [{**named, "partitions": entries}],
         }
         return await connection.call(FETCH, fields, version=version)
 

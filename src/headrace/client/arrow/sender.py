@@ -112,15 +112,13 @@ class Sender:
 
     def send(self, connection: Connection, outgoing: Outgoing) -> asyncio.Future[Any]:
         assert self._view is not None
-        version = connection.version_for(PRODUCE)
-        if self._view.topic_id is None:
-            version = min(version, FIRST_VERSION_BY_ID - 1)
+        version, named = self._view.addressed(connection.version_for(PRODUCE), FIRST_VERSION_BY_ID, "name")
         data = [{"index": outgoing.partition, "records": outgoing.batch}]
         fields = {
             "transactional_id": None,
             "acks": self._acks,
             "timeout": self.timeout_ms,
-            "topic_data": [{"name": self._topic, "topic_id": self._view.topic_id, "partition_data": data}],
+            "topic_data": [{**named, "partition_data": data}],
         }
         return connection.send(PRODUCE, fields, version=version)
 
