@@ -6,15 +6,15 @@ Read next: dispatch.py (who calls handlers), handlers/ (one module per family).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(NamedTuple):
+    """Made for every request: a tuple takes a third of a dataclass's time."""
+
     api_key: int
     api_version: int
     correlation_id: int

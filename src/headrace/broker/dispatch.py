@@ -206,13 +206,9 @@ class Dispatcher:
 
 
 def _context(connection: KafkaConnection, header: RequestHeader) -> RequestContext:
+    api_key, version, correlation_id, client_id, _ = header
     return RequestContext(
-        api_key=header.api_key,
-        api_version=header.api_version,
-        correlation_id=header.correlation_id,
-        client_id=header.client_id,
-        listener=connection.listener,
-        peer=connection.peer,
+        api_key, version, correlation_id, client_id, connection.listener, connection.peer
     )
 
 

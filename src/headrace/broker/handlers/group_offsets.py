@@ -74,9 +74,8 @@ def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit,
     def finish(body: ReplyBody | ApiError) -> bytes:
         decided = iter(_commit_errors(body, len(offsets)))
         results = [next(decided) if code is None else code for code in codes]
-        for code in results:
-            if code is not ErrorCode.none:
-                broker.metrics.request_error(context.api_key, code)
+        for code in filter(None, results):
+            broker.metrics.request_error(context.api_key, code)
         return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
 
     if offsets:
