@@ -66,10 +66,14 @@ def _small(cell: Cell) -> RawConnection:
     return cell.connect(buffer_bytes=1 << 12)
 
 
+def _large_topic(cell: Cell) -> str:
+    return cell.kept_topic(lambda _: None, partitions=PARTITIONS)
+
+
 def classic_rebalance(cell: Cell) -> Figures:
     """The stop of the world that users curse: how much of it is the broker's."""
-    group_name = new_group()
-    with cell.topic(PARTITIONS) as topic, ExitStack() as stack, no_collection():
+    group_name, topic = new_group(), _large_topic(cell)
+    with ExitStack() as stack, no_collection():
         wait_for_coordinator(stack.enter_context(cell.connect()), group_name)
         group = _form_one(cell, stack, group_name, topic)
         times = [group.rebalance() for _ in range(cell.scaled(15, least=3))]
@@ -89,9 +93,9 @@ def _form_one(cell: Cell, stack: ExitStack, name: str, topic: str) -> ClassicGro
 
 def modern_target(cell: Cell) -> Figures:
     """KIP-848: from the heartbeat of a 51st member to a reply that knows the new target assignment."""
-    group = new_group()
+    group, topic = new_group(), _large_topic(cell)
     times: list[float] = []
-    with cell.topic(PARTITIONS) as topic, ExitStack() as stack, no_collection():
+    with ExitStack() as stack, no_collection():
         wait_for_coordinator(stack.enter_context(cell.connect()), group)
         members = [
             ModernMember(connection=stack.enter_context(_small(cell)), group=group, topic=topic)
@@ -122,8 +126,8 @@ def _to_new_target(joiner: ModernMember, epoch: int) -> float:
 
 def offset_commits(cell: Cell) -> Figures:
     """50 consumers that commit after every batch, each waiting for the answer: offsets of ten partitions."""
-    group_name = new_group()
-    with cell.topic(PARTITIONS) as topic, ExitStack() as stack, no_collection():
+    group_name, topic = new_group(), _large_topic(cell)
+    with ExitStack() as stack, no_collection():
         wait_for_coordinator(stack.enter_context(cell.connect()), group_name)
         group = _form_one(cell, stack, group_name, topic)
         requests = [
