@@ -245,7 +245,8 @@ def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
         return None
     offset, leader_epoch, note, commit_timestamp, expire_timestamp, topic_id = value
     if not note and expire_timestamp == NO_TIMESTAMP and topic_id is not NO_TOPIC_ID:
-        return _PLAIN_VALUE.pack(4, offset, leader_epoch, 1, commit_timestamp, 1, 0, 16, topic_id.bytes)
+        raw_id = topic_id.int.to_bytes(16, "big")
+        return _PLAIN_VALUE.pack(4, offset, leader_epoch, 1, commit_timestamp, 1, 0, 16, raw_id)
     metadata = note.encode()
     if value.expire_timestamp != NO_TIMESTAMP:
         times = _INT64_PAIR.pack(value.commit_timestamp, value.expire_timestamp)

@@ -23,7 +23,6 @@ from headrace.machines.group_events import (
     OffsetDeleteReply,
     OffsetFetch,
     OffsetFetchReply,
-    OffsetToCommit,
 )
 from headrace.machines.group_records import (
     NO_EPOCH,
@@ -162,7 +161,7 @@ class Offsets:
             step.reply(event.token, OffsetCommitReply(error=refused.code))
             return
         membership.committed(step, event)
-        errors = tuple(self._commit_one(event, offset, step) for offset in event.offsets)
+        errors = tuple(self._commit_each(event, step))
         step.reply(event.token, OffsetCommitReply(errors=errors))
         if event.member_id == NO_MEMBER_ID and membership.exists:
             step.tell("offsets_reset", partitions=len(event.offsets))
@@ -175,17 +174,18 @@ class Offsets:
         known_to_client = event.version >= 9 and not event.transactional
         raise ApiError(ErrorCode.group_id_not_found if known_to_client else ErrorCode.illegal_generation)
 
-    def _commit_one(self, event: OffsetCommit, offset: OffsetToCommit, step: Step) -> ErrorCode:
-        topic, partition, position, leader_epoch, note, topic_id = offset
-        if note and _java_length(note) > self._settings.metadata_max_bytes:
-            return ErrorCode.offset_metadata_too_large
-        wall_ms = step.now.wall_ms
-        if event.retention_ms == -1:
-            value = CommittedOffset(position, leader_epoch, note or "", wall_ms, NO_TIMESTAMP, topic_id)
-        else:  # a record with an expiry of its own has no room for epoch and topic id
-            value = CommittedOffset(position, NO_EPOCH, note or "", wall_ms, wall_ms + event.retention_ms)
-        step.emit(OffsetCommitRecord(self._group_id, topic, partition, value, event.producer_id))
-        return ErrorCode.none
+    def _commit_each(self, event: OffsetCommit, step: Step) -> Iterator[ErrorCode]:
+        group_id, wall_ms, longest = self._group_id, step.now.wall_ms, self._settings.metadata_max_bytes
+        for topic, partition, position, leader_epoch, note, topic_id in event.offsets:
+            if note and _java_length(note) > longest:
+                yield ErrorCode.offset_metadata_too_large
+                continue
+            if event.retention_ms == -1:
+                value = CommittedOffset(position, leader_epoch, note or "", wall_ms, NO_TIMESTAMP, topic_id)
+            else:  # a record with an expiry of its own has no room for epoch and topic id
+                value = CommittedOffset(position, NO_EPOCH, note or "", wall_ms, wall_ms + event.retention_ms)
+            step.emit(OffsetCommitRecord(group_id, topic, partition, value, event.producer_id))
+            yield ErrorCode.none
 
     def _tell_commit(self, event: OffsetCommit, step: Step) -> None:
         now_ms = step.now.monotonic_ms
