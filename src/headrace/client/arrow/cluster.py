@@ -20,6 +20,8 @@ from headrace.wire.error_codes import ErrorCode
 
 METADATA = 3
 CLIENT_ID = "headrace-arrow"
+_SPREADING_MS = 700
+"""How long a new topic may take to be known to all brokers of a cluster."""
 
 LOST = (ConnectionLost, RequestTimedOut)
 """Worth another try elsewhere or later."""
@@ -79,6 +81,15 @@ class Cluster:
             topic_id=getattr(entry, "topic_id", None),
             leaders={int(each.partition_index): int(each.leader_id) for each in entry.partitions},
         )
+
+    async def find(self, name: str) -> TopicView:
+        """The same for a topic that may have been created a moment ago: not every broker knows it at once."""
+        patience = Patience(_SPREADING_MS)
+        while True:
+            try:
+                return await self.topic(name)
+            except NoSuchTopic as error:
+                await patience.wait(error)
 
     async def connection(self, node_id: int) -> Connection:
         """An open connection to a node, shared by everybody. ConnectionLost when there is none to be had."""

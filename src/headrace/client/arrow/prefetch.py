@@ -52,7 +52,7 @@ class Prefetch:
 
     async def open(self) -> None:
         """Finds topic and offsets and begins to fetch. Says at once when there is no broker or no topic."""
-        self._view = await self._cluster.topic(self._topic)
+        self._view = await self._cluster.find(self._topic)
         while True:
             try:
                 self._left = await self._bounds.resolve(self._cluster, self._view)

@@ -56,7 +56,7 @@ class Sender:
         self.delivered = Delivered(topic)
 
     async def open(self, *, idempotent: bool) -> Producer:
-        self._view = await self._cluster.topic(self._topic)
+        self._view = await self._cluster.find(self._topic)
         return await self._producer() if idempotent else NOBODY
 
     @property
