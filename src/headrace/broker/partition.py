@@ -1,7 +1,8 @@
 """One partition on this node: leader checks before the log, high watermark and waiting requests after it.
 
 Knows the log of its partition and nothing of sockets or the cluster store. From the checks in `append` to
-the write there is no `await`, so a partition needs no lock. Read next: log/partition_log.py.
+the write there is no `await`, so a partition needs no lock.
+Read next: partition_bounds.py, log/partition_log.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from headrace.broker.deep_check import DeepCheck, check_at_once
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
+from headrace.broker.partition_bounds import PartitionBounds
 from headrace.broker.plain_batches import plain_batches
 from headrace.broker.storage_faults import failed_disk, will_pass
 from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
@@ -24,8 +26,6 @@ from headrace.log.cold_read import ColdRead as ColdRead
 from headrace.log.flush import Flush
 from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
-from headrace.log.producer_state import ProducerEntry
-from headrace.log.time_lookup import Ask, Found
 from headrace.types import TopicId, TopicPartition
 from headrace.wire.batch import LOG_OVERHEAD, BatchHeader, assign, read_sound_batch, split_batches
 from headrace.wire.error_codes import ErrorCode
@@ -62,7 +62,7 @@ class BegunFlush(NamedTuple):
     """In all, when the flush began: what becomes readable when it is done."""
 
 
-class Partition:
+class Partition(PartitionBounds):
     def __init__(
         self,
         *,
@@ -78,13 +78,14 @@ class Partition:
         call_soon: Callable[[Callable[[], None]], None],
         persist_offsets: Callable[[], Awaitable[None]],
     ) -> None:
+        # The only replica: all that survived recovery is committed, once it is as safe as an append must be.
+        high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
+        super().__init__(log, leader_epoch, high_watermark)
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.leader_epoch = leader_epoch
         self.settings = settings
         self.online = True
         self._offline_code: ErrorCode | None = None
-        self._log = log
         self._clock = clock
         self._flusher = flusher
         self._counters = counters
@@ -97,53 +98,8 @@ class Partition:
         self._appended_bytes = 0  # in all; what a fetch that waits counts
         self._readable_bytes = 0
         self._announcing = False
-        # The only replica: all that survived recovery is committed, once it is as safe as an append must be.
-        self.high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
         if self.high_watermark < log.log_end_offset:
             flusher.request(self)
-
-    # What others ask
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._log.log_end_offset
-
-    @property
-    def flushed_offset(self) -> int:
-        return self._log.flushed_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        unstable = self._log.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def size_bytes(self) -> int:
-        return self._log.size_bytes
-
-    def offset_for_timestamp(self, timestamp_ms: int, ask: Ask) -> Found | None:
-        return self._readable(self._log.offset_for_timestamp(timestamp_ms, ask))
-
-    def offset_of_max_timestamp(self, ask: Ask) -> Found | None:
-        return self._readable(self._log.offset_of_max_timestamp(ask))
-
-    def _readable(self, found: Found | None) -> Found | None:
-        """R18: what is not below the high watermark does not exist yet."""
-        return found if found is not None and found[1] < self.high_watermark else None
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which the record at `offset` was written."""
-        return self._log.epochs.epoch_for(offset)
-
-    def active_producers(self) -> list[ProducerEntry]:
-        return list(self._log.producers.active())
 
     # Produce
 
@@ -371,14 +327,6 @@ class Partition:
     def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
         self._fetch_waiters.pop(waiter, None)
 
-    def check_leader_epoch(self, epoch: int) -> None:
-        """R11; -1 is a client that does not know epochs."""
-        if epoch < 0 or epoch == self.leader_epoch:
-            return
-        if epoch < self.leader_epoch:
-            raise ApiError(ErrorCode.fenced_leader_epoch)
-        raise ApiError(ErrorCode.unknown_leader_epoch)
-
     def read(
         self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool, wait: bool = True
     ) -> PartitionRead:
@@ -442,8 +390,3 @@ class Partition:
         waiters, self._ack_waiters = self._ack_waiters, deque()
         for waiter in waiters:
             waiter.done(code)
-
-    @property
-    def log(self) -> PartitionLog:
-        """For housekeeping and the registry of partitions; handlers stay with the methods above."""
-        return self._log
