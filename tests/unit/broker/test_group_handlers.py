@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -199,5 +200,38 @@ def test_groups_are_deleted_when_nobody_is_in_them(version: int):
         assert codes[:3] == [NONE, ErrorCode.non_empty_group, NOT_FOUND]
         assert [each.group_id for each in reply.results] == names
         assert await empty.committed() == {}
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_large_requests_take_the_long_way_to_the_same_answers():
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=2000)
+        client = await GroupClient.of(node)
+        await client.join()
+        assert (await client.sync({client.member_id: b"x" * 100_000})).assignment == b"x" * 100_000
+        codes = await client.commit(5, range(2001))
+        assert codes == {**dict.fromkeys(range(2000), NONE), 2000: UNKNOWN_TOPIC}
+        assert len(await client.committed()) == 2000
+        refused = await client.commit(5, range(2001), topic="nobody")
+        assert set(refused.values()) == {UNKNOWN_TOPIC}
+        modern = await GroupClient.of(node, "modern")
+        modern.member_id = "m"
+        reply = await modern.beat(0, subscribed_topic_names=["t", *(f"no-{n}" for n in range(5000))])
+        assert reply.error_code is NONE
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_an_assignment_that_no_batch_can_hold_is_refused_and_the_group_goes_on():
+    async def scenario(node: SimBroker) -> None:
+        client = await GroupClient.of(node)
+        await client.join()
+        refused = await client.sync({client.member_id: b"x" * (2 << 20)})
+        assert refused.error_code is ErrorCode.unknown_server_error
+        await asyncio.sleep(2)
+        client.member_id = ""
+        await client.join()
+        assert (await client.sync({client.member_id: b"small"})).assignment == b"small"
 
     on_a_node(scenario, settings=QUICK)
