@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from headrace.client.arrow.reader import aread as aread
     from headrace.client.arrow.reader import read as read
     from headrace.client.arrow.selection import topic as topic
+    from headrace.client.arrow.typed import Rejects as Rejects
     from headrace.client.arrow.writer import awrite as awrite
     from headrace.client.arrow.writer import write as write
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Rejects": "typed",
     "aread": "reader",
     "awrite": "writer",
     "read": "reader",

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from headrace.client.arrow.bounds import Bound, Bounds, since
 from headrace.client.arrow.cluster import Cluster
-from headrace.client.arrow.decode import Decoder
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Prefetch
+from headrace.client.arrow.typed import Format, Rejects, TypedDecoder
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 
@@ -33,6 +33,9 @@ class ReadOptions(TypedDict, total=False):
     last: str | timedelta | None
     count: int | None
     partitions: Sequence[int] | None
+    key: Format
+    value: Format
+    rejects: Rejects | None
     committed_only: bool
     budget: int
     timeout_ms: int
@@ -52,6 +55,9 @@ class ReadRequest:
         last: str | timedelta | None = None,
         count: int | None = None,
         partitions: Sequence[int] | None = None,
+        key: Format = "raw",
+        value: Format = "raw",
+        rejects: Rejects | None = None,
         committed_only: bool = True,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
@@ -60,7 +66,7 @@ class ReadRequest:
             raise ClientError("both start and last say where to begin", next_step="give one of them")
         if count is not None and count < 0:
             raise ClientError(f"{count} records cannot be read")
-        self.decoder = Decoder(topic, columns)
+        self.decoder = TypedDecoder(topic, columns, key=key, value=value, rejects=rejects)
         self.count = count
         self._topic = topic
         self.bootstrap = bootstrap
@@ -90,6 +96,8 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
     last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
     count: at most so many records, as partitions deliver them.
     partitions: only these.
+    key, value: how to read them: "raw" bytes, "string", "int16", "int32", "int64", "float32", "float64".
+    rejects: a `headrace.Rejects` takes the records that are not of that form (without one: an error).
     committed_only: leave out records of transactions that were aborted or are still open (True).
     budget: bytes that may be fetched ahead. timeout_ms: give up when nothing came for so long.
 

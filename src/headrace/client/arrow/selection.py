@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.client.arrow.bounds import Bound
 from headrace.client.arrow.reader import read
+from headrace.client.arrow.typed import Format, Rejects
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 
@@ -36,6 +37,12 @@ class Selection:
     def select(self, *columns: str) -> Selection:
         """Only these columns; the others are never made."""
         return self._with(columns=list(columns))
+
+    def typed(
+        self, *, key: Format = "raw", value: Format = "raw", rejects: Rejects | None = None
+    ) -> Selection:
+        """Keys and values as text or numbers; `rejects` takes what is not."""
+        return self._with(key=key, value=value, rejects=rejects)
 
     def first(self, count: int) -> Selection:
         """At most so many records, as partitions deliver them."""
