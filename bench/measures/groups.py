@@ -116,12 +116,15 @@ def modern_target(cell: Cell) -> Figures:
 
 def _to_new_target(joiner: ModernMember, epoch: int) -> float:
     """A broker that computes the target beside the request answers with the old epoch at first."""
-    first = joiner.join_request()
+    request = joiner.join_request()
     started = time.perf_counter()
-    joiner.apply(joiner.connection.call(first))
-    while joiner.epoch <= epoch:
-        joiner.apply(joiner.connection.call(joiner.heartbeat_request()))
-    return time.perf_counter() - started
+    while True:
+        frame = joiner.connection.call(request)
+        ended = time.perf_counter()
+        joiner.apply(frame)
+        if joiner.epoch > epoch:
+            return ended - started
+        request = joiner.heartbeat_request()
 
 
 def offset_commits(cell: Cell) -> Figures:

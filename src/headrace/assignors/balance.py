@@ -62,7 +62,50 @@ def _share_evenly(
     for member_id, owned in held.items():
         free.extend(owned[quotas[member_id] :])
         del owned[quotas[member_id] :]
-    # In turn, so that neighbouring partitions of a topic go to different members.
+    _hand_out(free, held, quotas)
+    return as_assignment(members, held)
+
+
+def balance_last_target(
+    members: Sequence[Subscriber[T]], partition_counts: Mapping[T, int]
+) -> Assignment[T] | None:
+    """What `balance` gives where all want the same and nothing is claimed twice, set by set instead of
+    partition by partition: whoever keeps what it has is not looked at. None elsewhere."""
+    if not members or any(member.topics != members[0].topics for member in members):
+        return None
+    wanted = {topic for topic in members[0].topics if topic in partition_counts}
+    free: list[tuple[T, int]] = []
+    for topic in wanted:
+        shares = [member.owned[topic] for member in members if topic in member.owned]
+        claimed, existing = set[int]().union(*shares), set(range(partition_counts[topic]))
+        if len(claimed) < sum(map(len, shares)) or not claimed <= existing:
+            return None
+        free += [(topic, partition) for partition in existing - claimed]
+    if any(not member.owned.keys() <= wanted for member in members):
+        return None
+    loads = {member.member_id: sum(map(len, member.owned.values())) for member in members}
+    quotas = _quotas(loads, sum(loads.values()) + len(free))
+    held: dict[str, list[tuple[T, int]]] = {}
+    for member in members:
+        quota = quotas[member.member_id]
+        if loads[member.member_id] != quota:
+            owned = sorted((topic, part) for topic, parts in member.owned.items() for part in parts)
+            free.extend(owned[quota:])
+            held[member.member_id] = owned[:quota]
+    _hand_out(free, held, quotas)
+    moved = as_assignment([member for member in members if member.member_id in held], held)
+    return {
+        member.member_id: moved[member.member_id]
+        if member.member_id in moved
+        else {topic: sorted(parts) for topic, parts in sorted(member.owned.items()) if parts}
+        for member in members
+    }
+
+
+def _hand_out(
+    free: list[tuple[T, int]], held: dict[str, list[tuple[T, int]]], quotas: Mapping[str, int]
+) -> None:
+    """In turn, so that neighbouring partitions of a topic go to different members."""
     waiting = [member_id for member_id in held if len(held[member_id]) < quotas[member_id]]
     turn = 0
     for partition in sorted(free):
@@ -73,7 +116,6 @@ def _share_evenly(
             del waiting[turn]
         else:
             turn += 1
-    return as_assignment(members, held)
 
 
 def _quotas(loads: Mapping[str, int], total: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.assignors.balance import balance
+from headrace.assignors.balance import balance, balance_last_target
 from headrace.assignors.subscriptions import Assignment, Subscriber, T, in_kafka_order
 
 NAME = "uniform"
@@ -16,6 +16,8 @@ NAME = "uniform"
 
 def assign(subscribers: Iterable[Subscriber[T]], partition_counts: Mapping[T, int]) -> Assignment[T]:
     members = in_kafka_order(subscribers)
+    if (quickly := balance_last_target(members, partition_counts)) is not None:
+        return quickly
     owners = {
         (topic, partition): member.member_id
         for member in members
