@@ -380,3 +380,13 @@ def test_settings_of_a_group_are_held_within_the_nodes_bounds():
         assert too_long is ErrorCode.invalid_request
 
     on_a_node(scenario)
+
+
+def test_asking_for_the_topic_itself_makes_it_as_the_first_group_would():
+    async def scenario(node: SimBroker) -> None:
+        client = GroupClient(await node.connect())
+        topics = [{"name": OFFSETS_TOPIC, "topic_id": None}]
+        reply = await client.call("metadata", 12, topics=topics, allow_auto_topic_creation=True)
+        assert len(reply.topics[0].partitions) == 50
+
+    on_a_node(scenario, settings={"auto.create.topics.enable": "true"})

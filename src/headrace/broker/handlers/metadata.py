@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.context import EncodedReply, Handler, Reply, RequestContext
+from headrace.broker.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.metadata_replies import TOPIC_OPERATIONS, Reach, reach
 from headrace.broker.topic_rules import check_name
 from headrace.broker.turns import in_turns
@@ -135,6 +136,8 @@ async def _asked_topic(
         return topic
     try:
         check_name(name)
+        if create and name == OFFSETS_TOPIC:
+            return await broker.groups.ensure_topic()
         if create:
             return await broker.controller.ensure_topic(name)
         code = ErrorCode.unknown_topic_or_partition
