@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench.model import Suite
+from bench.suites.arrow import ARROW_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE)}

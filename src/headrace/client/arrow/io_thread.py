@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import uvloop
@@ -24,8 +25,12 @@ class IoThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs it there without waiting; what is started in turn begins in turn."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self.start(coroutine)
         try:
             return future.result()
         except BaseException:

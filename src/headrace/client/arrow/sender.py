@@ -51,6 +51,7 @@ class Sender:
         self._lanes: dict[int, _Lane] = {}
         self._held = 0
         self._changed = asyncio.Condition()
+        self._entrance = asyncio.Lock()  # first come, first in line
         self._failure: BaseException | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self.delivered = Delivered(topic)
@@ -65,18 +66,21 @@ class Sender:
         return len(self._view.leaders)
 
     async def put(self, outgoing: Outgoing) -> None:
-        """Returns when the batch is in line; waits while more than the budget is on its way."""
+        """Returns when the batch is in line; waits while more than the budget is on its way.
+
+        Calls may overlap: batches get in line in the order of the calls.
+        """
         size = len(outgoing.batch)
-        async with self._changed:
+        async with self._entrance, self._changed:
             await self._changed.wait_for(
                 lambda: self._failure is not None or not self._held or self._held + size <= self._budget
             )
             self._raise_failure()
             self._held += size
-        lane = self._lanes.get(outgoing.partition)
-        if lane is None:
-            lane = self._lanes[outgoing.partition] = _Lane(self, outgoing.partition)
-        lane.put(outgoing)
+            lane = self._lanes.get(outgoing.partition)
+            if lane is None:
+                lane = self._lanes[outgoing.partition] = _Lane(self, outgoing.partition)
+            lane.put(outgoing)
 
     async def finish(self) -> Delivered:
         async with self._changed:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -30,6 +32,8 @@ from headrace.wire.compression import Codec
 DEFAULT_TIMEOUT_MS = 120_000
 DEFAULT_BUDGET = 32 << 20
 _LARGEST_SLICE = 64 << 20
+_ENCODED_AHEAD = 4
+"""Batches on their way into the line, so that encoding need not wait for the background thread."""
 _SEQUENCES = 1 << 31
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -71,8 +75,13 @@ def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     io = IoThread(f"headrace-write-{topic}", cluster.close)
     try:
         sender = io.call(request.open(cluster))
+        entering: deque[Future[None]] = deque()
         for outgoing in request.encoded():
-            io.call(sender.put(outgoing))
+            entering.append(io.start(sender.put(outgoing)))
+            if len(entering) > _ENCODED_AHEAD:
+                entering.popleft().result()
+        for each in entering:
+            each.result()
         return io.call(sender.finish())
     finally:
         io.close()

@@ -1,0 +1,89 @@
+"""The suite of the Arrow client: each promise of its "Speed to reach" that is built, as a line with a target.
+
+Most lines are ratios within one turn on one broker; Apache Kafka's column shows them against that broker.
+"""
+
+from __future__ import annotations
+
+from bench.measures import arrow
+from bench.model import KAFKA, OS, Better, Line, Measure, Suite
+
+HIGHER, LOWER = Better.HIGHER, Better.LOWER
+_BROKERS = (KAFKA, OS)
+
+
+def _times(figure: str, title: str, unit: str, target: float) -> Line:
+    return Line(figure=figure, title=title, unit=f"× {unit}", better=HIGHER, target=target, own=True)
+
+
+def _rate(figure: str, title: str, target: float | None = None) -> Line:
+    return Line(figure=figure, title=title, unit="records/s", better=HIGHER, target=target, own=True)
+
+
+def _read(codec: str, versus_confluent: float) -> tuple[Line, ...]:
+    what = f"read 100 B records into Arrow, {codec}"
+    return (
+        _times("versus_confluent", f"{what}: against consume(10_000)", "confluent-kafka", versus_confluent),
+        _rate("records_per_s", what),
+        _rate("confluent_records_per_s", f"confluent-kafka into the same table, {codec}"),
+    )
+
+
+ARROW_SUITE = Suite(
+    name="arrow",
+    title="The Arrow client",
+    measures=(
+        Measure(
+            name="read_plain",
+            run=arrow.read_plain,
+            variants=_BROKERS,
+            lines=(
+                *_read("uncompressed", 8.0),
+                _times(
+                    "versus_thrown_away", "… against a fetch that throws the bytes away", "raw fetch", 0.6
+                ),
+            ),
+        ),
+        Measure(name="read_lz4", run=arrow.read_lz4, variants=_BROKERS, lines=_read("lz4", 5.0)),
+        Measure(name="read_zstd", run=arrow.read_zstd, variants=_BROKERS, lines=_read("zstd", 5.0)),
+        Measure(
+            name="write_plain",
+            run=arrow.write_plain,
+            variants=_BROKERS,
+            lines=(
+                _times(
+                    "versus_confluent",
+                    "write 100 B rows: against produce() in a loop",
+                    "confluent-kafka",
+                    4.0,
+                ),
+                _times("versus_prebuilt", "… against batches built before", "raw produce", 0.7),
+                _rate("records_per_s", "write 100 B rows"),
+            ),
+        ),
+        Measure(
+            name="decode_alone",
+            run=arrow.decode_alone,
+            variants=(OS,),
+            lines=(
+                _rate("records_per_s", "decode alone, key and value of 100 B, one core", 10e6),
+                Line(figure="memcpy_mb_per_s", title="memcpy", unit="MB/s", better=HIGHER, own=True),
+            ),
+        ),
+        Measure(
+            name="first_batch",
+            run=arrow.first_batch,
+            variants=_BROKERS,
+            lines=(
+                Line(
+                    figure="seconds",
+                    title="fresh process to first batch, over importing pyarrow",
+                    unit="s",
+                    better=LOWER,
+                    target=0.8,
+                    own=True,
+                ),
+            ),
+        ),
+    ),
+)
