@@ -96,6 +96,12 @@ _COORDINATOR = (
                 better=HIGHER,
                 target=2.0,
             ),
+            Line(
+                figure="kcommits_per_s_one_partition",
+                title="OffsetCommit per second, 50 members, one partition each",
+                unit="k commits/s",
+                better=HIGHER,
+            ),
         ),
     ),
     Measure(
