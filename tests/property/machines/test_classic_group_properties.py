@@ -307,7 +307,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             m.instance_id: m.member_id for m in state.members.values() if m.instance_id
         } == state.instances
         if state.members and state.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            assert all(member.supports(state.protocol or "") for member in state.members.values())
+            assert all((state.protocol or "") in member.protocol_names() for member in state.members.values())
 
     def teardown(self) -> None:
         """Left alone, every group comes to rest: nobody waits, no timer runs, no member is left."""
