@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import Counter
 from typing import Any
 
@@ -218,30 +217,29 @@ def test_a_killed_node_loses_and_duplicates_nothing(node: NodeProcess, seed: int
     create(node.bootstrap, "kept", 3)
     rows = 60_000
     data = pa.table({"id": [str(n % 997) for n in range(rows)], "value": [b"%d" % n for n in range(rows)]})
-    over = threading.Event()
-    kills = []
+    kill_at = random.Random(seed).sample(range(5, 60), 3)
+    restarts: list[threading.Thread] = []
 
-    def kill_now_and_then() -> None:
-        source = random.Random(seed)
-        for _ in range(3):
-            time.sleep(source.uniform(0.05, 0.4))
-            if over.is_set():
-                return
-            node.kill()
-            kills.append(time.monotonic())
-            node.start()
+    def batches() -> Any:
+        """While batches before are on their way, the node goes and comes back."""
+        for place, batch in enumerate(data.to_batches(max_chunksize=1000)):
+            if place in kill_at:
+                for restart in restarts:
+                    restart.join()
+                node.kill()
+                restarts.append(threading.Thread(target=node.start))
+                restarts[-1].start()
+            yield batch
 
-    killer = threading.Thread(target=kill_now_and_then)
-    killer.start()
     try:
         delivered = headrace.write(
-            data, "kept", bootstrap=node.bootstrap, key="id", batch_bytes=1000, budget=60_000
+            batches(), "kept", bootstrap=node.bootstrap, key="id", batch_bytes=1000, budget=60_000
         )
     finally:
-        over.set()
-        killer.join()
+        for restart in restarts:
+            restart.join()
     back = headrace.read("kept", bootstrap=node.bootstrap, columns=["partition", "key", "value"]).read_all()
-    assert kills, "the write was over before the node was killed"
+    assert len(restarts) == 3
     assert delivered.records == rows
     assert sorted(map(int, back["value"].to_pylist())) == list(range(rows))
     latest: dict[int, int] = {}

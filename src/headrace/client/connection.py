@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from headrace import __version__
@@ -138,14 +138,29 @@ class Connection(asyncio.BufferedProtocol):
         """Writes a request now; the future holds its reply. Raises ConnectionLost when closed."""
         if version is None:
             version = self.version_for(api_key)
+        return self.send_parts(
+            api_key,
+            version,
+            lambda correlation_id, client_id: [
+                encode_request(api_key, version, correlation_id, client_id, fields)
+            ],
+        )
+
+    def send_parts(
+        self, api_key: int, version: int, make: Callable[[int, str], Sequence[bytes | bytearray]]
+    ) -> asyncio.Future[Any]:
+        """The same for a frame that comes in parts: `make` gets the correlation id and the client id."""
         if self._transport is None or self._failure is not None:
             raise self._failure or ConnectionLost(f"the connection to {self.address} is closed")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_request(api_key, version, correlation_id, self._client_id, fields)
+        parts = make(correlation_id, self._client_id)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(api_key, version, correlation_id, reply))
-        self._transport.write(frame)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
         return reply
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from headrace.client.arrow.cluster import LOST, Cluster, NoSuchTopic, Patience, TopicView
 from headrace.client.arrow.encode import NOBODY, Producer
@@ -18,10 +19,10 @@ from headrace.client.arrow.results import Delivered, Refusal, WriteFailed
 from headrace.client.connection import Connection, ConnectionLost
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.produce_request import FIRST_BY_ID, produce_request
 
 PRODUCE = 0
 INIT_PRODUCER_ID = 22
-FIRST_VERSION_BY_ID = 13
 IN_FLIGHT = 5
 """Batches of a partition: as many as a leader remembers of each idempotent producer."""
 _REPLY_GRACE_MS = 10_000
@@ -116,15 +117,27 @@ class Sender:
 
     def send(self, connection: Connection, outgoing: Outgoing) -> asyncio.Future[Any]:
         assert self._view is not None
-        version, named = self._view.addressed(connection.version_for(PRODUCE), FIRST_VERSION_BY_ID, "name")
-        data = [{"index": outgoing.partition, "records": outgoing.batch}]
-        fields = {
-            "transactional_id": None,
-            "acks": self._acks,
-            "timeout": self.timeout_ms,
-            "topic_data": [{**named, "partition_data": data}],
-        }
-        return connection.send(PRODUCE, fields, version=version)
+        view = self._view
+        version = connection.version_for(PRODUCE)
+        topic: str | UUID = view.name
+        if version >= FIRST_BY_ID and view.topic_id is not None:
+            topic = view.topic_id
+        else:
+            version = min(version, FIRST_BY_ID - 1)
+
+        def frame(correlation_id: int, client_id: str) -> Sequence[bytes | bytearray]:
+            return produce_request(
+                version,
+                correlation_id,
+                client_id,
+                topic,
+                outgoing.partition,
+                outgoing.batch,
+                acks=self._acks,
+                timeout_ms=self.timeout_ms,
+            )
+
+        return connection.send_parts(PRODUCE, version, frame)
 
     async def settled(self, outgoing: Outgoing, base_offset: int) -> None:
         async with self._changed:

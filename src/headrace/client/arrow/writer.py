@@ -32,6 +32,8 @@ from headrace.wire.compression import Codec
 DEFAULT_TIMEOUT_MS = 120_000
 DEFAULT_BUDGET = 32 << 20
 _LARGEST_SLICE = 64 << 20
+_BATCHES_PER_SLICE = 8
+"""For each partition: only the last batch of a slice is not full."""
 _ENCODED_AHEAD = 4
 """Batches on their way into the line, so that encoding need not wait for the background thread."""
 _SEQUENCES = 1 << 31
@@ -156,7 +158,7 @@ class WriteRequest:
     def encoded(self) -> Iterator[Outgoing]:
         """Every row in some batch. ClientError names a row that has no partition."""
         partitioner = ColumnPartitioner(self._choice, self._partitions)
-        target = min(self._partitions * self._batch_bytes, _LARGEST_SLICE)
+        target = min(_BATCHES_PER_SLICE * self._partitions * self._batch_bytes, _LARGEST_SLICE)
         done = 0
         for batch in _slices(self._reader, target):
             columns = self._columns.pick(batch, time.time_ns() // 1_000_000)
