@@ -350,10 +350,10 @@ class MachineDriver(Generic[M]):
         if code is not ErrorCode.none:
             self._not_committed(batch)
             return
-        for name, records, timeline in batch.told:
-            self._kind.committed(name, records, timeline)
         for answer, body in batch.replies:
             answer(body)
+        for name, records, timeline in batch.told:  # who waits comes first; nothing happens in between
+            self._kind.committed(name, records, timeline)
 
     def _not_committed(self, batch: _Batch) -> None:
         """Too late for whoever waits. The log holds it all the same, unless the partition is lost."""
