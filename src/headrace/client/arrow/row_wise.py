@@ -1,6 +1,6 @@
 """The kernels without a compiler: row by row with wire/records.py, hashes and grouping with NumPy.
 
-Same results as compiled.py, some thirty times slower; the tests hold the two together.
+Same results as compiled.py, some hundred times slower; the tests hold the two together.
 """
 
 from __future__ import annotations
