@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from store_backends import BACKENDS, Backend, Run, Scenario, opener
+from store_backends import BACKENDS, Backend, Run, Scenario, opener, zookeeper
 
 from headrace.realworld import RealWorld
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _stop_zookeeper() -> Iterator[None]:
+    yield
+    zookeeper.stop()
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,0 +1,184 @@
+"""ZooKeeper servers for tests and for trying out: one server, or an ensemble on this machine.
+
+A real cluster runs its own ensemble on several hosts. Where the jars come from: zookeeper_jars.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.cluster.engines.engine import EngineError, command_environment, free_ports, write_properties
+from headrace.cluster.engines.zookeeper_jars import ZooKeeperJars, find_zookeeper_jars
+
+_JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_POLL_SECONDS = 0.05
+_LOG_LINES_SHOWN = 15
+
+
+@dataclass(slots=True, kw_only=True)
+class ZooKeeperServer:
+    """One server process and the folder that it can be started on again."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    log_path: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def launch(self) -> None:
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout_ms: int = 30_000) -> None:
+        """Until it serves: in an ensemble that takes a quorum."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not serves(self.port):
+            if self.process is None or self.process.poll() is not None:
+                raise EngineError(f"ZooKeeper ended before it was ready; its log:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise EngineError(f"ZooKeeper did not serve on {self.address}; its log:\n{self._log_tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would end it; fine when it has ended."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            os.kill(self.process.pid, number)
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperEnsemble:
+    servers: tuple[ZooKeeperServer, ...]
+
+    @property
+    def hosts(self) -> str:
+        """As `zk://` takes them."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_ready()
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    def __enter__(self) -> ZooKeeperEnsemble:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def prepare_zookeeper(
+    directory: Path,
+    *,
+    servers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    jars: ZooKeeperJars | None = None,
+) -> ZooKeeperEnsemble:
+    """Configuration files for `servers` processes; `settings` by their names in zoo.cfg."""
+    jars = jars or find_zookeeper_jars()
+    ports = free_ports(3 * servers)
+    members = {
+        f"server.{n + 1}": f"127.0.0.1:{ports[3 * n]}:{ports[3 * n + 1]};127.0.0.1:{ports[3 * n + 2]}"
+        for n in range(servers)
+    }
+    return ZooKeeperEnsemble(
+        servers=tuple(
+            _prepare_server(
+                directory / f"server-{n + 1}", n + 1, ports[3 * n + 2], members, settings or {}, jars
+            )
+            for n in range(servers)
+        )
+    )
+
+
+def _prepare_server(
+    folder: Path,
+    number: int,
+    port: int,
+    members: Mapping[str, str],
+    settings: Mapping[str, str],
+    jars: ZooKeeperJars,
+) -> ZooKeeperServer:
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    alone = len(members) == 1
+    own = (
+        {"clientPort": str(port), "clientPortAddress": "127.0.0.1"}
+        if alone
+        else {"initLimit": "20", "syncLimit": "10", **members}
+    )
+    defaults = {
+        "dataDir": str(data),
+        "tickTime": "500",
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "srvr",
+        "maxClientCnxns": "0",
+    }
+    (data / "myid").write_text(f"{number}\n")
+    write_properties(folder / "zoo.cfg", {**defaults, **own, **settings})
+    return ZooKeeperServer(
+        command=(jars.java, *_JVM_OPTIONS, _MAIN_CLASS, str(folder / "zoo.cfg")),
+        environment=command_environment({"CLASSPATH": jars.class_path}),
+        log_path=folder / "server.log",
+        port=port,
+    )
+
+
+def serves(port: int) -> bool:
+    """True when the server there answers `srvr` with its mode: a server without a quorum does not."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            answer = bytearray()
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return False
+    return b"Mode:" in answer

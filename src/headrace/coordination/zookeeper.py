@@ -1,0 +1,288 @@
+"""The coordination store of several hosts: a ZooKeeper ensemble, through kazoo (R1-R3, R6-R8).
+
+kazoo has threads of its own and blocking calls; they meet asyncio on World threads, here and nowhere else.
+The znodes are zookeeper_tree.py's; this is the asyncio side: sessions, and those who wait for changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from headrace.coordination.store import (
+    Applied,
+    Changes,
+    Conflict,
+    Create,
+    Operation,
+    Session,
+    SessionLost,
+    View,
+    check_operations,
+)
+from headrace.coordination.zookeeper_tree import ANSWER_TIMEOUT_S, Tree, explained
+from headrace.errors import CoordinationError
+from headrace.world import World
+
+T = TypeVar("T")
+
+_REMEMBERED_REMOVALS = 10_000
+_CONNECTION_TTL_MS = 10_000
+_SHORTEST_TTL_MS = 1_000
+_LISTEN_S = 30.0
+_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
+
+
+class ZooKeeperStore:
+    """Open it with `ZooKeeperStore.open`; any number of processes on any hosts may share a root."""
+
+    def __init__(self, world: World, hosts: str, root: str, options: Mapping[str, Any]) -> None:
+        self._world = world
+        self._hosts = hosts
+        self._options = options
+        self._root = root
+        self._reading = world.tasks.thread("coordination-read")
+        self._writing = world.tasks.thread("coordination-write")
+        self._liveness = world.tasks.thread("coordination-liveness")
+        self._listening = world.tasks.thread("coordination-listen")
+        self._sessions: dict[int, _ZooKeeperSession] = {}
+        self._closed = False
+        self._rings = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._listener: asyncio.Task[None] | None = None
+        self._client = self._new_client(_CONNECTION_TTL_MS)
+        self._news = self._client.handler.event_object()
+        self._tree: Tree
+
+    @classmethod
+    async def open(
+        cls,
+        world: World,
+        hosts: str,
+        *,
+        root: str = "/headrace",
+        remembered_removals: int = _REMEMBERED_REMOVALS,
+        options: Mapping[str, Any] | None = None,
+    ) -> ZooKeeperStore:
+        """`hosts` as "h1:2181,h2:2181". `options` go to KazooClient: use_ssl, auth_data, default_acl, ..."""
+        store = cls(world, hosts, root, options or {})
+        store._tree = Tree(store._client, root, remembered_removals, lambda event: store._news.set())
+        try:
+            await store._reading.run(store._connect)
+        except BaseException:
+            await store._reading.run(_end, store._client)
+            store._close_threads()
+            raise
+        store._listener = world.tasks.spawn(store._listen(), name="coordination news")
+        return store
+
+    async def view(self) -> View:
+        return await self._read(self._tree.mirror.view)
+
+    async def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
+        self._check_open()
+        check_operations(operations)
+        session = self._owner(operations)
+        client, owner = (self._client, None) if session is None else (session.client, session.id)
+        try:
+            outcome = await self._writing.run(self._tree.commit, client, owner, operations)
+        finally:
+            self._ring()
+        return outcome
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        self._check_open()
+        session = _ZooKeeperSession(self, self._new_client(max(ttl_ms, _SHORTEST_TTL_MS)), ttl_ms)
+        await self.on_liveness(session.connect)
+        self._sessions[session.id] = session
+        session.guard()
+        return session
+
+    async def changes(self, since_version: int, timeout_ms: int) -> Changes:
+        deadline = self._world.clock.monotonic() + timeout_ms / 1000
+        while True:
+            heard = self._rings
+            found = await self._read(self._tree.mirror.changes_since, since_version)
+            remaining_s = deadline - self._world.clock.monotonic()
+            if found.version > since_version or remaining_s <= 0:
+                return found
+            await self._wait(heard, remaining_s)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        for session in list(self._sessions.values()):
+            with contextlib.suppress(CoordinationError):  # what stays behind expires
+                await session.close()
+        self._closed = True
+        self._news.set()
+        if self._listener is not None:
+            await self._listener
+        self._ring()
+        await self._reading.run(_end, self._client)
+        self._close_threads()
+
+    def on_liveness(self, function: Callable[..., T], *args: object) -> Awaitable[T]:
+        self._check_open()
+        return self._liveness.run(function, *args)
+
+    def forget(self, session: _ZooKeeperSession) -> None:
+        self._sessions.pop(session.id, None)
+
+    def _owner(self, operations: Sequence[Operation]) -> _ZooKeeperSession | None:
+        owners = {each.owner for each in operations if isinstance(each, Create) and each.owner is not None}
+        if not owners:
+            return None
+        session = self._sessions.get(owners.pop())
+        if session is None or session.lost:
+            raise SessionLost("the coordination session has ended, or was opened through another store")
+        if owners:
+            raise CoordinationError("ZooKeeper takes entries of one session in one commit")
+        return session
+
+    async def _read(self, function: Callable[..., T], *args: object) -> T:
+        def caught_up() -> T:
+            self._tree.catch_up()
+            return function(*args)
+
+        self._check_open()
+        return await self._reading.run(caught_up)
+
+    async def _listen(self) -> None:
+        """Level-triggered: it only says that there may be news. A lost connection is news too."""
+        while not self._closed:
+            await self._listening.run(self._wait_for_news)
+            self._ring()
+
+    def _wait_for_news(self) -> None:
+        self._news.wait(_LISTEN_S)
+        self._news.clear()
+
+    def _ring(self) -> None:
+        self._rings += 1
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _wake(waiter)
+
+    async def _wait(self, heard: int, timeout_s: float) -> None:
+        """Until the next ring after `heard`."""
+        if self._rings != heard:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        timer = self._world.tasks.call_later(timeout_s, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _new_client(self, ttl_ms: int) -> KazooClient:
+        return KazooClient(
+            hosts=self._hosts, timeout=ttl_ms / 1000, connection_retry=dict(_RECONNECT), **self._options
+        )
+
+    def _connect(self) -> None:
+        start(self._client, self._hosts)
+        self._tree.prepare()
+        self._tree.catch_up()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CoordinationError("the coordination store is closed")
+
+    def _close_threads(self) -> None:
+        for thread in (self._reading, self._writing, self._liveness, self._listening):
+            thread.close()
+
+
+class _ZooKeeperSession(Session):
+    """A connection of its own, whose ZooKeeper session owns the entries.
+
+    kazoo keeps that session alive from a thread, whatever the loop does; so a guard, on a thread too, ends it
+    when the loop has not renewed it for its time-to-live (R8).
+    """
+
+    def __init__(self, store: ZooKeeperStore, client: KazooClient, ttl_ms: int) -> None:
+        super().__init__(0, ttl_ms, store._world.clock)
+        self.client = client
+        self._store = store
+        self._thread = store._world.tasks.thread("coordination-guard")
+        self._ended = client.handler.event_object()
+        self._guarding: Awaitable[None] | None = None
+
+    def connect(self) -> None:
+        try:
+            start(self.client, self._store._hosts)
+            self.client.add_listener(self._on_state)
+            self.id = self.client.client_id[0]
+            with explained("cannot open a coordination session"):
+                lease = self._store._tree.lease_path(self.id)
+                self.client.create_async(lease, ephemeral=True).get(timeout=ANSWER_TIMEOUT_S)
+        except BaseException:
+            _end(self.client)
+            self._thread.close()
+            raise
+
+    def guard(self) -> None:
+        self._guarding = self._thread.run(self._watch_renewals)
+
+    def _on_state(self, state: str) -> None:
+        """On a kazoo thread, and only after a reconnection: `in_doubt` has come first (R7)."""
+        if state == KazooState.LOST:
+            self.lost = True
+            self._ended.set()
+
+    def _watch_renewals(self) -> None:
+        while True:
+            age_s = self._clock.monotonic() - self._renewed_at
+            if self._ended.wait(max(self.ttl_ms / 1000 - age_s, 0.0)):
+                break
+            if (self._clock.monotonic() - self._renewed_at) * 1000 >= self.ttl_ms:
+                self.lost = True
+                break
+        _end(self.client)
+
+    async def _renew(self) -> bool:
+        return await self._store.on_liveness(self._ask)
+
+    def _ask(self) -> bool:
+        """`sync` is answered by the ensemble's leader: a server that was cut off from it cannot renew."""
+        if not self.client.connected:
+            if self.lost:
+                return False
+            raise CoordinationError("ZooKeeper does not answer: no connection")
+        with explained("cannot renew a coordination session"):
+            self.client.sync_async("/").get(timeout=min(self.ttl_ms / 1000, ANSWER_TIMEOUT_S))
+        return not self.lost
+
+    async def _close(self) -> None:
+        self._ended.set()
+        if self._guarding is not None:
+            await self._guarding
+        self._thread.close()
+        self._store.forget(self)
+
+
+def start(client: KazooClient, hosts: str) -> None:
+    with explained(f"cannot reach ZooKeeper at {hosts}"):
+        client.start(timeout=ANSWER_TIMEOUT_S)
+
+
+def _end(client: KazooClient) -> None:
+    """Ends its session at once; when ZooKeeper is out of reach it expires there."""
+    with contextlib.suppress(Exception):
+        client.stop()
+    with contextlib.suppress(Exception):
+        client.close()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,67 @@
+"""A store's entries as one process last read them from ZooKeeper, and what changed between two readings.
+
+Pure: no connection, no thread. Read next: zookeeper_tree.py, which fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+
+from headrace.coordination.store import Changes, Entry, View
+
+
+class Mirror:
+    """`commits` counts the commits that are in it; `version` also rises when a session ends."""
+
+    def __init__(self, *, remembered_removals: int) -> None:
+        self.version = -1
+        self.commits = -1
+        self._entries: dict[str, Entry] = {}
+        self._modified: dict[str, int] = {}  # both in the order of their versions
+        self._removed: dict[str, int] = {}
+        self._remembered_removals = remembered_removals
+        self._horizon = 0
+
+    @property
+    def loaded(self) -> bool:
+        return self.commits >= 0
+
+    def keys(self) -> set[str]:
+        return set(self._entries)
+
+    def owned_keys(self) -> set[str]:
+        return {key for key, entry in self._entries.items() if entry.owner is not None}
+
+    def fold(self, version: int, commits: int, found: Mapping[str, Entry | None]) -> None:
+        """`found`: what was read of every key that may differ; None when it was not there."""
+        if not self.loaded:
+            self._horizon = version  # what was removed before is not known here
+        for key, entry in found.items():
+            if entry == self._entries.get(key):
+                continue
+            self._modified.pop(key, None)
+            self._removed.pop(key, None)
+            if entry is None:
+                del self._entries[key]
+                self._removed[key] = version
+            else:
+                self._entries[key] = entry
+                self._modified[key] = version
+        self.version, self.commits = version, commits
+        while len(self._removed) > self._remembered_removals:
+            self._horizon = self._removed.pop(next(iter(self._removed)))
+
+    def view(self) -> View:
+        return View(version=self.version, entries=dict(sorted(self._entries.items())))
+
+    def changes_since(self, version: int) -> Changes:
+        if version < self._horizon:
+            return Changes(version=self.version, changed=self.view().entries, complete=True)
+        changed: dict[str, Entry | None] = dict.fromkeys(_after(self._removed, version))
+        changed.update((key, self._entries[key]) for key in _after(self._modified, version))
+        return Changes(version=self.version, changed=dict(sorted(changed.items())))
+
+
+def _after(versions: dict[str, int], version: int) -> Iterator[str]:
+    return takewhile(lambda key: versions[key] > version, reversed(versions))
