@@ -1,0 +1,158 @@
+"""Who leads: the choice when nodes die, return or leave, on request, and after a power cut of all (R19).
+
+Pure and level-triggered: the state and the live nodes in, the state as it should be out (the same object
+when it is already), so a lost message never matters. Not wired into the broker yet.
+
+What the shell (the controller, R2) does: on taking office and on every change of nodes, `settle_all` over all
+partitions, and it writes what differs. Before a node's registration is complete: `isr.registered` (R20). An
+election that says `lossy` is counted and written to the audit log with the offsets given up (R19). A
+partition with no leader, nobody in sync and nobody eligible: ask all of `last_known_elr` for their log ends,
+`recovered`.
+
+Read next: isr.py, reassignment.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from headrace.machines.isr import with_min_insync, without
+from headrace.machines.leader import Nodes, effective_min_insync
+from headrace.types import NO_NODE, PartitionState, TopicPartition
+from headrace.wire.error_codes import ErrorCode
+
+
+class LogEnd(NamedTuple):
+    """How far a log reaches: of two logs the larger one holds all that both acknowledged (R19b)."""
+
+    last_epoch: int
+    log_end: int
+
+
+class Elected(NamedTuple):
+    state: PartitionState
+    lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """One partition and its topic's rules."""
+
+    state: PartitionState
+    min_insync: int | None
+    """min.insync.replicas as set; None when nobody set it."""
+    unclean: bool = False
+    """unclean.leader.election.enable of the topic."""
+
+    @property
+    def needed(self) -> int:
+        return effective_min_insync(self.min_insync, len(self.state.replicas))
+
+
+def settle_all(
+    contests: Mapping[TopicPartition, Contest], nodes: Nodes, leading: Counter[int]
+) -> dict[TopicPartition, Elected]:
+    """The partitions that need a change. `leading` is left counting the leaders chosen."""
+    changed = {}
+    for partition, contest in contests.items():
+        elected = settle(contest, nodes, leading)
+        if elected.state is not contest.state:
+            changed[partition] = elected
+    return changed
+
+
+def settle(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected:
+    """Dead and leaving nodes out of the in-sync replicas, and a leader among those that remain."""
+    before = contest.state
+    state = without(before, _to_drop(before, nodes), contest.needed)
+    if state.leader in state.isr:
+        return Elected(state)
+    chosen = _fewest(_clean_candidates(state, nodes), leading)
+    lossy = chosen is None and contest.unclean
+    if lossy:
+        chosen = _fewest(_live(state.replicas, nodes), leading)
+    if chosen is None and state.leader == NO_NODE:
+        return Elected(state)
+    after = _led_by(before, state, NO_NODE if chosen is None else chosen)
+    after = replace(with_min_insync(after, contest.needed), partition_epoch=after.partition_epoch)
+    _count(leading, before.leader, after.leader)
+    return Elected(after, lossy and chosen is not None)
+
+
+def _to_drop(state: PartitionState, nodes: Nodes) -> set[int]:
+    dead = {node for node in state.isr if node not in nodes.epochs}
+    leaving = {node for node in state.isr if node in nodes.leaving}
+    # The last one in sync leads until it is gone: there is nobody to move to (R22).
+    return dead | leaving if set(state.isr) - dead - leaving else dead
+
+
+def _clean_candidates(state: PartitionState, nodes: Nodes) -> list[int]:
+    """R19: in sync, else eligible; those that may have lost records are in neither (R20)."""
+    in_sync = [node for node in state.replicas if node in state.isr]
+    eligible = [node for node in state.replicas if node in state.elr]
+    return _live(in_sync, nodes) or _live(eligible, nodes)
+
+
+def _live(candidates: Iterable[int], nodes: Nodes) -> list[int]:
+    live = [node for node in candidates if node in nodes.epochs]
+    return [node for node in live if node not in nodes.leaving] or live
+
+
+def _fewest(candidates: list[int], leading: Counter[int]) -> int | None:
+    """The node that leads the fewest partitions; `min` keeps replica order among equals."""
+    return min(candidates, key=lambda node: leading[node], default=None)
+
+
+def _led_by(before: PartitionState, state: PartitionState, leader: int) -> PartitionState:
+    """A leader from outside the in-sync replicas starts them anew; epochs rise once per change (R5)."""
+    led = replace(
+        state,
+        leader=leader,
+        leader_epoch=before.leader_epoch + 1,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    if leader == NO_NODE or leader in state.isr:
+        return led
+    if leader in state.elr:
+        return replace(led, isr=(leader,), elr=tuple(node for node in state.elr if node != leader))
+    return replace(led, isr=(leader,), elr=(), last_known_elr=())
+
+
+def _count(leading: Counter[int], old: int, new: int) -> None:
+    if old != NO_NODE:
+        leading[old] -= 1
+    if new != NO_NODE:
+        leading[new] += 1
+
+
+def preferred(state: PartitionState, nodes: Nodes) -> PartitionState | ErrorCode:
+    """ElectLeaders, preferred: the first replica, when it is alive and in sync."""
+    first = state.replicas[0]
+    if state.leader == first:
+        return ErrorCode.election_not_needed
+    if first not in state.isr or first not in nodes.epochs or first in nodes.leaving:
+        return ErrorCode.preferred_leader_not_available
+    return _led_by(state, state, first)
+
+
+def unclean(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected | ErrorCode:
+    """ElectLeaders, unclean, by the operator's word (R19); a clean choice is taken when there is one."""
+    if contest.state.leader in nodes.epochs:
+        return ErrorCode.election_not_needed
+    elected = settle(replace(contest, unclean=True), nodes, leading)
+    if elected.state.leader == NO_NODE:
+        return ErrorCode.eligible_leaders_not_available
+    return elected
+
+
+def recovered(state: PartitionState, nodes: Nodes, ends: Mapping[int, LogEnd]) -> Elected | None:
+    """R19b: everyone may have lost records. The longest log leads, once all that could have it are heard."""
+    if state.leader != NO_NODE or state.isr or state.elr or not state.last_known_elr:
+        return None
+    if any(node not in nodes.epochs or node not in ends for node in state.last_known_elr):
+        return None
+    longest = max(state.last_known_elr, key=lambda node: ends[node])
+    return Elected(_led_by(state, state, longest), lossy=True)

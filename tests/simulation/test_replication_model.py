@@ -1,0 +1,38 @@
+"""Replication under seeded faults (T2 in small) and with each rule taken out (T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.mutations import load_mutation
+from headrace.testing.replication_model import run_seed
+from headrace.testing.replication_mutations import caught_by
+from headrace.testing.replication_scenarios import SCENARIOS
+
+MUTATIONS = sorted((Path(__file__).parent / "mutations" / "replication").glob("*.toml"))
+SEEDS_PER_MUTATION = 500
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_nothing_acknowledged_is_lost_and_all_goes_on_after_the_faults(first: int) -> None:
+    acknowledged = sum(len(run_seed(seed).acked) for seed in range(first, first + 50))
+    assert acknowledged > 50, "the faults left nothing to prove"
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    one, other = run_seed(11), run_seed(11)
+    assert (one.state, one.acked, one.now_ms) == (other.state, other.acked, other.now_ms)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario(scenario: Callable[[], None]) -> None:
+    scenario()
+
+
+@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
+def test_a_rule_taken_out_is_noticed(path: Path) -> None:
+    mutation = load_mutation(path)
+    assert caught_by(mutation, SEEDS_PER_MUTATION), f"{mutation.rule} survived: {mutation.why}"
