@@ -14,8 +14,8 @@ What the shell does:
 - Every change of the cluster view: `follow`. SAME_EPOCH: go on. NEW_EPOCH: as becoming leader, in place.
   RESIGN: answer every waiter NOT_LEADER_OR_FOLLOWER (R17) and drop the machine.
 - After each of these and every replica.lag.time.max / 2: `propose`. A proposal goes to the controller; its
-  answer is a state for `follow`, or `refused`. No answer, or one that leaves the outcome open (NOT_CONTROLLER,
-  a store in doubt), is `unknown`: then `propose` gives the same again.
+  answer is a state for `follow`, or `refused`. No answer, or one that leaves the outcome open (a store in
+  doubt, NOT_CONTROLLER), is `unknown`: then `propose` gives the same again.
 - acks=all: `refusal_before_append`, append, then `answer_for` whenever the machine was told something.
 
 Read next: follower.py, isr.py (the controller's side of a proposal).
