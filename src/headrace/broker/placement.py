@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: spread over racks, then evenly over nodes.
+"""Where the replicas of new partitions go: spread over racks, then hosts, then evenly over nodes.
 
 Pure and deterministic: nodes, counts and present load in, replica lists out. Read next: controller.py.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.types import NO_NODE, Node
 
@@ -34,12 +35,13 @@ def place_replicas(
 ) -> list[tuple[int, ...]]:
     """One replica list per partition, its leader first.
 
-    The leader is the node that leads least; then come nodes of racks that have no replica yet, the least
-    loaded first. Ties go round in node order, so that a fresh cluster is filled like the drawing: leaders
-    on 0, 1, 2 … and the followers of each on the nodes after it. `load` is left counting what was placed.
+    The leader is the node that leads least; then come nodes of racks, then of hosts, that have no replica
+    yet, the least loaded first. Ties go round in node order, so that a fresh cluster is filled like the
+    drawing: leaders on 0, 1, 2 … and the followers of each on the nodes after it. `load` is left counting
+    what was placed.
     """
-    racks = {node.node_id: node.rack or node.host_id for node in nodes}
-    ring = sorted(racks)
+    sites = _sites(nodes)
+    ring = sorted(sites)
     if replication_factor > len(ring):
         raise ValueError(f"{replication_factor} replicas do not fit on {len(ring)} nodes")
     placed = []
@@ -47,19 +49,52 @@ def place_replicas(
         leader = min(ring, key=lambda node: (load.leaders[node], load.replicas[node], node))
         chosen = [leader]
         while len(chosen) < replication_factor:
-            chosen.append(_next_follower(ring, racks, chosen, load))
+            chosen.append(_next_follower(ring, sites, chosen, load))
         load.count(chosen, leader)
         placed.append(tuple(chosen))
     return placed
 
 
-def _next_follower(
-    ring: Sequence[int], racks: Mapping[int, str], chosen: Sequence[int], load: Load
-) -> int:
-    used = Counter(racks[node] for node in chosen)
+def place_more(
+    nodes: Iterable[Node], present: Sequence[int], replication_factor: int, load: Load
+) -> tuple[int, ...]:
+    """The replicas there are, and those to add for a higher factor. `load` is left counting the added."""
+    sites = _sites(nodes)
+    ring = sorted({*sites, *present})
+    chosen = list(present)
+    while len(chosen) < replication_factor:
+        if all(node in chosen for node in sites):
+            raise ValueError(f"{replication_factor} replicas do not fit on {len(ring)} nodes")
+        chosen.append(_next_follower(ring, sites, chosen, load))
+    load.count(chosen[len(present) :], NO_NODE)
+    return tuple(chosen)
+
+
+def share_one_host(members: Sequence[int], nodes: Mapping[int, Node]) -> bool:
+    """Whether several in-sync replicas would all go with one host; nodes that are not known do not count."""
+    hosts = [nodes[member].host_id for member in members if member in nodes]
+    return len(hosts) > 1 and len(set(hosts)) == 1
+
+
+class _Site(NamedTuple):
+    rack: str
+    host: str
+
+
+def _sites(nodes: Iterable[Node]) -> dict[int, _Site]:
+    return {node.node_id: _Site(node.rack or node.host_id, node.host_id) for node in nodes}
+
+
+def _next_follower(ring: Sequence[int], sites: Mapping[int, _Site], chosen: Sequence[int], load: Load) -> int:
+    """A replica on a node that is down takes no site: nobody can say where it is."""
+    taken = [sites[node] for node in chosen if node in sites]
+    racks = Counter(site.rack for site in taken)
+    hosts = Counter(site.host for site in taken)
     leader_at = ring.index(chosen[0])
 
-    def cost(node: int) -> tuple[int, int, int]:
-        return used[racks[node]], load.replicas[node], (ring.index(node) - leader_at) % len(ring)
+    def cost(node: int) -> tuple[int, int, int, int]:
+        site = sites[node]
+        distance = (ring.index(node) - leader_at) % len(ring)
+        return racks[site.rack], hosts[site.host], load.replicas[node], distance
 
-    return min((node for node in ring if node not in chosen), key=cost)
+    return min((node for node in sites if node not in chosen), key=cost)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.placement import Load, place_replicas
+from headrace.broker.placement import Load, place_more, place_replicas, share_one_host
 from headrace.types import Node
 
 
@@ -77,3 +77,49 @@ def test_replicas_are_distinct_spread_and_balanced(
     leaders = Counter(replicas[0] for replicas in placed)
     assert max(leaders.values()) - min(leaders[node] for node in range(len(racks))) <= 1
     assert placed == place_replicas(nodes(*racks), partition_count, factor, Load())
+
+
+def test_within_a_rack_no_host_gets_a_second_replica_while_others_have_room() -> None:
+    on_racks = nodes("east", "east", "east", "west", hosts=("a", "a", "b", "c"))
+    for replicas in place_replicas(on_racks, 20, 3, Load()):
+        assert 2 in replicas
+        assert 3 in replicas
+
+
+@pytest.mark.row("D8")
+@given(
+    hosts=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12),
+    partition_count=st.integers(1, 20),
+    factor=st.integers(1, 5),
+)
+def test_replicas_take_as_many_hosts_as_there_are(
+    hosts: list[str], partition_count: int, factor: int
+) -> None:
+    factor = min(factor, len(hosts))
+    for replicas in place_replicas(
+        nodes(*[None] * len(hosts), hosts=tuple(hosts)), partition_count, factor, Load()
+    ):
+        assert len(set(replicas)) == factor
+        assert len({hosts[node] for node in replicas}) == min(factor, len(set(hosts)))
+
+
+def test_a_higher_replication_factor_keeps_the_replicas_and_fills_other_hosts() -> None:
+    on_hosts = nodes(None, None, None, None, hosts=("a", "a", "b", "c"))
+    load = Load(replicas=Counter({3: 5}))
+    assert place_more(on_hosts, (0,), 2, load) == (0, 2)
+    assert place_more(on_hosts, (0, 2), 4, load) == (0, 2, 3, 1)
+    assert load.replicas == Counter({3: 6, 2: 1, 1: 1})
+    with pytest.raises(ValueError, match="5 replicas do not fit on 4 nodes"):
+        place_more(on_hosts, (0,), 5, Load())
+
+
+def test_a_replica_that_is_down_keeps_its_place_in_the_list() -> None:
+    assert place_more(nodes(None, None), (7, 0), 3, Load()) == (7, 0, 1)
+
+
+def test_in_sync_replicas_that_share_one_host_are_named() -> None:
+    known = {node.node_id: node for node in nodes(None, None, None, hosts=("a", "a", "b"))}
+    assert share_one_host((0, 1), known)
+    assert share_one_host((0, 1, 9), known)
+    assert not share_one_host((0, 2), known)
+    assert not share_one_host((0,), known)
