@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.mutations import load_mutation
-from headrace.testing.replication_model import run_seed
+from headrace.testing.replication_model import ReplicationModel, run_seed
 from headrace.testing.replication_mutations import caught_by
 from headrace.testing.replication_scenarios import SCENARIOS
 
@@ -25,6 +25,28 @@ def test_nothing_acknowledged_is_lost_and_all_goes_on_after_the_faults(first: in
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = run_seed(11), run_seed(11)
     assert (one.state, one.acked, one.now_ms) == (other.state, other.acked, other.now_ms)
+
+
+def test_a_sole_in_sync_replica_restarts_with_a_tail_above_the_high_watermark() -> None:
+    """Liveness: the others catch up on the tail, join, and it is committed."""
+    model = ReplicationModel(1)
+    model.faulty = False
+    first, *others = model.nodes
+    model.look(first)
+    for _ in range(3):
+        model.produce(first)
+    for node in others:
+        model.kill(node)
+        model.expire(node)
+    model.settle()
+    model.look(first)
+    model.kill(first)
+    model.restart(first)
+    model.look(first)
+    assert (model.state.isr, set(model.state.elr), first.high_watermark) == ((0,), {1, 2}, 0)
+    model.heal()
+    assert all(node.log.values[:3] == first.log.values[:3] for node in model.nodes)
+    assert first.high_watermark >= 3
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -51,6 +51,14 @@ def what_a_follower_had_before_its_restart_does_not_count() -> None:
     _same(machine.high_watermark, 5)
 
 
+def too_few_in_sync_acknowledge_nothing() -> None:
+    """R17: neither what is to be written, nor what was committed just before."""
+    machine = leading()
+    machine.follow(replace(STATE, isr=(0,), elr=(1, 2), partition_epoch=8), NODES, 1)
+    _same(machine.refusal_before_append(), ErrorCode.not_enough_replicas)
+    _same(machine.answer_for(4), ErrorCode.not_enough_replicas_after_append)
+
+
 def a_member_that_restarted_since_does_not_join() -> None:
     """R3, R16: the leader judged an earlier life."""
     state = replace(STATE, isr=(0, 1))
@@ -91,6 +99,7 @@ SCENARIOS = (
     another_epochs_fetch_is_refused,
     what_followers_told_an_earlier_epoch_does_not_count,
     what_a_follower_had_before_its_restart_does_not_count,
+    too_few_in_sync_acknowledge_nothing,
     a_member_that_restarted_since_does_not_join,
     a_late_proposal_is_refused,
     a_follower_behind_the_epoch_start_does_not_join,
