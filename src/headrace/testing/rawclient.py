@@ -178,7 +178,7 @@ class Canary:
         """A mark: `check` looks at what came after it."""
         return len(self.latencies_s)
 
-    def check(self, since: int = 0, *, p99_ms: float = 500) -> float:
+    def check(self, since: int = 0, *, p99_ms: float = 2_000) -> float:
         """Fails when a round trip failed or the slowest hundredth took too long; returns that p99 in ms."""
         if self.failure is not None:
             raise AssertionError(f"the well-behaved client failed: {self.failure!r}")
