@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import SessionExpiredError
 from kazoo.protocol.states import KazooState
 
 from headrace.coordination.store import (
@@ -33,7 +34,8 @@ T = TypeVar("T")
 
 _REMEMBERED_REMOVALS = 10_000
 _CONNECTION_TTL_MS = 10_000
-_SHORTEST_TTL_MS = 1_000
+_SHORTEST_TTL_MS = 2_000
+_HANDSHAKES_PER_TTL = 6
 _LISTEN_S = 30.0
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 
@@ -67,13 +69,14 @@ class ZooKeeperStore:
         *,
         root: str = "/headrace",
         remembered_removals: int = _REMEMBERED_REMOVALS,
+        connect_timeout_ms: int = 10_000,
         options: Mapping[str, Any] | None = None,
     ) -> ZooKeeperStore:
         """`hosts` as "h1:2181,h2:2181". `options` go to KazooClient: use_ssl, auth_data, default_acl, ..."""
         store = cls(world, hosts, root, options or {})
         store._tree = Tree(store._client, root, remembered_removals, lambda event: store._news.set())
         try:
-            await store._reading.run(store._connect)
+            await store._reading.run(store._connect, connect_timeout_ms)
         except BaseException:
             await store._reading.run(_end, store._client)
             store._close_threads()
@@ -184,14 +187,30 @@ class ZooKeeperStore:
                 self._waiters.remove(waiter)
 
     def _new_client(self, ttl_ms: int) -> KazooClient:
+        """kazoo gives a handshake the session's time-out divided by the number of addresses.
+
+        Given more often, a server that accepts and never answers (one that starts) costs a part of it only.
+        """
+        addresses = self._hosts.split(",")
+        turns = -(-_HANDSHAKES_PER_TTL // len(addresses))
         return KazooClient(
-            hosts=self._hosts, timeout=ttl_ms / 1000, connection_retry=dict(_RECONNECT), **self._options
+            hosts=",".join(addresses * turns),
+            timeout=ttl_ms / 1000,
+            connection_retry=dict(_RECONNECT),
+            **self._options,
         )
 
-    def _connect(self) -> None:
-        start(self._client, self._hosts)
+    def _connect(self, timeout_ms: int) -> None:
+        _start(self._client, self._hosts, timeout_ms)
+        self._client.add_listener(self._on_state)
         self._tree.prepare()
         self._tree.catch_up()
+
+    def _on_state(self, state: str) -> None:
+        """On a kazoo thread."""
+        if state != KazooState.CONNECTED:
+            self._tree.on_disconnection()
+        self._news.set()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -219,7 +238,7 @@ class _ZooKeeperSession(Session):
 
     def connect(self) -> None:
         try:
-            start(self.client, self._store._hosts)
+            _start(self.client, self._store._hosts, max(self.ttl_ms, _SHORTEST_TTL_MS))
             self.client.add_listener(self._on_state)
             self.id = self.client.client_id[0]
             with explained("cannot open a coordination session"):
@@ -258,8 +277,13 @@ class _ZooKeeperSession(Session):
             if self.lost:
                 return False
             raise CoordinationError("ZooKeeper does not answer: no connection")
-        with explained("cannot renew a coordination session"):
-            self.client.sync_async("/").get(timeout=min(self.ttl_ms / 1000, ANSWER_TIMEOUT_S))
+        try:
+            with explained("cannot renew a coordination session"):
+                self.client.sync_async("/").get(timeout=min(self.ttl_ms / 1000, ANSWER_TIMEOUT_S))
+        except CoordinationError as error:
+            if isinstance(error.__cause__, SessionExpiredError):
+                return False
+            raise
         return not self.lost
 
     async def _close(self) -> None:
@@ -270,9 +294,9 @@ class _ZooKeeperSession(Session):
         self._store.forget(self)
 
 
-def start(client: KazooClient, hosts: str) -> None:
+def _start(client: KazooClient, hosts: str, timeout_ms: int) -> None:
     with explained(f"cannot reach ZooKeeper at {hosts}"):
-        client.start(timeout=ANSWER_TIMEOUT_S)
+        client.start(timeout=timeout_ms / 1000)
 
 
 def _end(client: KazooClient) -> None:

@@ -17,6 +17,8 @@ class Mirror:
     def __init__(self, *, remembered_removals: int) -> None:
         self.version = -1
         self.commits = -1
+        self.owned: set[str] = set()
+        """Keys of entries that end with a session."""
         self._entries: dict[str, Entry] = {}
         self._modified: dict[str, int] = {}  # both in the order of their versions
         self._removed: dict[str, int] = {}
@@ -30,9 +32,6 @@ class Mirror:
     def keys(self) -> set[str]:
         return set(self._entries)
 
-    def owned_keys(self) -> set[str]:
-        return {key for key, entry in self._entries.items() if entry.owner is not None}
-
     def fold(self, version: int, commits: int, found: Mapping[str, Entry | None]) -> None:
         """`found`: what was read of every key that may differ; None when it was not there."""
         if not self.loaded:
@@ -42,12 +41,15 @@ class Mirror:
                 continue
             self._modified.pop(key, None)
             self._removed.pop(key, None)
+            self.owned.discard(key)
             if entry is None:
                 del self._entries[key]
                 self._removed[key] = version
             else:
                 self._entries[key] = entry
                 self._modified[key] = version
+                if entry.owner is not None:
+                    self.owned.add(key)
         self.version, self.commits = version, commits
         while len(self._removed) > self._remembered_removals:
             self._horizon = self._removed.pop(next(iter(self._removed)))

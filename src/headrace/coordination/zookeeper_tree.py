@@ -7,7 +7,7 @@ Why it lies so, and what was measured: docs/decisions/0009-coordination-in-zooke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -25,7 +25,6 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headrace.coordination.store import (
-    MAX_COMMIT_BYTES,
     Applied,
     Check,
     Conflict,
@@ -37,12 +36,16 @@ from headrace.coordination.store import (
     Set,
 )
 from headrace.coordination.zookeeper_mirror import Mirror
+from headrace.coordination.zookeeper_reads import read_many_async
 from headrace.errors import CoordinationError, OutcomeUnknown
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 5.0
+"""Reading waits so long for a lost connection to come back; a commit is refused without one."""
 _NEWS_PAGES = 128
-_NEWS_BYTES = 16_384
-_READS_AT_ONCE = 500
+_OPERATION_BYTES = 100  # in a packet, beside key and value
+_PACKET_BYTES = 1_030_000  # ZooKeeper closes a connection that sends more than 1 MiB
+_READS_AT_ONCE = 100
+_READS_IN_FLIGHT = 1_000
 _MAX_TURNS = 100
 
 _UNKNOWN = (
@@ -77,6 +80,8 @@ class Tree:
         self._on_news = on_news
         self._base = 0
         self._known_commits = 0
+        self._disconnections = 0
+        self._watched_since = 0
 
     def prepare(self) -> None:
         """Makes the tree when it is not there, whole or not at all."""
@@ -91,6 +96,10 @@ class Tree:
                 if failure is not None and not isinstance(failure, NodeExistsError):
                     raise failure
             self._base = _answer(self._client.exists_async(self._entries)).czxid
+
+    def on_disconnection(self) -> None:
+        """From any thread. Watches end with a connection: they are set again, whatever the version."""
+        self._disconnections += 1
 
     def lease_path(self, session_id: int) -> str:
         return f"{self._sessions}/{session_id & 0xFFFFFFFFFFFFFFFF:016x}"
@@ -111,22 +120,23 @@ class Tree:
         A reading counts when the position was the same before and after it.
         """
         unread: set[str] = set()
+        disconnections = self._disconnections
         position = self._watched_position()
         for _ in range(_MAX_TURNS):
-            if position.version == self.mirror.version:
+            if position.version == self.mirror.version and self._watched_since == disconnections:
                 return
             unread |= self._keys_behind(position)
             found = self._read(unread)
             after = self._watched_position()
             if after == position:
                 self.mirror.fold(position.version, position.commits, found)
+                self._watched_since = disconnections
                 return
             position = after
         raise CoordinationError("ZooKeeper's entries change faster than they can be read")
 
     def _watched_position(self) -> Position:
         with explained("cannot read from ZooKeeper"):
-            self._require_connection()
             synced = self._client.sync_async(self._entries)
             stat = self._client.exists_async(self._entries, watch=self._on_news)
             _answer(synced)
@@ -146,7 +156,7 @@ class Tree:
             with explained("cannot list the entries in ZooKeeper"):
                 names = _answer(self._client.get_children_async(self._entries))
             keys = self.mirror.keys() | {"/" + name.replace(":", "/") for name in names}
-        return keys | self.mirror.owned_keys()
+        return keys | self.mirror.owned
 
     def _news_between(self, before: int, now: int) -> set[str] | None:
         """None when a page was written over, or says that it could not hold its keys."""
@@ -165,26 +175,30 @@ class Tree:
     def _read(self, keys: Iterable[str]) -> dict[str, Entry | None]:
         found: dict[str, Entry | None] = {}
         waiting = list(keys)
-        owned = self.mirror.owned_keys()
         with explained("cannot read the entries in ZooKeeper"):
-            for start in range(0, len(waiting), _READS_AT_ONCE):
-                part = waiting[start : start + _READS_AT_ONCE]
-                asked = [self._get_async(key, watched=key in owned) for key in part]
-                for key, answer in zip(part, asked, strict=True):
-                    found[key] = self._entry(answer)
-            for key, entry in found.items():
-                if entry is not None and entry.owner is not None and key not in owned:
-                    found[key] = self._entry(self._get_async(key, watched=True))
+            for start in range(0, len(waiting), _READS_IN_FLIGHT):
+                found.update(self._read_many(waiting[start : start + _READS_IN_FLIGHT]))
+            owned = {key for key, entry in found.items() if entry is not None and entry.owner is not None}
+            found.update(self._read_watched(owned))
         return found
 
-    def _get_async(self, key: str, *, watched: bool) -> Any:
-        return self._client.get_async(self._path(key), watch=self._on_news if watched else None)
+    def _read_many(self, keys: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
+        parts = [keys[start : start + _READS_AT_ONCE] for start in range(0, len(keys), _READS_AT_ONCE)]
+        asked = [read_many_async(self._client, [self._path(key) for key in part]) for part in parts]
+        for part, answer in zip(parts, asked, strict=True):
+            for key, node in zip(part, _answer(answer), strict=True):
+                yield key, None if node is None else self._entry(*node)
 
-    def _entry(self, answer: Any) -> Entry | None:
-        try:
-            value, stat = _answer(answer)
-        except NoNodeError:
-            return None
+    def _read_watched(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
+        """Entries of sessions go without a commit, so their end is watched for each."""
+        asked = {key: self._client.get_async(self._path(key), watch=self._on_news) for key in keys}
+        for key, answer in asked.items():
+            try:
+                yield key, self._entry(*_answer(answer))
+            except NoNodeError:
+                yield key, None
+
+    def _entry(self, value: bytes, stat: Any) -> Entry:
         return Entry(
             value=value,
             version=stat.version,
@@ -214,10 +228,11 @@ class Tree:
             transaction.check(self.lease_path(owner), 0)
         for operation in operations:
             self._add(transaction, operation)
-        written = [each.key for each in operations if not isinstance(each, Check)]
+        written = any(not isinstance(each, Check) for each in operations)
         if written:
             number = self._known_commits + 1
-            transaction.set_data(self._page(number), _news_page(number, written, operations))
+            # The page needs no condition of its own: its number is taken by the condition on `entries`.
+            transaction.set_data(self._page(number), _news_page(number, operations))
             transaction.set_data(self._entries, b"", self._known_commits)
         results = self._send(client, transaction)
         failed = next((index for index, result in enumerate(results) if _is_cause(result)), None)
@@ -239,10 +254,20 @@ class Tree:
         try:
             results: list[Any] = _answer(transaction.commit_async())
         except _UNKNOWN as error:
+            self._let_it_end(client)
             raise OutcomeUnknown(f"the connection to ZooKeeper was lost in a commit: {error!r}") from error
         except KazooException as error:
             raise CoordinationError(f"ZooKeeper refused a commit: {error!r}") from error
         return results
+
+    def _let_it_end(self, client: KazooClient) -> None:
+        """Once the session is answered again, what it sent before has taken place or never will.
+
+        The re-reading goes through the connection of this tree, which is in order with its own writes only.
+        """
+        if client is not self._client:
+            with suppress(KazooException, KazooTimeoutError):
+                _answer(client.sync_async("/"))
 
     def _add(self, transaction: Any, operation: Operation) -> None:
         path = self._path(operation.key)
@@ -263,10 +288,6 @@ class Tree:
     def _page(self, number: int) -> str:
         return f"{self._news}/{number % _NEWS_PAGES}"
 
-    def _require_connection(self) -> None:
-        if not self._client.connected:
-            raise CoordinationError("ZooKeeper does not answer: no connection")
-
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
@@ -285,8 +306,9 @@ def _is_cause(result: Any) -> bool:
     return isinstance(result, Exception) and not isinstance(result, RolledBackError)
 
 
-def _news_page(number: int, keys: Sequence[str], operations: Sequence[Operation]) -> bytes:
-    """The number alone is no valid page: keys that would make the packet too large are left to a listing."""
-    room = max(_NEWS_BYTES, MAX_COMMIT_BYTES - sum(len(getattr(each, "value", b"")) for each in operations))
-    page = "\n".join((str(number), *dict.fromkeys(keys))).encode()
-    return page if len(page) <= room // 2 else b"many"
+def _news_page(number: int, operations: Sequence[Operation]) -> bytes:
+    """Keys that would make the packet too large are left to a listing of all."""
+    keys = dict.fromkeys(each.key for each in operations if not isinstance(each, Check))
+    page = "\n".join((str(number), *keys)).encode()
+    spent = sum(len(each.key) + len(getattr(each, "value", b"")) + _OPERATION_BYTES for each in operations)
+    return page if spent + len(page) <= _PACKET_BYTES else b"many"

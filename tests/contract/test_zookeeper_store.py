@@ -1,0 +1,370 @@
+"""What is ZooKeeper's own: lost connections, restarts, sessions of dead processes, an ensemble."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_backends import zookeeper
+
+from headrace.cluster.engines.engine import EngineError, free_ports
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
+from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.coordination.outcomes import commit_and_know
+from headrace.coordination.store import Applied, Conflict, Create, Delete, Session, SessionLost, Set
+from headrace.coordination.zookeeper import ZooKeeperStore
+from headrace.errors import CoordinationError, OutcomeUnknown
+from headrace.realworld import RealWorld
+
+TTL_MS = 10_000
+Open = Callable[[], Awaitable[ZooKeeperStore]]
+
+
+def run(scenario: Callable[[Open], Awaitable[None]], hosts: str | None = None) -> None:
+    """On a root of its own, of the shared server unless told otherwise."""
+    hosts = hosts or zookeeper.hosts()
+    root = zookeeper.new_root()
+
+    async def main() -> None:
+        world = RealWorld()
+        async with AsyncExitStack() as closing:
+
+            async def open_store() -> ZooKeeperStore:
+                store = await ZooKeeperStore.open(world, hosts, root=root)
+                closing.push_async_callback(store.close)
+                return store
+
+            await scenario(open_store)
+        await world.tasks.close()
+
+    asyncio.run(main())
+
+
+async def until(true: Callable[[], Awaitable[Any]], timeout_s: float = 20) -> None:
+    """A store that cannot answer yet is asked again."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer: object
+        try:
+            answer = await true()
+            if answer:
+                return
+        except CoordinationError as error:
+            answer = error
+        assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r}"
+        await asyncio.sleep(0.05)
+
+
+async def applies(store: ZooKeeperStore, *operations: Any) -> bool:
+    return isinstance(await commit_and_know(store, operations), Applied)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    yield from started(tmp_path, servers=1)
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    yield from started(tmp_path, servers=3)
+
+
+def started(folder: Path, servers: int) -> Iterator[ZooKeeperEnsemble]:
+    if reason := why_zookeeper_is_missing():
+        pytest.skip(f"ZooKeeper: {reason}")
+    try:
+        prepared = prepare_zookeeper(folder, servers=servers)
+    except EngineError as error:
+        pytest.skip(f"ZooKeeper: {error}")
+    with prepared:
+        yield prepared
+
+
+def test_a_store_goes_on_after_the_server_was_killed_and_started_again(server: ZooKeeperEnsemble) -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session = await store.open_session(TTL_MS)
+        await store.commit([Create("/node", b"1", owner=session.id), Create("/lasting", b"1")])
+        before = await store.view()
+        server.kill()
+        await until(lambda: disconnected(store))
+        await asyncio.to_thread(server.start)
+        await until(lambda: applies(store, Create("/after", b"1")))
+        await until(session_renews(session))
+        view = await other.view()
+        assert set(view.entries) == {"/after", "/lasting", "/node"}
+        assert view.entries["/node"] == before.entries["/node"]
+        assert view.version > before.version
+
+    run(scenario, server.hosts)
+
+
+def test_the_end_of_a_session_is_told_after_a_lost_connection(server: ZooKeeperEnsemble) -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session = await store.open_session(TTL_MS)
+        await store.commit([Create("/node", b"1", owner=session.id)])
+        version = (await other.view()).version
+        server.kill()
+        await until(lambda: disconnected(other))
+        await asyncio.to_thread(server.start)
+        await until(session_renews(session))
+        await until(other.view)
+        assert (await other.changes(version, 50)).changed == {}
+        waiting = asyncio.ensure_future(other.changes(version, 20_000))
+        await asyncio.sleep(0.2)
+        await session.close()
+        assert (await asyncio.wait_for(waiting, 5)).changed == {"/node": None}
+
+    run(scenario, server.hosts)
+
+
+def test_a_connection_lost_in_a_commit_leaves_its_outcome_unknown_until_it_is_read(
+    server: ZooKeeperEnsemble,
+) -> None:
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        await store.commit([Create("/n", b"0")])
+        server.servers[0].pause()
+        commit = asyncio.ensure_future(store.commit([Set("/n", b"1", 0)]))
+        await asyncio.sleep(0.2)
+        server.kill()
+        with pytest.raises(OutcomeUnknown):
+            await commit
+        await asyncio.to_thread(server.start)
+        await until(lambda: applies(store, Set("/n", b"1", 0)))
+        assert (await store.view()).entries["/n"].value == b"1"
+
+    run(scenario, server.hosts)
+
+
+def test_without_a_server_the_error_names_the_address() -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        world = RealWorld()
+        with pytest.raises(CoordinationError, match=f"cannot reach ZooKeeper at 127.0.0.1:{port}"):
+            await ZooKeeperStore.open(world, f"127.0.0.1:{port}", connect_timeout_ms=300)
+        await world.tasks.close()
+
+    asyncio.run(main())
+
+
+def test_a_wedged_loop_loses_its_session_though_kazoo_lives(tmp_path: Path) -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session = await store.open_session(400)
+        await store.commit([Create("/node", b"1", owner=session.id)])
+        time.sleep(1.5)  # noqa: ASYNC251  the wedge
+        assert "/node" not in (await other.view()).entries
+        with pytest.raises(SessionLost):
+            await session.renew()
+
+    run(scenario)
+
+
+def test_a_late_commit_of_an_ended_session_is_stopped_by_its_lease() -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session: Any = await store.open_session(TTL_MS)
+        lease = store._tree.lease_path(session.id)
+        await asyncio.to_thread(other._client.delete, lease)  # as its end would, before kazoo has heard of it
+        assert not session.lost
+        with pytest.raises(SessionLost):
+            await store.commit([Create("/late", b"1", owner=session.id)])
+        assert "/late" not in (await store.view()).entries
+
+    run(scenario)
+
+
+def test_the_entries_of_a_killed_process_go_with_its_session() -> None:
+    program = """
+import asyncio, sys
+from headrace.coordination.store import Create
+from headrace.coordination.zookeeper import ZooKeeperStore
+from headrace.realworld import RealWorld
+
+async def main():
+    store = await ZooKeeperStore.open(RealWorld(), sys.argv[1], root=sys.argv[2])
+    session = await store.open_session(2000)
+    await store.commit([Create("/node", b"1", owner=session.id)])
+    print("registered", flush=True)
+    while True:
+        await asyncio.sleep(0.3)
+        await session.renew()
+
+asyncio.run(main())
+"""
+
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", program, zookeeper.hosts(), store._root], stdout=subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == b"registered\n"
+            await asyncio.sleep(0.5)
+            version = (await store.view()).version
+            assert "/node" in (await store.view()).entries
+        finally:
+            process.kill()
+            process.communicate()
+        killed = time.monotonic()
+        changes = await store.changes(version, 15_000)
+        assert changes.changed == {"/node": None}
+        assert time.monotonic() - killed < 5
+
+    run(scenario)
+
+
+def test_a_reader_far_behind_arrives_without_the_pages_it_missed() -> None:
+    async def scenario(open_store: Open) -> None:
+        reader, writer = await open_store(), await open_store()
+        await writer.commit([Create("/n", b""), Create("/gone", b""), Create("/kept", b"")])
+        before = await reader.view()
+        await writer.commit([Delete("/gone", 0)])
+        for turn in range(150):
+            await writer.commit([Set("/n", str(turn).encode(), turn)])
+        changes = await reader.changes(before.version, 1000)
+        assert {key: entry and entry.value for key, entry in changes.changed.items()} == {
+            "/n": b"149",
+            "/gone": None,
+        }
+
+    run(scenario)
+
+
+def test_a_commit_of_many_long_keys_is_told_too() -> None:
+    async def scenario(open_store: Open) -> None:
+        reader, writer = await open_store(), await open_store()
+        names = [f"/topics/{n:04d}-{'x' * 240}" for n in range(2500)]
+        assert isinstance(await writer.commit([Create(name, b"") for name in names]), Applied)
+        assert set((await reader.changes(0, 1000)).changed) == set(names)
+
+    run(scenario)
+
+
+def test_a_view_is_never_half_a_commit() -> None:
+    async def scenario(open_store: Open) -> None:
+        reader, writer = await open_store(), await open_store()
+        keys = [f"/k{n}" for n in range(150)]
+        await writer.commit([Create(key, b"0") for key in keys])
+
+        async def write() -> None:
+            for turn in range(40):
+                assert await applies(writer, *(Set(key, str(turn).encode(), turn) for key in keys))
+
+        writing = asyncio.ensure_future(write())
+        while not writing.done():
+            values = {entry.value for entry in (await reader.view()).entries.values()}
+            assert len(values) == 1, values
+        await writing
+
+    run(scenario)
+
+
+@pytest.mark.soak
+def test_the_ensemble_outlives_each_of_its_servers(ensemble: ZooKeeperEnsemble) -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session = await store.open_session(15_000)
+        await store.commit([Create("/node", b"1", owner=session.id), Create("/n", b"start")])
+        for turn, server in enumerate(ensemble.servers):
+            server.kill()
+            version = (await eventually(other.view)).entries["/n"].version
+            await until(lambda turn=turn, version=version: applies(store, Set("/n", b"%d" % turn, version)))
+            await until(session_renews(session))
+            await asyncio.to_thread(server.start)
+            view = await eventually(other.view)
+            assert view.entries["/n"].value == b"%d" % turn
+            assert view.entries["/node"].owner == session.id
+
+    run(scenario, ensemble.hosts)
+
+
+@pytest.mark.soak
+def test_a_lost_quorum_refuses_writes_and_doubts_sessions_until_it_returns(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    async def scenario(open_store: Open) -> None:
+        store, other = await open_store(), await open_store()
+        session = await store.open_session(6000)
+        await store.commit([Create("/node", b"1", owner=session.id), Create("/n", b"0")])
+        epoch = (await store.view()).entries["/node"].created
+        for server in ensemble.servers[:2]:
+            server.kill()
+        await until(lambda: disconnected(store))
+        with pytest.raises(CoordinationError):
+            await store.commit([Set("/n", b"1", 0)])
+        await until(lambda: in_doubt(session))
+        await until(lambda: lost(session))
+        for server in ensemble.servers[:2]:
+            server.launch()
+        await until(lambda: applies(store, Set("/n", b"2", 0)), 60)
+        await until(lambda: gone(other, "/node"), 60)
+        again = await store.open_session(6000)
+        assert await applies(store, Create("/node", b"2", owner=again.id))
+        assert (await other.view()).entries["/node"].created > epoch
+
+    run(scenario, ensemble.hosts)
+
+
+@pytest.mark.soak
+def test_twenty_thousand_topics_are_read_in_a_moment_and_followed_at_once() -> None:
+    async def scenario(open_store: Open) -> None:
+        writer = await open_store()
+        for first in range(0, 20_000, 500):
+            await writer.commit([Create(f"/topics/t-{first + n}", bytes(150)) for n in range(500)])
+        started = time.monotonic()
+        reader = await open_store()
+        assert time.monotonic() - started < 3
+        version = (await reader.view()).version
+        started = time.monotonic()
+        assert await writer.commit([Set("/topics/t-7", b"x", 1)]) == Conflict("/topics/t-7")
+        await writer.commit([Set("/topics/t-7", b"x", 0)])
+        assert set((await reader.changes(version, 5000)).changed) == {"/topics/t-7"}
+        assert time.monotonic() - started < 0.5
+
+    run(scenario)
+
+
+async def disconnected(store: ZooKeeperStore) -> bool:
+    return not store._client.connected
+
+
+async def gone(store: ZooKeeperStore, key: str) -> bool:
+    return key not in (await store.view()).entries
+
+
+async def lost(session: Session) -> bool:
+    return session.lost
+
+
+async def in_doubt(session: Session) -> bool:
+    return session.in_doubt
+
+
+def session_renews(session: Session) -> Callable[[], Awaitable[bool]]:
+    async def renews() -> bool:
+        await session.renew()
+        return True
+
+    return renews
+
+
+async def eventually(view: Callable[[], Awaitable[Any]]) -> Any:
+    found: list[Any] = []
+
+    async def ask() -> bool:
+        found.append(await view())
+        return True
+
+    await until(ask)
+    return found[-1]
