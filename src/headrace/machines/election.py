@@ -155,4 +155,6 @@ def recovered(state: PartitionState, nodes: Nodes, ends: Mapping[int, LogEnd]) -
     if any(node not in nodes.epochs or node not in ends for node in state.last_known_elr):
         return None
     longest = max(state.last_known_elr, key=lambda node: ends[node])
-    return Elected(_led_by(state, state, longest), lossy=True)
+    # The others stay known until enough are in sync: should the leader lose power too, they are heard again.
+    led = replace(_led_by(state, state, longest), last_known_elr=state.last_known_elr)
+    return Elected(led, lossy=True)

@@ -8,77 +8,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-from headrace.log.epochs import EpochHistory
 from headrace.machines import election, follower, isr, leader
-from headrace.testing.memory_files import MemoryFiles
+from headrace.testing.replication_node import ModelLog, ModelNode, Violation
 from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 
 _MAX_MESSAGES = 40
 _FETCH_RECORDS = 3
-
-
-class Violation(AssertionError):
-    """A promise was broken; the message says which, the seed shows how."""
-
-
-class ModelLog:
-    def __init__(self) -> None:
-        self.values: list[tuple[int, str]] = []
-        self.synced = 0
-        self.epochs = EpochHistory(cast(Any, MemoryFiles), Path("unused"))
-
-    @property
-    def end(self) -> int:
-        return len(self.values)
-
-    def append(self, epoch: int, value: str) -> None:
-        self.epochs.assign(epoch, self.end)
-        self.values.append((epoch, value))
-
-    def truncate(self, end: int) -> None:
-        del self.values[end:]
-        self.synced = min(self.synced, end)
-        self.epochs.truncate_from_end(end)
-
-    def value_at(self, offset: int) -> str | None:
-        return self.values[offset][1] if offset < self.end else None
-
-
-@dataclass(slots=True, kw_only=True)
-class ModelNode:
-    node_id: int
-    log: ModelLog = field(default_factory=ModelLog)
-    alive: bool = True
-    epoch: int = 0
-    lost_power: bool = False
-    paused: bool = False
-    checkpoint: int = 0
-    shown: int = 0
-    """The high watermark that readers of this role have seen."""
-    role: leader.Leader | follower.Follower | None = None
-    waiting: list[tuple[int, str]] = field(default_factory=list)
-    proposed: leader.IsrProposal | None = None
-    asked: follower.FetchFrom | None = None
-
-    @property
-    def high_watermark(self) -> int:
-        return self.checkpoint if self.role is None else self.role.high_watermark
-
-    def drop_role(self) -> None:
-        self.checkpoint = max(self.checkpoint, min(self.high_watermark, self.log.end))
-        self.forget_role()
-
-    def forget_role(self) -> None:
-        self.role = None
-        self.shown = 0
-        self.waiting.clear()
-        self.proposed = None
-        self.asked = None
 
 
 class ReplicationModel:
@@ -177,9 +116,9 @@ class ReplicationModel:
         return lost < self.needed
 
     def is_behind(self, node: ModelNode) -> bool:
-        """It lost something and has not got it all back."""
+        """It lacks something committed: lost, or not fetched yet."""
         return node.node_id not in {*self.state.isr, *self.state.elr} and any(
-            node.log.value_at(offset) != value for offset, value in self.acked.items()
+            node.log.value_at(offset) != value for offset, value in self.read.items()
         )
 
     def restart(self, node: ModelNode) -> None:
@@ -443,8 +382,8 @@ class ReplicationModel:
                     raise Violation(f"node {node_id} may lead without the acknowledged offset {offset}")
 
 
-def _nothing(node: ModelNode) -> None:
-    """A dead node stays dead a while."""
+def _nothing(_: ModelNode) -> None:
+    """It stays dead a while."""
 
 
 def run_seed(seed: int, steps: int = 250) -> ReplicationModel:

@@ -131,6 +131,11 @@ def test_a_power_cut_of_all_waits_for_everyone_and_takes_the_longest_log() -> No
     assert (elected.state.leader, elected.state.isr, elected.lossy) == (1, (1,), True)
     assert recovered(STATE, alive(0, 1, 2), ends) is None
 
+    again = settled(isr.registered(elected.state, 1, 2, lossless=False), alive(0, 1, 2))
+    second = recovered(again, alive(0, 1, 2), {**ends, 1: LogEnd(3, 12)})
+    assert second is not None
+    assert second.state.leader == 2, "the first choice lost power before anyone had fetched from it"
+
 
 def test_unclean_only_when_the_topic_or_the_operator_says_so() -> None:
     """R19."""
