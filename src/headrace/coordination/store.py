@@ -1,7 +1,7 @@
 """The narrow interface to the coordination store (R1): five calls, every write conditional.
 
 Knows keys, bytes, versions and sessions; knows no topic, no in-sync replica, no group: that is cluster.py.
-Implementations: memory.py, sqlite.py. One contract suite (tests/contract/test_store.py) runs over all.
+Implementations: memory.py, sqlite.py, zookeeper.py. One contract suite (tests/contract) runs over all.
 """
 
 from __future__ import annotations
