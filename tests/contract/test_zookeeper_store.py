@@ -252,6 +252,10 @@ def test_a_commit_of_many_long_keys_is_told_too() -> None:
 
 
 def test_a_view_is_never_half_a_commit() -> None:
+    check_that_no_view_is_half_a_commit(zookeeper.hosts())
+
+
+def check_that_no_view_is_half_a_commit(hosts: str) -> None:
     async def scenario(open_store: Open) -> None:
         reader, writer = await open_store(), await open_store()
         keys = [f"/k{n}" for n in range(150)]
@@ -267,7 +271,13 @@ def test_a_view_is_never_half_a_commit() -> None:
             assert len(values) == 1, values
         await writing
 
-    run(scenario)
+    run(scenario, hosts)
+
+
+@pytest.mark.soak
+def test_a_view_is_never_half_a_commit_on_an_ensemble(ensemble: ZooKeeperEnsemble) -> None:
+    for _ in range(5):
+        check_that_no_view_is_half_a_commit(ensemble.hosts)
 
 
 @pytest.mark.soak
