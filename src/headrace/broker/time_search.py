@@ -31,17 +31,15 @@ async def search_in_time(look: Callable[[Ask], Found | None], bulk: Bulk) -> Fou
     def ask(question: BatchQuestion) -> Found | None:
         return answers[question] if question in answers else _search_at_once(question)
 
-    while True:
-        try:
-            return look(ask)
-        except _TakesLong as long:
-            question = long.question
-        except DecodeError as error:
-            raise ApiError(ErrorCode.corrupt_message, str(error)) from error
-        try:
+    try:
+        while True:
+            try:
+                return look(ask)
+            except _TakesLong as long:
+                question = long.question
             answers[question] = await bulk(search_batch, question)
-        except DecodeError as error:
-            raise ApiError(ErrorCode.corrupt_message, str(error)) from error
+    except DecodeError as error:
+        raise ApiError(ErrorCode.corrupt_message, str(error)) from error
 
 
 def _search_at_once(question: BatchQuestion) -> Found | None:

@@ -41,8 +41,17 @@ def search_batch(question: BatchQuestion, max_bytes: int = STORED_CAPS.max_bytes
         if record.offset >= start_offset
     )
     if timestamp_ms is None:
-        return max(times, key=lambda found: (found[0], -found[1]), default=None)
+        return max(times, key=_lateness, default=None)
     return next((found for found in times if found[0] >= timestamp_ms), None)
+
+
+def _lateness(found: Found) -> tuple[int, int]:
+    """Of records with the same timestamp the first counts."""
+    return found[0], -found[1]
+
+
+def _latest(*candidates: Found | None) -> Found | None:
+    return max(filter(None, candidates), key=_lateness, default=None)
 
 
 def offset_for_timestamp(
@@ -68,8 +77,7 @@ def offset_of_max_timestamp(
         found = _first_in(segment, segment.max_timestamp, start_offset, ask)
         if found is None:
             found = _latest_in(segment, start_offset, ask)
-        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
-            best = found
+        best = _latest(best, found)
     return best
 
 
@@ -102,8 +110,7 @@ def _latest_in(segment: Segment, start_offset: int, ask: Ask) -> Found | None:
         if best is not None and -timestamp < best[0]:
             break
         found = ask(BatchQuestion(_batch(segment, place), None, start_offset))
-        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
-            best = found
+        best = _latest(best, found)
     return best
 
 
