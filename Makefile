@@ -14,7 +14,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with every extra
 
-$(STAMP): requirements.lock pyproject.toml hatch_build.py src/headrace/client/arrow/kernels.c
+$(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/headrace/kernels/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

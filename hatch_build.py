@@ -1,4 +1,4 @@
-"""Compiles the Arrow client's kernels when a wheel or an editable install is made and a C compiler is there.
+"""Compiles the kernels when a wheel or an editable install is made and a C compiler is there.
 
 Without one the package installs all the same and works through NumPy and Python, slower. Why a plain shared
 library: docs/decisions/0008-kernels-in-c-without-python-headers.md.
@@ -16,8 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src/headrace/client/arrow")
-SOURCE = FOLDER / "kernels.c"
+FOLDER = Path("src/headrace/kernels")
 LIBRARY = FOLDER / "_kernels.so"
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=default")
 
@@ -30,22 +29,23 @@ class KernelsBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         library = Path(self.root, LIBRARY)
         library.unlink(missing_ok=True)
-        reason = compile_kernels(Path(self.root, SOURCE), library)
+        reason = compile_kernels(Path(self.root, FOLDER), library)
         if reason is not None:
-            self.app.display_warning(f"the kernels of headrace[arrow] are not compiled: {reason}")
+            self.app.display_warning(f"the kernels are not compiled: {reason}")
             return
         build_data["artifacts"].append(f"/{LIBRARY}")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
-def compile_kernels(source: Path, library: Path) -> str | None:
-    """None when the library is there, otherwise why not."""
+def compile_kernels(folder: Path, library: Path) -> str | None:
+    """All C files of the folder to one library. None when it is there, otherwise why not."""
     compiler = find_compiler()
     if compiler is None:
         return "no C compiler was found (set CC to name one)"
+    sources = [str(source) for source in sorted(folder.glob("*.c"))]
     draft = library.with_suffix(".draft")
-    command = [*compiler, *FLAGS, "-o", str(draft), str(source)]
+    command = [*compiler, *FLAGS, "-o", str(draft), *sources]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

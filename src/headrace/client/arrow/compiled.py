@@ -1,7 +1,7 @@
 """The kernels in C behind Python calls: allocates every buffer, checks every size, turns codes into errors.
 
-The only caller of kernels.c; ctypes releases the GIL while a kernel runs. Structures mirror the C file's.
-Read next: kernels.c; row_wise.py (the same without a compiler).
+The only caller of kernels/columns.c, whose structures these mirror; the GIL is released while a kernel runs.
+Read next: kernels/columns.c; row_wise.py (the same without a compiler).
 """
 
 from __future__ import annotations
@@ -28,28 +28,14 @@ from headrace.client.arrow.types import (
 )
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
+from headrace.kernels.library import FAULTS, LIBRARY, NO_ROOM, function, load_library
 from headrace.wire.batch import HEADER_SIZE
 from headrace.wire.compression import decompress
 
-VERSION = 1
-LIBRARY = Path(__file__).with_name("_kernels.so")
 NO_TIMESTAMP = -1
 
 _SECTION = struct.Struct("=Q8q")
 _SMALLEST_RECORD = 7
-_NO_ROOM = -8
-_FAULTS = {
-    -1: "it is cut off",
-    -2: "a varint is too long",
-    -3: "a size runs past its record",
-    -4: "its headers are malformed",
-    -5: "its timestamp does not fit 64 bits",
-    -6: "more records are announced than bytes are there",
-    -7: "bytes are left over",
-    _NO_ROOM: "it is larger than announced",
-    -9: "the column's buffers do not fit its length",
-    -10: "a partition does not exist",
-}
 
 
 def _fields(*names: str, kind: Any = ctypes.c_int64) -> list[tuple[str, Any]]:
@@ -86,15 +72,9 @@ class _Written(ctypes.Structure):
 
 
 def load(path: Path = LIBRARY) -> Compiled | None:
-    """None when the library is not there, cannot be loaded, or belongs to another version of this file."""
-    try:
-        library = ctypes.CDLL(str(path))
-        library.headrace_kernels_version.restype = ctypes.c_int64
-        if library.headrace_kernels_version() != VERSION:
-            return None
-    except (OSError, AttributeError):
-        return None
-    return Compiled(library)
+    """None when there is no library to use."""
+    library = load_library(path)
+    return None if library is None else Compiled(library)
 
 
 class Compiled:
@@ -102,14 +82,14 @@ class Compiled:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._scan = _function(library, "scan", pointer, number, pointer, pointer, pointer)
-        self._gather = _function(library, "gather", pointer, number, pointer, pointer, number, pointer)
-        self._header_spans = _function(library, "header_spans", pointer, number, pointer, pointer, number)
-        self._encode = _function(
+        self._scan = function(library, "scan", pointer, number, pointer, pointer, pointer)
+        self._gather = function(library, "gather", pointer, number, pointer, pointer, number, pointer)
+        self._header_spans = function(library, "header_spans", pointer, number, pointer, pointer, number)
+        self._encode = function(
             library, "encode", *[pointer] * 4, number, pointer, number, number, pointer, number, pointer
         )
-        self._murmur2 = _function(library, "murmur2", pointer, number, pointer)
-        self._group = _function(library, "group", pointer, number, number, pointer, pointer)
+        self._murmur2 = function(library, "murmur2", pointer, number, pointer)
+        self._group = function(library, "group", pointer, number, number, pointer, pointer)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -154,7 +134,7 @@ class Compiled:
             None if validity is None else validity.ctypes.data,
         )
         if code < 0:
-            raise DecodeError(_FAULTS[code])
+            raise DecodeError(FAULTS[code])
         bits = None if validity is None else pa.py_buffer(validity)
         return pa.Array.from_buffers(pa.binary(), rows, [bits, ends, data], nulls)
 
@@ -165,7 +145,7 @@ class Compiled:
             scratch.headers.ctypes.data, totals.rows, names.ctypes.data, values.ctypes.data, count
         )
         if code != count:
-            raise DecodeError(_FAULTS.get(code, "headers changed while they were read"))
+            raise DecodeError(FAULTS.get(code, "headers changed while they were read"))
         name_column = as_text(self._binary(names, count, totals.header_name_bytes, 0))
         value_column = self._binary(values, count, totals.header_value_bytes, totals.null_header_values)
         structs = pa.StructArray.from_arrays([name_column, value_column], fields=list(HEADER))
@@ -192,7 +172,7 @@ class Compiled:
                 room,
                 ctypes.byref(done),
             )
-            if code != _NO_ROOM:
+            if code != NO_ROOM:
                 break
             room = done.needed
         _check_column(code)
@@ -276,13 +256,13 @@ def _describe(sections: Sequence[Section], totals: _Totals, code: int) -> str:
     section = sections[totals.failed_section]
     return (
         f"record {totals.failed_record} of the batch at offset {section.header.base_offset} "
-        f"of partition {section.partition}: {_FAULTS[code]}"
+        f"of partition {section.partition}: {FAULTS[code]}"
     )
 
 
 def _check_column(code: int) -> None:
     if code < 0:
-        raise ClientError(f"rows cannot be written: {_FAULTS[code]}")
+        raise ClientError(f"rows cannot be written: {FAULTS[code]}")
 
 
 def _column(array: Any) -> _Column:
@@ -313,10 +293,3 @@ def _header_column(array: Any) -> _HeaderColumn:
 
 def _address(buffer: bytearray) -> int:
     return int(pa.py_buffer(buffer).address)
-
-
-def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
-    function = library[f"headrace_{name}"]
-    function.argtypes = arguments
-    function.restype = ctypes.c_int64
-    return function

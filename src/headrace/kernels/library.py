@@ -1,0 +1,47 @@
+"""Loads the kernels in C where the build could make them; their functions, and what their codes mean.
+
+Knows ctypes alone: neither NumPy nor pyarrow, which a broker does without. The GIL is released while a kernel
+runs. Read next: records.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+VERSION = 2
+LIBRARY = Path(__file__).with_name("_kernels.so")
+
+NO_ROOM = -8
+FAULTS = {
+    -1: "it is cut off",
+    -2: "a varint is too long",
+    -3: "a size runs past its record",
+    -4: "its headers are malformed",
+    -5: "its timestamp does not fit 64 bits",
+    -6: "more records are announced than bytes are there",
+    -7: "bytes are left over",
+    NO_ROOM: "it is larger than announced",
+    -9: "the column's buffers do not fit its length",
+    -10: "a partition does not exist",
+}
+"""As in records.h."""
+
+
+def load_library(path: Path = LIBRARY) -> ctypes.CDLL | None:
+    """None when it is not there, cannot be loaded, or belongs to another version of these files."""
+    try:
+        library = ctypes.CDLL(str(path))
+        if function(library, "kernels_version")() != VERSION:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
+    found = library[f"headrace_{name}"]
+    found.argtypes = arguments
+    found.restype = ctypes.c_int64
+    return found

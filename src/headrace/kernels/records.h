@@ -1,0 +1,92 @@
+/* How the records of a batch body are read, for all kernels; what is malformed is as in wire/records.py.
+ *
+ * Plain C11 without Python.h, called through ctypes, which releases the GIL. No function allocates, keeps state
+ * or reads outside the ranges it is given; the first malformed byte ends a call with a negative code (FAULTS in
+ * library.py). Read next: columns.c (for the Arrow client), library.py.
+ */
+#ifndef HEADRACE_RECORDS_H
+#define HEADRACE_RECORDS_H
+#include <stdint.h>
+#include <string.h>
+
+#define KERNELS_VERSION 2
+#define SMALLEST_RECORD 7
+
+enum { CUT_OFF = -1, BAD_VARINT = -2, BAD_SIZE = -3, BAD_HEADERS = -4, BAD_TIMESTAMP = -5, BAD_COUNT = -6,
+       LEFT_OVER = -7, NO_ROOM = -8, BAD_COLUMN = -9, BAD_PARTITION = -10 };
+
+typedef struct { const uint8_t *at; int64_t size; } span; /* a negative size is null */
+
+static inline int read_raw(const uint8_t **at, const uint8_t *end, int bits, uint64_t *raw) {
+    const uint8_t *p = *at;
+    uint64_t value = 0;
+    for (int shift = 0; shift < bits; shift += 7) {
+        if (p >= end) return CUT_OFF;
+        uint64_t byte = *p++;
+        uint64_t low = byte & 0x7F;
+        if (bits - shift < 7 && low >> (bits - shift)) return BAD_VARINT;
+        value |= low << shift;
+        if (byte < 0x80) {
+            *raw = value;
+            *at = p;
+            return 0;
+        }
+    }
+    return BAD_VARINT;
+}
+
+static inline int read_int(const uint8_t **at, const uint8_t *end, int bits, int64_t *value) {
+    const uint8_t *p = *at;
+    if (p < end && *p < 0x80) {
+        *value = (int64_t)(*p >> 1) ^ -(int64_t)(*p & 1);
+        *at = p + 1;
+        return 0;
+    }
+    uint64_t raw;
+    int fault = read_raw(at, end, bits, &raw);
+    if (fault) return fault;
+    *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+    return 0;
+}
+
+/* A size and as many bytes; a negative size is null. */
+static inline int read_span(const uint8_t **at, const uint8_t *end, span *out) {
+    int fault = read_int(at, end, 32, &out->size);
+    if (fault) return fault;
+    out->at = *at;
+    if (out->size > 0) {
+        if (out->size > end - *at) return BAD_SIZE;
+        *at += out->size;
+    }
+    return 0;
+}
+
+static inline int read_header(const uint8_t **at, const uint8_t *end, span *name, span *value) {
+    int fault = read_span(at, end, name);
+    if (fault) return fault;
+    if (name->size < 0) return BAD_HEADERS;
+    return read_span(at, end, value);
+}
+
+typedef struct { int64_t timestamp_delta, offset_delta, header_count; span key, value, headers; } record;
+
+static inline int read_record(const uint8_t **at, const uint8_t *end, record *out) {
+    int64_t length;
+    int fault = read_int(at, end, 32, &length);
+    if (fault) return fault;
+    if (length < SMALLEST_RECORD - 1 || length > end - *at) return BAD_SIZE;
+    const uint8_t *stop = *at + length;
+    const uint8_t *p = *at + 1; /* attributes, unused */
+    if ((fault = read_int(&p, stop, 64, &out->timestamp_delta))) return fault;
+    if ((fault = read_int(&p, stop, 32, &out->offset_delta))) return fault;
+    if ((fault = read_span(&p, stop, &out->key))) return fault;
+    if ((fault = read_span(&p, stop, &out->value))) return fault;
+    if ((fault = read_int(&p, stop, 32, &out->header_count))) return fault;
+    if (out->header_count < 0 || out->header_count * 2 > stop - p) return BAD_HEADERS;
+    out->headers.at = p;
+    out->headers.size = stop - p;
+    if (out->header_count == 0 && p != stop) return LEFT_OVER;
+    *at = stop;
+    return 0;
+}
+#endif
