@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ METADATA = 3
 CLIENT_ID = "headrace-arrow"
 _SPREADING_MS = 700
 """How long a new topic may take to be known to all brokers of a cluster."""
+_THERE = (ErrorCode.none, ErrorCode.leader_not_available)
 
 LOST = (ConnectionLost, RequestTimedOut)
 """Worth another try elsewhere or later."""
@@ -59,14 +60,11 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._timeout_ms = timeout_ms
         self._nodes: dict[int, Address] = {}
-        self._connections: dict[Address, asyncio.Task[Connection]] = {}
+        self._connections: dict[tuple[Address, str], asyncio.Task[Connection]] = {}
 
     async def topic(self, name: str) -> TopicView:
         """As the cluster sees it now, without creating it. ConnectionLost when nobody answers."""
-        fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
-        reply = await self._call_any(METADATA, fields)
-        self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
-        (entry,) = reply.topics
+        (entry,) = (await self._metadata([name])).topics
         code = ErrorCode(int(entry.error_code))
         if code is ErrorCode.unknown_topic_or_partition:
             raise NoSuchTopic(
@@ -74,13 +72,18 @@ class Cluster:
                 next_step="list them: headrace topics list",
                 code=code.name.upper(),
             )
-        if code not in (ErrorCode.none, ErrorCode.leader_not_available):
+        if code not in _THERE:
             raise ClientError(f"topic {name!r}: {code.name}", code=code.name.upper())
-        return TopicView(
-            name=name,
-            topic_id=getattr(entry, "topic_id", None),
-            leaders={int(each.partition_index): int(each.leader_id) for each in entry.partitions},
-        )
+        return _view(entry)
+
+    async def topics(self, names: Sequence[str] | None) -> dict[str, TopicView]:
+        """Those of these topics that are there now; None: all but internal ones."""
+        reply = await self._metadata(names)
+        return {
+            str(entry.name): _view(entry)
+            for entry in reply.topics
+            if int(entry.error_code) in _THERE and not (names is None and entry.is_internal)
+        }
 
     async def find(self, name: str) -> TopicView:
         """The same for a topic that may have been created a moment ago: not every broker knows it at once."""
@@ -91,12 +94,20 @@ class Cluster:
             except NoSuchTopic as error:
                 await patience.wait(error)
 
-    async def connection(self, node_id: int) -> Connection:
-        """An open connection to a node, shared by everybody. ConnectionLost when there is none to be had."""
+    def learn(self, node_id: int, address: Address) -> None:
+        """Where a node is, from another reply than that of Metadata."""
+        self._nodes[node_id] = address
+
+    async def connection(self, node_id: int, lane: str = "") -> Connection:
+        """An open connection to a node, shared by everybody. ConnectionLost when there is none to be had.
+
+        A broker answers the requests of a connection in turn: what must not wait behind a long one has a
+        lane, and so a connection, of its own.
+        """
         address = self._nodes.get(node_id)
         if address is None:
             raise ConnectionLost(f"node {node_id} is not in the cluster now")
-        return await self._open(address)
+        return await self._open(address, lane)
 
     async def any_connection(self) -> Connection:
         """To whichever known node answers first in line."""
@@ -121,19 +132,33 @@ class Cluster:
                 found.abort()
                 await found.close()
 
-    async def _call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
+    async def call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
         connection = await self.any_connection()
         return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
 
-    async def _open(self, address: Address) -> Connection:
+    async def _metadata(self, names: Sequence[str] | None) -> Any:
+        topics = None if names is None else [{"name": name} for name in names]
+        reply = await self.call_any(METADATA, {"topics": topics, "allow_auto_topic_creation": False})
+        self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
+        return reply
+
+    async def _open(self, address: Address, lane: str = "") -> Connection:
         """Callers that come while it is being opened wait for the same one."""
-        opening = self._connections.get(address)
+        opening = self._connections.get((address, lane))
         if opening is None or _is_over(opening):
             opening = asyncio.ensure_future(
                 Connection.open(address.host, address.port, client_id=CLIENT_ID, timeout_ms=self._timeout_ms)
             )
-            self._connections[address] = opening
+            self._connections[address, lane] = opening
         return await asyncio.shield(opening)
+
+
+def _view(entry: Any) -> TopicView:
+    return TopicView(
+        name=str(entry.name),
+        topic_id=getattr(entry, "topic_id", None),
+        leaders={int(each.partition_index): int(each.leader_id) for each in entry.partitions},
+    )
 
 
 def _is_over(opening: asyncio.Task[Connection]) -> bool:
