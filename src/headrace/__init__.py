@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from headrace.client.arrow.typed import Rejects as Rejects
     from headrace.client.arrow.writer import awrite as awrite
     from headrace.client.arrow.writer import write as write
+    from headrace.client.security import Security as Security
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Rejects": "typed",
+    "Security": "security",
     "aread": "reader",
     "awrite": "writer",
     "read": "reader",
@@ -24,6 +26,7 @@ _LAZY = {
     "write": "writer",
 }
 """Names of the Arrow client by module: loaded when first used, so that `import headrace` stays quick."""
+_WITHOUT_ARROW = ("Security",)
 _EXTRA = ("numpy", "pyarrow")
 
 
@@ -31,7 +34,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     try:
-        found = getattr(importlib.import_module(f"headrace.client.arrow.{_LAZY[name]}"), name)
+        package = "client" if name in _WITHOUT_ARROW else "client.arrow"
+        found = getattr(importlib.import_module(f"headrace.{package}.{_LAZY[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

@@ -1,13 +1,15 @@
 """One asyncio connection to a Kafka broker: versions agreed on, requests pipelined, replies matched in order.
 
 Small on purpose: no retries, no metadata, no pool. Knows no console, no broker code. It serves tools
-(brokers.py) and the replica fetcher; TLS comes in through `connect`, SASL through `authenticate`.
+(brokers.py), the Arrow client and the replica fetcher; TLS comes in through `connect`, SASL through
+`authenticate`. Read next: security.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from headrace import __version__
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
-from headrace.wire.api_table import APIS
+from headrace.wire.api_table import SPOKEN_APIS
 from headrace.wire.framing import FrameReceiver
 from headrace.wire.messages import decode_reply, encode_request
 
@@ -53,12 +55,15 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: Mapping[int, tuple[int, int]] = {}
         """What the broker serves: api key to lowest and highest version."""
+        self.features: Mapping[str, int] = {}
+        """What the whole cluster has turned on, e.g. transaction.version: feature to level."""
         self._client_id = client_id
         self._receiver = FrameReceiver(max_frame=max_reply_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._next_correlation_id = 0
         self._transport: asyncio.Transport | None = None
         self._failure: ClientError | None = None
+        self._retired = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -88,6 +93,8 @@ class Connection(asyncio.BufferedProtocol):
                 f"no answer from {address} within {timeout_ms} ms",
                 next_step="check that a Kafka listener of the expected kind (plain or TLS) is there",
             ) from error
+        except ssl.SSLError as error:
+            raise _tls_failure(address, error) from error
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
@@ -98,11 +105,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and self._failure is None
+        """Whether to begin something new on it."""
+        return self._transport is not None and self._failure is None and not self._retired
+
+    def retire_after(self, delay_ms: float) -> None:
+        """From then on others are opened in its place; it ends when it owes no reply any more."""
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._retire)
 
     def version_for(self, api_key: int) -> int:
         """The highest version of an API that both sides know."""
-        ours = APIS[api_key]
+        ours = SPOKEN_APIS[api_key]
         lowest, highest = self.versions.get(api_key, (0, -1))
         version = min(highest, ours.max_version)
         if version < max(lowest, ours.accept_from):
@@ -127,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 return await reply
         except TimeoutError as error:
-            name = APIS[api_key].name
+            name = SPOKEN_APIS[api_key].name
             raise RequestTimedOut(
                 f"no reply to {name} from {self.address} within {timeout_ms} ms", code="REQUEST_TIMED_OUT"
             ) from error
@@ -150,18 +162,14 @@ class Connection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, make: Callable[[int, str], Sequence[bytes | bytearray]]
     ) -> asyncio.Future[Any]:
         """The same for a frame that comes in parts: `make` gets the correlation id and the client id."""
-        if self._transport is None or self._failure is not None:
-            raise self._failure or ConnectionLost(f"the connection to {self.address} is closed")
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        parts = make(correlation_id, self._client_id)
+        correlation_id = self._write(make)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(api_key, version, correlation_id, reply))
-        if len(parts) == 1:
-            self._transport.write(parts[0])
-        else:
-            self._transport.writelines(parts)
         return reply
+
+    def send_unanswered(self, make: Callable[[int, str], Sequence[bytes | bytearray]]) -> None:
+        """As `send_parts`, for the one request that has no reply: Produce with acks=0."""
+        self._write(make)
 
     async def close(self) -> None:
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
@@ -205,6 +213,24 @@ class Connection(asyncio.BufferedProtocol):
 
     # private
 
+    def _write(self, make: Callable[[int, str], Sequence[bytes | bytearray]]) -> int:
+        """Puts a frame on its way and returns its correlation id."""
+        if self._transport is None or self._failure is not None:
+            raise self._failure or ConnectionLost(f"the connection to {self.address} is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        parts = make(correlation_id, self._client_id)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+        return correlation_id
+
+    def _retire(self) -> None:
+        self._retired = True
+        if not self._waiting:
+            self.abort()
+
     def _take_reply(self, frame: bytes | bytearray) -> None:
         if not self._waiting:
             raise DecodeError("a reply that nobody asked for")
@@ -217,6 +243,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.popleft()
         if not expected.reply.done():  # a caller that timed out no longer waits
             expected.reply.set_result(reply)
+        if self._retired and not self._waiting:
+            self.abort()
 
     def _fail(self, failure: ClientError) -> None:
         """The first failure is the one that every present and later caller gets."""
@@ -229,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _learn_versions(self, timeout_ms: int) -> None:
         fields = {"client_software_name": "headrace", "client_software_version": __version__}
-        version = APIS[API_VERSIONS].max_version
+        version = SPOKEN_APIS[API_VERSIONS].max_version
         reply = await self.call(API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
         if int(reply.error_code) == UNSUPPORTED_VERSION:
             # An older broker answers in version 0 and lists what it serves.
@@ -241,6 +269,10 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {
             int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in reply.api_keys
         }
+        self.features = {
+            str(entry.name): int(entry.max_version_level)
+            for entry in getattr(reply, "finalized_features", None) or ()
+        }
 
 
 def _version_of_reply(waiting: _Waiting, frame: bytes | bytearray) -> int:
@@ -248,6 +280,21 @@ def _version_of_reply(waiting: _Waiting, frame: bytes | bytearray) -> int:
     if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
         return 0
     return waiting.version
+
+
+def _tls_failure(address: str, error: ssl.SSLError) -> ClientError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ClientError(
+            f"{address} is not trusted: {error.verify_message}",
+            next_step="give the authority that signed its certificate: "
+            'Security(tls=ssl.create_default_context(cafile="ca.pem"))',
+            code="_SSL",
+        )
+    return ConnectionLost(
+        f"no TLS with {address}: {error.reason or error}",
+        next_step="check that this listener speaks TLS, and whether it asks for a client certificate",
+        code="_SSL",
+    )
 
 
 async def _connect_plain(

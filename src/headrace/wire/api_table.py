@@ -92,12 +92,25 @@ _TABLE = (
     _api(75, "describe_topic_partitions", (0, 0), 0, "metadata"),
 )
 
+_SPOKEN_ONLY = (
+    # From 1: version 0 has the SASL exchange go on outside Kafka's requests.
+    _api(17, "sasl_handshake", (1, 1), _NEVER, "client"),
+    # Up to 3: later versions are for brokers among each other.
+    _api(24, "add_partitions_to_txn", (0, 3), 3, "client"),
+    _api(25, "add_offsets_to_txn", (0, 4), 3, "client"),
+    _api(26, "end_txn", (0, 5), 3, "client"),
+    _api(28, "txn_offset_commit", (0, 5), 3, "client"),
+    _api(36, "sasl_authenticate", (0, 2), 2, "client"),
+)
+
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _TABLE})
+SPOKEN_APIS: Mapping[int, Api] = MappingProxyType({**APIS, **{api.key: api for api in _SPOKEN_ONLY}})
+"""What our clients speak: also what this broker does not serve and others do."""
 
 
 def request_header_flexible(key: int, version: int) -> bool:
     """Whether the request header ends in tagged fields (header version 2)."""
-    api = APIS.get(key)
+    api = SPOKEN_APIS.get(key)
     return api is not None and version >= api.flexible_from
 
 

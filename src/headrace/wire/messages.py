@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import DecodeError
-from headrace.wire.api_table import APIS, Api, request_header_flexible, response_header_flexible
+from headrace.wire.api_table import (
+    APIS,
+    SPOKEN_APIS,
+    Api,
+    request_header_flexible,
+    response_header_flexible,
+)
 from headrace.wire.decoder import Budget, message_decoder
 from headrace.wire.encoder import message_encoder
 from headrace.wire.primitives import MALFORMED, skip_tagged_fields, string
@@ -94,7 +100,7 @@ def decode_reply(api_key: int, version: int, view: memoryview) -> tuple[int, Any
 
 
 def _api(api_key: int) -> Api:
-    api = APIS.get(api_key)
+    api = SPOKEN_APIS.get(api_key)
     if api is None:
         raise KeyError(f"API {api_key} is not in the table")
     return api

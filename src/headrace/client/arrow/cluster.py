@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
 from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection, ConnectionLost, RequestTimedOut
 from headrace.client.errors import ClientError
+from headrace.client.security import PLAINTEXT, Security
 from headrace.wire.error_codes import ErrorCode
 
 METADATA = 3
@@ -40,6 +41,8 @@ class TopicView:
     topic_id: UUID | None
     leaders: Mapping[int, int]
     """Partition to node id; -1 while it has no leader."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Partition to its leader's epoch; -1 where an older broker tells none."""
 
     @property
     def partitions(self) -> list[int]:
@@ -56,8 +59,11 @@ class TopicView:
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+    def __init__(
+        self, bootstrap: str, *, security: Security | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._security = security or PLAINTEXT
         self._timeout_ms = timeout_ms
         self._nodes: dict[int, Address] = {}
         self._connections: dict[tuple[Address, str], asyncio.Task[Connection]] = {}
@@ -147,7 +153,13 @@ class Cluster:
         opening = self._connections.get((address, lane))
         if opening is None or _is_over(opening):
             opening = asyncio.ensure_future(
-                Connection.open(address.host, address.port, client_id=CLIENT_ID, timeout_ms=self._timeout_ms)
+                Connection.open(
+                    address.host,
+                    address.port,
+                    client_id=CLIENT_ID,
+                    timeout_ms=self._timeout_ms,
+                    **self._security.open_options(),
+                )
             )
             self._connections[address, lane] = opening
         return await asyncio.shield(opening)
@@ -158,6 +170,9 @@ def _view(entry: Any) -> TopicView:
         name=str(entry.name),
         topic_id=getattr(entry, "topic_id", None),
         leaders={int(each.partition_index): int(each.leader_id) for each in entry.partitions},
+        epochs={
+            int(each.partition_index): int(getattr(each, "leader_epoch", -1)) for each in entry.partitions
+        },
     )
 
 

@@ -19,6 +19,7 @@ from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Prefetch
 from headrace.client.arrow.typed import Format, Rejects, TypedDecoder
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
+from headrace.client.security import Security
 
 DEFAULT_TIMEOUT_MS = 60_000
 
@@ -27,6 +28,7 @@ class ReadOptions(TypedDict, total=False):
     """What `read` explains."""
 
     bootstrap: str
+    security: Security | None
     columns: Sequence[str] | None
     start: Bound
     end: Bound
@@ -49,6 +51,7 @@ class ReadRequest:
         topic: str,
         *,
         bootstrap: str = DEFAULT_BOOTSTRAP,
+        security: Security | None = None,
         columns: Sequence[str] | None = None,
         start: Bound = None,
         end: Bound = None,
@@ -70,6 +73,7 @@ class ReadRequest:
         self.count = count
         self._topic = topic
         self.bootstrap = bootstrap
+        self.security = security
         self._bounds = Bounds(
             start=start if last is None else since(last),
             end=end,
@@ -90,7 +94,7 @@ class ReadRequest:
 def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
     """A topic, or a part of it, as a `pyarrow.RecordBatchReader`; it ends where the topic ended at the call.
 
-    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092).
+    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092). security: `headrace.Security`: TLS, SASL.
     columns: some of key, value, headers, topic, partition, offset, timestamp, timestamp_type (all).
     start, end: an offset, `{partition: offset}`, or a datetime; `end` itself is not read.
     last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
@@ -110,7 +114,7 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
 async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any]:
     """The same for asyncio: `async for batch in aread("orders", last="10m")`."""
     request = ReadRequest(topic, **options)
-    cluster = Cluster(request.bootstrap)
+    cluster = Cluster(request.bootstrap, security=request.security)
     left = request.count
     prefetch = None
     try:
@@ -133,7 +137,7 @@ class _Batches:
         self._request = request
         self._left = request.count
         self._decoded: Iterator[Any] = iter(())
-        cluster = Cluster(request.bootstrap)
+        cluster = Cluster(request.bootstrap, security=request.security)
         self._io = IoThread(f"headrace-read-{request.decoder.topic}", cluster.close)
         try:
             self._prefetch = self._io.call(request.open(cluster))

@@ -16,6 +16,7 @@ from headrace.client.arrow.reader import read
 from headrace.client.arrow.typed import Format, Rejects
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
+from headrace.client.security import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ class Selection:
         return Selection(self.topic, self.bootstrap, {**self.options, **changes})
 
 
-def topic(name: str, *, bootstrap: str = DEFAULT_BOOTSTRAP) -> Selection:
+def topic(name: str, *, bootstrap: str = DEFAULT_BOOTSTRAP, security: Security | None = None) -> Selection:
     """A topic to choose from: `.last("10m")`, `.between(…)`, `.select("key", "value")`, `.first(100)`."""
-    return Selection(name, bootstrap)
+    return Selection(name, bootstrap, {} if security is None else {"security": security})
 
 
 def _needs(library: str) -> Any:
