@@ -39,8 +39,8 @@ class Bounds:
     async def resolve(self, cluster: Cluster, view: TopicView) -> dict[int, tuple[int, int]]:
         """Partition to first offset and the one after the last; only those that hold anything."""
         chosen = self._chosen(view)
-        first = await self._offsets(cluster, view, dict.fromkeys(chosen, EARLIEST))
-        last = await self._offsets(cluster, view, dict.fromkeys(chosen, LATEST))
+        first = await self.offsets(cluster, view, dict.fromkeys(chosen, EARLIEST))
+        last = await self.offsets(cluster, view, dict.fromkeys(chosen, LATEST))
         starts = await self._bound(cluster, view, self.start, first, last)
         ends = await self._bound(cluster, view, self.end, last, last)
         ranges = {
@@ -76,10 +76,11 @@ class Bounds:
             return dict.fromkeys(otherwise, bound)
         if isinstance(bound, Mapping):
             return bound
-        at = await self._offsets(cluster, view, dict.fromkeys(otherwise, _milliseconds(bound)))
+        at = await self.offsets(cluster, view, dict.fromkeys(otherwise, milliseconds(bound)))
         return {each: offset if offset >= 0 else last[each] for each, offset in at.items()}
 
-    async def _offsets(self, cluster: Cluster, view: TopicView, times: Mapping[int, int]) -> dict[int, int]:
+    async def offsets(self, cluster: Cluster, view: TopicView, times: Mapping[int, int]) -> dict[int, int]:
+        """Partition to the first offset that late, or to EARLIEST or LATEST; -1: nothing is that late."""
         by_node: dict[int, list[int]] = defaultdict(list)
         for partition in times:
             by_node[view.leaders[partition]].append(partition)
@@ -120,7 +121,7 @@ def since(last: str | timedelta) -> datetime:
     return datetime.fromtimestamp(time.time() - duration_ms / 1000).astimezone()
 
 
-def _milliseconds(moment: datetime) -> int:
+def milliseconds(moment: datetime) -> int:
     """A time without a zone is local time, as everywhere in Python."""
     return max(0, round(moment.timestamp() * 1000))
 
