@@ -11,14 +11,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.broker.outbox import Outbox, Part, release_slices
 from headrace.errors import DecodeError
 
 if TYPE_CHECKING:
     from headrace.broker.connection_hub import ConnectionHub
-    from headrace.broker.produce_run import ProduceRun
 
 FAIR_SHARE_BYTES = 256 * 1024
 """After this much from one socket, the others get a turn; without it their p99 is ten times as long."""
@@ -29,6 +28,13 @@ READY_PARTS = 256
 """Replies leave in one piece at the end of a read, or earlier when they are this many pieces."""
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
+
+
+class Run(Protocol):
+    """What a connection sent last, for whoever can handle more of the same with less."""
+
+    def take(self, view: memoryview, position: int, end: int) -> int:
+        """Handles what repeats itself at `position`; where the first other frame begins."""
 
 
 class PendingReply:
@@ -61,7 +67,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_active_tick = 0
         self.frame_began_tick = 0
         self.on_close: Callable[[], None] | None = None
-        self.run: ProduceRun | None = None
+        self.run: Run | None = None
         """Set by whoever handles a frame, if it can handle more of the same at once."""
         self._hub = hub
         self._transport: asyncio.Transport = None  # type: ignore[assignment]

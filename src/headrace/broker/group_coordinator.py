@@ -3,19 +3,19 @@
 A group belongs to the partition that Java's hash of its id names, as in Apache Kafka. The topic is made when
 a coordinator is first asked for. What the cluster looks like reaches a group before its next step; the end of
 a topic reaches all groups at once. Handlers ask through `submit` or `ask`; nothing here knows versions of the
-protocol. Read next: machine_driver.py, group_loading.py, handlers/groups.py, machines/group.py.
+protocol. Read next: machine_driver.py, group_log.py, handlers/groups.py, machines/group.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.group_loading import read_group_record
+from headrace.broker.group_log import pack_group_record, read_group_record
 from headrace.broker.group_metrics import GroupMetrics
 from headrace.broker.group_settings import group_settings, offsets_topic, own_config
 from headrace.broker.machine_driver import Answer, MachineDriver, MachineKind
@@ -28,7 +28,7 @@ from headrace.errors import ApiError, HeadraceError
 from headrace.machines.consumer_events import ConfigChanged, MetadataChanged, RegexResolved, ResolveRegex
 from headrace.machines.group import Group
 from headrace.machines.group_events import RetentionCheck, TopicsDeleted
-from headrace.machines.group_records import OffsetCommitRecord, encode
+from headrace.machines.group_records import OffsetCommitRecord
 from headrace.machines.machine import (
     Event,
     Loaded,
@@ -38,6 +38,7 @@ from headrace.machines.machine import (
     ReplyToken,
     TimelineEvent,
 )
+from headrace.machines.repeated_commit import RepeatedCommitRecord
 from headrace.types import ClusterView, Node, Topic, TopicId
 from headrace.wire.error_codes import ErrorCode
 
@@ -56,7 +57,7 @@ Driver = MachineDriver[Group]
 class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.on_timeline: Callable[[str, TimelineEvent], None] | None = None
-        self.on_commit: Callable[[str, list[OffsetCommitRecord]], None] | None = None
+        self.on_commit: Callable[[str, Sequence[tuple[str, int]]], None] | None = None
         self.on_loaded: Callable[[Group], None] | None = None
         self._world = broker.world
         self._config = broker.config
@@ -76,7 +77,7 @@ class GroupCoordinator:
         self._stopped = False
         self._kind: MachineKind[Group] = MachineKind(
             make=self._make,
-            encode=encode,
+            pack=pack_group_record,
             refresh=self._refresh,
             find_out=self._find_out,
             committed=self._committed,
@@ -310,11 +311,10 @@ class GroupCoordinator:
         return RegexResolved(topics=found, version=view.version)
 
     def _committed(self, group_id: str, records: list[Record], timeline: list[TimelineEvent]) -> None:
-        commits = [each for each in records if isinstance(each, OffsetCommitRecord) and each.value]
-        if commits:
-            self._metrics.commits += len(commits)
+        for where in _committed_places(records):
+            self._metrics.commits += len(where)
             if self.on_commit is not None:
-                self.on_commit(group_id, commits)
+                self.on_commit(group_id, where)
         for line in timeline:
             self._metrics.told(line)
             if self.on_timeline is not None:
@@ -346,6 +346,18 @@ async def _readable(driver: Driver | None) -> None:
         settled = asyncio.Event()
         driver.when_settled(settled.set)
         await settled.wait()
+
+
+def _committed_places(records: list[Record]) -> Iterator[Sequence[tuple[str, int]]]:
+    """(topic, partition) of what was committed."""
+    single: list[tuple[str, int]] = []
+    for record in records:
+        if isinstance(record, RepeatedCommitRecord):
+            yield record.places.where
+        elif isinstance(record, OffsetCommitRecord) and record.value:
+            single.append((record.topic, record.partition))
+    if single:
+        yield single
 
 
 @lru_cache(maxsize=65_536)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headrace.broker.lag_series import LagSeries, Sample
@@ -19,7 +18,6 @@ from headrace.broker.own_topics import OwnRecord, OwnTopic
 from headrace.broker.partition import Partition
 from headrace.broker.turns import in_turns
 from headrace.errors import HeadraceError
-from headrace.machines.group_records import OffsetCommitRecord
 from headrace.types import OWN_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ _RECORDS_PER_TURN = 10
 _WRITTEN_WITHIN_MS = 5_000
 _SCAN_S = 60.0
 """How often it is looked for what no group reads any more."""
-_place = attrgetter("topic", "partition")
 
 
 class LagSamples:
@@ -62,8 +59,8 @@ class LagSamples:
             self._ends_at_start = {each.topic_partition: each.log_end_offset for each in every}
             self._started_ms = self._clock.wall_ms()
 
-    def committed(self, group_id: str, commits: Iterable[OffsetCommitRecord]) -> None:
-        self._committed.update(map(_place, commits))
+    def committed(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
+        self._committed.update(places)
 
     async def look(self, most: int = MOST_WRITTEN) -> None:
         if not self._enabled:

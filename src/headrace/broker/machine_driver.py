@@ -35,17 +35,15 @@ from headrace.machines.machine import (
 )
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.records import build_plain_batch
+from headrace.wire.plain_batch import plain_batch
 from headrace.world import World
 
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 512 * 1024
 """Steps gather up to this; a step that brings more alone is written in several batches."""
-_RECORD_OVERHEAD = 32
 
 Answer = Callable[[ReplyBody | ApiError], None]
-KeyValue = tuple[bytes, bytes | None]
 
 
 class DrivenMachine(Machine, Protocol):
@@ -77,7 +75,8 @@ class MachineKind(Generic[M]):
     """What a driver must be told of the machines that it drives."""
 
     make: Callable[[str], M]
-    encode: Callable[[Any], tuple[bytes, bytes | None]]
+    pack: Callable[[Any, int], Iterable[tuple[bytes, int]]]
+    """A record as it stands in a batch, where it has this number: its parts, (bytes, how many records)."""
     refresh: Callable[[], tuple[int, Callable[[int], Event]]] | None = None
     """The version of what surrounds the machines, and the event that tells a machine which knew an older one.
     Told before the machine's next step, so that a change costs nothing while nobody asks."""
@@ -98,19 +97,23 @@ class _Entry(Generic[M]):
 class _Batch:
     """What waits for the same offset to be committed."""
 
-    __slots__ = ("bytes", "records", "replies", "told")
+    __slots__ = ("bytes", "count", "full", "packed", "replies", "told")
 
     def __init__(self) -> None:
-        self.records: list[KeyValue] = []
+        self.packed: list[bytes] = []
+        self.count = 0
         self.bytes = 0
+        self.full: list[tuple[list[bytes], int]] = []
+        """Batches of the log that a single step filled: records and how many they are."""
         self.replies: list[tuple[Answer, ReplyBody]] = []
         self.told: list[tuple[str, list[Record], list[TimelineEvent]]] = []
 
-    def parts(self) -> Iterable[list[KeyValue]]:
-        """Of one batch of the log each; more than one only when a single step wrote more than that holds."""
-        if self.bytes > BATCH_BYTES:
-            return _parts(self.records)
-        return (self.records,) if self.records else ()
+    def begin_another(self) -> None:
+        self.full.append((self.packed, self.count))
+        self.packed, self.count, self.bytes = [], 0, 0
+
+    def parts(self) -> list[tuple[list[bytes], int]]:
+        return [*self.full, (self.packed, self.count)] if self.packed else self.full
 
 
 class MachineDriver(Generic[M]):
@@ -298,12 +301,13 @@ class MachineDriver(Generic[M]):
         return batch
 
     def _write(self, batch: _Batch, records: list[Record]) -> None:
-        encode, size = self._kind.encode, 0
         for record in records:
-            key, value = encode(record)
-            batch.records.append((key, value))
-            size += len(key) + len(value or b"") + _RECORD_OVERHEAD
-        batch.bytes += size
+            if batch.bytes >= BATCH_BYTES:
+                batch.begin_another()
+            for packed, count in self._kind.pack(record, batch.count):
+                batch.packed.append(packed)
+                batch.count += count
+                batch.bytes += len(packed)
 
     # The log
 
@@ -313,8 +317,8 @@ class MachineDriver(Generic[M]):
             return
         self._open = None
         try:
-            for part in batch.parts():
-                batch_bytes = build_plain_batch(part, self._clock.wall_ms())
+            for packed, count in batch.parts():
+                batch_bytes = plain_batch(packed, count, self._clock.wall_ms())
                 self._end_offset = self.partition.append_own(batch_bytes) + 1
         except Exception as problem:  # noqa: BLE001 - the machines are ahead of the log, whatever it was
             self._append_failed(batch, problem)
@@ -383,16 +387,3 @@ class MachineDriver(Generic[M]):
         event = await self._kind.find_out(question)
         if not self._stopping and not self.ended and self._entries.get(name) is entry:
             self._step(name, entry, event)
-
-
-def _parts(records: list[KeyValue]) -> Iterator[list[KeyValue]]:
-    part: list[KeyValue] = []
-    size = 0
-    for key, value in records:
-        size += len(key) + len(value or b"") + _RECORD_OVERHEAD
-        if size > BATCH_BYTES and part:
-            yield part
-            part, size = [], len(key) + len(value or b"") + _RECORD_OVERHEAD
-        part.append((key, value))
-    if part:
-        yield part

@@ -28,13 +28,13 @@ Finish = Callable[[ReplyBody | ApiError], dict[str, Any] | bytes]
 
 
 class QuickReply:
-    __slots__ = ("_broker", "_connection", "_context", "_finish", "_given", "_on_given", "_pending")
+    __slots__ = ("_broker", "_context", "_finish", "_given", "_on_given", "_pending", "connection")
 
     def __init__(
         self, broker: Broker, connection: KafkaConnection, context: RequestContext, pending: PendingReply
     ) -> None:
         self._broker = broker
-        self._connection = connection
+        self.connection = connection
         self._context = context
         self._pending = pending
         self._finish: Finish = _as_it_is
@@ -56,7 +56,7 @@ class QuickReply:
             self._give(self._frame(body))
         except Exception:
             logger.exception("a reply to %s failed", self._context.peer)
-            self._connection.refuse("the request could not be answered; see the line before")
+            self.connection.refuse("the request could not be answered; see the line before")
             if self._on_given is not None:
                 self._on_given()
 
@@ -80,8 +80,8 @@ class QuickReply:
 
     def block_until_given(self) -> None:
         if not self._given:
-            self._on_given = self._connection.unblock
-            self._connection.block()
+            self._on_given = self.connection.unblock
+            self.connection.block()
 
     async def given(self) -> None:
         if not self._given:

@@ -64,6 +64,7 @@ from headrace.machines.group_records import (
 from headrace.machines.machine import BaseMachine, Event, Loaded, Record, ReplyToken, Step, TimerFired
 from headrace.machines.migration import MigrationPolicy, downgraded, upgraded
 from headrace.machines.offsets import Membership, Offsets, OffsetsSettings, PartitionCheck
+from headrace.machines.repeated_commit import RepeatedCommit, RepeatedCommitRecord
 from headrace.types import ClusterView
 from headrace.wire.error_codes import ErrorCode
 
@@ -161,7 +162,7 @@ class Group(BaseMachine):
 
     def apply(self, record: Record) -> None:
         match record:
-            case OffsetCommitRecord() | TransactionMarkerRecord():
+            case RepeatedCommitRecord() | OffsetCommitRecord() | TransactionMarkerRecord():
                 self.offsets.apply(record)
             case GroupMetadataRecord():
                 self.classic.apply(record)
@@ -177,13 +178,13 @@ class Group(BaseMachine):
 
     def remembers(self, event: Event) -> bool:
         """Commits come all the time, and thirty with hundreds of offsets would be megabytes."""
-        return not isinstance(event, OffsetCommit)
+        return not isinstance(event, OffsetCommit | RepeatedCommit)
 
     def decide(self, event: Event, step: Step) -> None:
         match event:
             case Heartbeat() | SyncGroup() | LeaveGroup():  # by far the most frequent is the first
                 self._members_part.decide(event, step)
-            case OffsetCommit() | OffsetFetch() | OffsetDelete():
+            case RepeatedCommit() | OffsetCommit() | OffsetFetch() | OffsetDelete():
                 self.offsets.decide(event, step, self.membership)
             case JoinGroup():
                 self._join(event, step)

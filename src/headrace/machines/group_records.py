@@ -28,6 +28,7 @@ from headrace.machines.record_bytes import (
 )
 from headrace.types import NO_TOPIC_ID
 from headrace.wire.primitives import MALFORMED, read_compact_string, read_string, uuid_from_bytes, uvarint
+from headrace.wire.records import varint
 
 NO_TIMESTAMP = -1
 NO_EPOCH = -1
@@ -240,6 +241,25 @@ def _offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
     return _OFFSET_KEY_HEAD + string(group_id) + string(topic) + int32(partition)
 
 
+def offset_commit_frame(
+    group_id: str, topic: str, partition: int, note: str, topic_id: uuid.UUID
+) -> tuple[bytes, bytes, bytes]:
+    """What surrounds the numbers of a present record: before offset and epoch, before the time, after it.
+
+    From the key's length on to the (missing) headers, for those who write many of the same.
+    """
+    key = _offset_commit_key(group_id, topic, partition)
+    text = note.encode()
+    note_bytes = uvarint(len(text) + 1) + text
+    tags = _tags(topic_id)
+    size = _OFFSET_VALUE_HEAD.size + len(note_bytes) + _INT64.size + len(tags)
+    return varint(len(key)) + key + varint(size) + int16(4), note_bytes, tags + b"\0"
+
+
+def _tags(topic_id: uuid.UUID) -> bytes:
+    return b"\0" if topic_id == NO_TOPIC_ID else b"\x01\x00\x10" + topic_id.bytes
+
+
 def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
     if value is None:
         return None
@@ -251,10 +271,8 @@ def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
     if value.expire_timestamp != NO_TIMESTAMP:
         times = _INT64_PAIR.pack(value.commit_timestamp, value.expire_timestamp)
         return _OFFSET_VALUE_OLD.pack(1, value.offset) + int16(len(metadata)) + metadata + times
-    topic_id = value.topic_id
-    tags = b"\0" if topic_id == NO_TOPIC_ID else b"\x01\x00\x10" + topic_id.bytes
     head = _OFFSET_VALUE_HEAD.pack(4, value.offset, value.leader_epoch)
-    return head + uvarint(len(metadata) + 1) + metadata + int64(value.commit_timestamp) + tags
+    return head + uvarint(len(metadata) + 1) + metadata + int64(value.commit_timestamp) + _tags(topic_id)
 
 
 def _read_offset_commit(key: bytes, value: bytes | None, producer_id: int) -> OffsetCommitRecord:

@@ -32,7 +32,8 @@ from headrace.machines.group_records import (
     OffsetCommitRecord,
     TransactionMarkerRecord,
 )
-from headrace.machines.machine import Record, Step
+from headrace.machines.machine import Record, ReplyToken, Step
+from headrace.machines.repeated_commit import RepeatedCommit, RepeatedCommitRecord
 from headrace.types import NO_TOPIC_ID, TopicId
 from headrace.wire.error_codes import ErrorCode
 
@@ -77,7 +78,8 @@ class Offsets:
     def __init__(self, group_id: str, settings: OffsetsSettings | None = None) -> None:
         self._group_id = group_id
         self._settings = settings or OffsetsSettings()
-        self._committed: dict[str, dict[int, CommittedOffset]] = {}
+        self._committed: dict[str, dict[int, tuple[Any, ...]]] = {}
+        """The fields of a CommittedOffset, which is made when somebody asks."""
         self._in_transaction: dict[int, dict[tuple[str, int], CommittedOffset | None]] = {}
         """By producer id. None: something newer was committed meanwhile, the marker changes nothing."""
         self._told_at: dict[str, int] = {}
@@ -85,7 +87,9 @@ class Offsets:
     # Lasting state.
 
     def apply(self, record: Record) -> None:
-        if isinstance(record, OffsetCommitRecord):
+        if isinstance(record, RepeatedCommitRecord):
+            self._apply_repeated(record)
+        elif isinstance(record, OffsetCommitRecord):
             if record.value is None:
                 self._remove(record.topic, record.partition)
             elif record.producer_id == NO_PRODUCER_ID:
@@ -97,6 +101,15 @@ class Offsets:
                 transaction[record.topic, record.partition] = record.value
         elif isinstance(record, TransactionMarkerRecord):
             self._end_transaction(record)
+
+    def _apply_repeated(self, record: RepeatedCommitRecord) -> None:
+        values = record.places.values(record)
+        for topic, partitions in record.places.by_topic:
+            if self._in_transaction:
+                for partition in partitions:
+                    self._supersede(topic, partition)
+            # Partitions first: `zip` asks them for one more, and the next topic's value must not be lost.
+            self._committed.setdefault(topic, {}).update(zip(partitions, values, strict=False))
 
     def _remove(self, topic: str, partition: int) -> None:
         partitions = self._committed.get(topic, {})
@@ -130,10 +143,14 @@ class Offsets:
         return bool(self._committed or self._in_transaction)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
-        return self._committed.get(topic, {}).get(partition)
+        found = self._committed.get(topic, {}).get(partition)
+        return None if found is None else CommittedOffset._make(found)
 
     def all(self) -> Iterator[tuple[str, int, CommittedOffset]]:
-        return ((t, p, value) for t, partitions in self._committed.items() for p, value in partitions.items())
+        make = CommittedOffset._make
+        for topic, partitions in self._committed.items():
+            for partition, value in partitions.items():
+                yield topic, partition, make(value)
 
     def _unstable(self, topic: str, partition: int) -> bool:
         return any((topic, partition) in transaction for transaction in self._in_transaction.values())
@@ -141,9 +158,14 @@ class Offsets:
     # Requests.
 
     def decide(
-        self, event: OffsetCommit | OffsetFetch | OffsetDelete, step: Step, membership: Membership
+        self,
+        event: OffsetCommit | RepeatedCommit | OffsetFetch | OffsetDelete,
+        step: Step,
+        membership: Membership,
     ) -> None:
         match event:
+            case RepeatedCommit():
+                self._commit_again(event, step, membership)
             case OffsetCommit():
                 self._commit(event, step, membership)
             case OffsetFetch():
@@ -152,21 +174,36 @@ class Offsets:
                 self._delete(event, step, membership)
 
     def _commit(self, event: OffsetCommit, step: Step, membership: Membership) -> None:
+        if self._accepts(event, event.token, step, membership):
+            errors = tuple(self._commit_each(event, step))
+            step.reply(event.token, OffsetCommitReply(errors=errors))
+            self._tell_commit(event, step, membership)
+
+    def _commit_again(self, event: RepeatedCommit, step: Step, membership: Membership) -> None:
+        token, places = event.token, event.places
+        if self._accepts(places.first, token, step, membership):
+            step.emit(
+                RepeatedCommitRecord(
+                    self._group_id, places, event.offsets, event.leader_epochs, step.now.wall_ms
+                )
+            )
+            step.reply(token, places.accepted)
+            self._tell_commit(places.first, step, membership)
+
+    def _accepts(
+        self, event: OffsetCommit, token: ReplyToken, step: Step, membership: Membership
+    ) -> bool:
+        """Whether this member may commit all of this now; if not, it is told so."""
         try:
             check = self._check_commit(event, membership)
             if check is not None:
                 for offset in event.offsets:
                     check(offset.topic, offset.topic_id, offset.partition)
         except ApiError as refused:
-            step.reply(event.token, OffsetCommitReply(error=refused.code))
-            return
+            step.reply(token, OffsetCommitReply(error=refused.code))
+            return False
         membership.committed(step, event)
-        errors = tuple(self._commit_each(event, step))
-        step.reply(event.token, OffsetCommitReply(errors=errors))
-        if event.member_id == NO_MEMBER_ID and membership.exists:
-            step.tell("offsets_reset", partitions=len(event.offsets))
-        else:
-            self._tell_commit(event, step)
+        return True
 
     def _check_commit(self, event: OffsetCommit, membership: Membership) -> PartitionCheck | None:
         if membership.exists or self.exist or event.generation < 0:
@@ -187,7 +224,10 @@ class Offsets:
             step.emit(OffsetCommitRecord(group_id, topic, partition, value, event.producer_id))
             yield ErrorCode.none
 
-    def _tell_commit(self, event: OffsetCommit, step: Step) -> None:
+    def _tell_commit(self, event: OffsetCommit, step: Step, membership: Membership) -> None:
+        if event.member_id == NO_MEMBER_ID and membership.exists:
+            step.tell("offsets_reset", partitions=len(event.offsets))
+            return
         now_ms = step.now.monotonic_ms
         last_ms = self._told_at.get(event.member_id)
         if last_ms is not None and now_ms - last_ms < COMMIT_LINE_INTERVAL_MS:

@@ -24,6 +24,7 @@ from headrace.machines.machine import (
 from headrace.testing.simworld import Simulation, SimWorld
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.plain_batch import plain_record
 from headrace.wire.records import read_records
 
 COMMIT_TIMEOUT_MS = 5000
@@ -175,7 +176,7 @@ class Lab:
             partition=self.partition,
             kind=MachineKind(
                 make=Toy,
-                encode=lambda record: (b"key", record.text.encode()),
+                pack=lambda record, number: [(plain_record(number, b"key", record.text.encode()), 1)],
                 refresh=lambda: (self.version, lambda known: Told(f"{known}->{self.version}")),
                 find_out=self._find_out,
                 committed=lambda *told: self.told.append(told),

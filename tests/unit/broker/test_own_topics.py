@@ -12,7 +12,6 @@ from sim_broker import TOPIC, SimBroker, on_a_node
 from headrace.broker import group_timeline
 from headrace.broker.lag_samples import LOOK_S, MOST_WRITTEN
 from headrace.machines.group_events import DeleteGroup, OffsetCommit, OffsetToCommit
-from headrace.machines.group_records import CommittedOffset, OffsetCommitRecord
 from headrace.machines.machine import ReplyToken, TimelineEvent
 from headrace.types import EVENTS_TOPIC, LAG_TOPIC, TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -291,8 +290,7 @@ def test_many_busy_partitions_take_turns():
 
     async def scenario(node: SimBroker) -> None:
         await node.create(partitions=count)
-        value = CommittedOffset(0, -1, "", 0)
-        node.broker.lag.committed("g", [OffsetCommitRecord("g", TOPIC, n, value) for n in range(count)])
+        node.broker.lag.committed("g", [(TOPIC, number) for number in range(count)])
         node.broker.lag._scan_at = 1e9
         for expected in (MOST_WRITTEN, count):
             await asyncio.sleep(LOOK_S)

@@ -6,9 +6,10 @@ From version 10 on, topics come and go by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.commit_run import CommitRun
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.quick_reply import QuickHandler, QuickReply
 from headrace.broker.turns import in_turns
@@ -71,34 +72,34 @@ def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit,
             else:
                 codes.append(ErrorCode.unknown_topic_or_partition)
 
-    def finish(body: ReplyBody | ApiError) -> bytes:
-        decided = iter(_commit_errors(body, len(offsets)))
-        results = [next(decided) if code is None else code for code in codes]
-        for code in filter(None, results):
-            broker.metrics.request_error(context.api_key, code)
-        return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
-
-    if offsets:
-        reply.ask_group(request.group_id, _commit_event(version, request, tuple(offsets)), finish)
-    else:
-        reply.give(finish(OffsetCommitReply()))
-
-
-def _commit_event(
-    version: int, request: AskedCommit, offsets: tuple[OffsetToCommit, ...]
-) -> Callable[[ReplyToken], OffsetCommit]:
     def event(token: ReplyToken) -> OffsetCommit:
         return OffsetCommit(
             token=token,
             version=version,
-            offsets=offsets,
+            offsets=tuple(offsets),
             member_id=request.member_id,
             group_instance_id=request.instance_id,
             generation=request.generation,
             retention_ms=request.retention_ms,
         )
 
-    return event
+    def finish(body: ReplyBody | ApiError) -> bytes:
+        decided = iter(_commit_errors(body, len(offsets)))
+        results = [next(decided) if code is None else code for code in codes]
+        refused = [code for code in results if code]
+        for code in refused:
+            broker.metrics.request_error(context.api_key, code)
+        if offsets and not refused:
+            run = reply.connection.run
+            if not isinstance(run, CommitRun):
+                run = reply.connection.run = CommitRun(broker, reply.connection)
+            run.seen(context, request, view, event)
+        return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
+
+    if offsets:
+        reply.ask_group(request.group_id, event, finish)
+    else:
+        reply.give(finish(OffsetCommitReply()))
 
 
 def _commit_errors(body: ReplyBody | ApiError, count: int) -> Iterable[ErrorCode]:

@@ -87,9 +87,10 @@ class ProduceHandler:
         started: float,
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
-        if connection.run is None:
-            connection.run = ProduceRun(self._broker, connection)
-        connection.run.seen(view, start, end, header.api_version, request)
+        run = connection.run
+        if not isinstance(run, ProduceRun):
+            run = connection.run = ProduceRun(self._broker, connection)
+        run.seen(view, start, end, header.api_version, request)
         produce = _Produce(header, request, started, [], [])
         results = [self._append_topic(topic, produce, view) for topic in request.topics]
         if produce.unchecked:

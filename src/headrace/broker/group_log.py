@@ -1,16 +1,40 @@
-"""What a record in the log of `__consumer_offsets` is to the groups: whose it is, and what it says."""
+"""What a record in the log of `__consumer_offsets` is to the groups: whose it is, and what it says.
+
+Read next: machines/group_records.py, machine_driver.py (who writes), machine_loading.py (who reads).
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from headrace.errors import DecodeError
-from headrace.machines.group_records import NO_PRODUCER_ID, TransactionMarkerRecord, decode
+from headrace.machines.group_records import (
+    NO_PRODUCER_ID,
+    GroupRecord,
+    TransactionMarkerRecord,
+    decode,
+    encode,
+)
 from headrace.machines.machine import Record
+from headrace.machines.repeated_commit import RepeatedCommitRecord
 from headrace.wire.batch import BatchHeader
+from headrace.wire.plain_batch import plain_record
 
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _ABORT, _COMMIT = 0, 1
+
+
+def pack_group_record(
+    record: GroupRecord | RepeatedCommitRecord, number: int
+) -> Iterable[tuple[bytes, int]]:
+    """The bytes of the record in a batch, where it has this number, and how many records they are."""
+    if not isinstance(record, RepeatedCommitRecord):
+        return ((plain_record(number, *encode(record)), 1),)
+    packed = record.places.pack(record, number)
+    if packed is not None:
+        return ((packed, len(record.offsets)),)
+    return [(plain_record(number + at, *encode(each)), 1) for at, each in enumerate(record.each())]
 
 
 def read_group_record(

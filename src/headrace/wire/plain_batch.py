@@ -1,0 +1,45 @@
+"""Batches of what a node writes itself: keys and values of one moment, uncompressed and without headers.
+
+Records are packed as they come, the batch around them when it is written. Read next: records.py (any batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.wire.batch import HEADER_SIZE, HEADER_STRUCT, LOG_OVERHEAD, MAGIC, BatchHeader, write_crc
+from headrace.wire.records import varint
+
+
+def plain_record(number: int, key: bytes, value: bytes | None) -> bytes:
+    """One record as it stands in a batch, where it is the one of this number, from 0 on."""
+    if value is None:
+        body = b"\0\0%b%b%b\1\0" % (varint(number), varint(len(key)), key)
+    else:
+        body = b"\0\0%b%b%b%b%b\0" % (varint(number), varint(len(key)), key, varint(len(value)), value)
+    return varint(len(body)) + body
+
+
+def plain_batch(packed: Iterable[bytes], count: int, timestamp: int) -> bytearray:
+    """The batch of these `count` records, numbered from 0 on."""
+    payload = b"".join(packed)
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+    out = bytearray(HEADER_STRUCT.pack(*header))
+    out += payload
+    with memoryview(out) as view:
+        write_crc(view, 0, len(out))
+    return out
