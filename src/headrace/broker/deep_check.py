@@ -1,23 +1,39 @@
 """The look into a batch's records, which costs too much for the event loop when there are many of them.
 
-Small batches are checked where they arrive, others in the worker process: a batch of 1 MiB may hold millions
-of records. Knows no partition and no connection. Read next: handlers/produce.py, wire/records.py.
+What takes up to a millisecond or two is checked where it arrives, the rest in the worker process; the kernels
+move that line. Knows no partition and no connection. Read next: handlers/produce.py, wire/records.py.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.errors import ApiError
-from headrace.wire.batch import BatchHeader
+from headrace.errors import ApiError, DecodeError
+from headrace.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from headrace.wire.compression import PRODUCER_CAPS, Caps, ExpandsTooFar
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.record_layout import WALK, check_records
 from headrace.wire.records import recompress, validate_records
 
-MOST_RECORDS_AT_ONCE = 500
-MOST_BYTES_AT_ONCE = 64 * 1024
-"""Also once expanded: even one record may have thirty thousand headers in so many bytes."""
-_CAPS_AT_ONCE = Caps(max_bytes=MOST_BYTES_AT_ONCE)
+
+class AtOnce(NamedTuple):
+    """What may be looked into on the event loop. Even one record may have 30,000 headers in 64 KiB."""
+
+    records: int
+    bytes: int
+    expanded_bytes: int
+    """Of a compressed batch; what is compressed anew is also held to this."""
+
+    def takes(self, header: BatchHeader) -> bool:
+        return header.record_count <= self.records and header.size <= (
+            self.expanded_bytes if header.codec else self.bytes
+        )
+
+
+ONE_BY_ONE = AtOnce(records=500, bytes=64 << 10, expanded_bytes=64 << 10)
+BY_KERNELS = AtOnce(records=1 << 20, bytes=1_048_588, expanded_bytes=128 << 10)
+"""Uncompressed: what max.message.bytes allows unless it is raised."""
+AT_ONCE = ONE_BY_ONE if WALK is None else BY_KERNELS
 
 
 class DeepCheck(NamedTuple):
@@ -26,6 +42,9 @@ class DeepCheck(NamedTuple):
     validates: bool
     requires_key: bool
     codec: int | None
+
+
+_SOUND_RECORDS = DeepCheck(validates=True, requires_key=False, codec=None)
 
 
 class CheckedBatch(NamedTuple):
@@ -46,14 +65,27 @@ class NeedsWorker(Exception):
 
 def check_at_once(check: DeepCheck, batch: memoryview, header: BatchHeader) -> memoryview:
     """The batch to write. Raises ApiError, or NeedsWorker when it would take long."""
-    if header.record_count > MOST_RECORDS_AT_ONCE or header.size > MOST_BYTES_AT_ONCE:
+    if not AT_ONCE.takes(header) or (
+        check.codec not in (None, header.codec) and header.size > AT_ONCE.expanded_bytes
+    ):
         raise NeedsWorker(check)
     try:
-        return _apply(check, batch, header, _CAPS_AT_ONCE)
+        return _apply(check, batch, header, Caps(max_bytes=AT_ONCE.expanded_bytes))
     except ApiError as error:
         if isinstance(error.__cause__, ExpandsTooFar):
             raise NeedsWorker(check) from None
         raise
+
+
+def check_uncompressed(view: memoryview, start: int, header: BatchHeader) -> None:
+    """Every record of an uncompressed batch at `start`, on the way of most batches. Raises as above."""
+    if header.batch_length > AT_ONCE.bytes - LOG_OVERHEAD:
+        raise NeedsWorker(_SOUND_RECORDS)
+    body = view[start + HEADER_SIZE : start + LOG_OVERHEAD + header.batch_length]
+    try:
+        check_records(body, header.record_count, header.base_timestamp, needs_key=False)
+    except DecodeError as error:
+        raise ApiError(ErrorCode.invalid_record, str(error)) from error
 
 
 def _apply(check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:

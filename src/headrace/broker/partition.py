@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from headrace.broker.deep_check import DeepCheck, check_at_once
+from headrace.broker.deep_check import DeepCheck, check_at_once, check_uncompressed
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
 from headrace.broker.partition_bounds import PartitionBounds
@@ -121,6 +121,8 @@ class Partition(PartitionBounds):
         if header.attributes & ~settings.plain_attributes or (settings.checks_records and not checked):
             view, batches = self._check_unusual(view, batches, checked)
             header = batches[0][1]
+        elif settings.validates_uncompressed and not (checked or header.codec):
+            check_uncompressed(view, start, header)
         if not zstd_known and header.codec == ZSTD:
             raise ApiError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
         now_ms = self._clock.wall_ms()
@@ -219,7 +221,8 @@ class Partition(PartitionBounds):
         settings = self.settings
         if checked or not settings.checks_records:
             return view, batches
-        check = DeepCheck(settings.validates_records, settings.requires_key, settings.codec)
+        validates = settings.validates_records or (settings.validates_uncompressed and not header.codec)
+        check = DeepCheck(validates, settings.requires_key, settings.codec)
         batch = view[position : position + header.size]
         made = check_at_once(check, batch, header)
         if made is batch:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.broker.deep_check import NeedsWorker, check_uncompressed
 from headrace.broker.topic_settings import TopicSettings
+from headrace.errors import ApiError
 from headrace.log.producer_state import ProducerState
-from headrace.wire.batch import BatchHeader, read_sound_batch
+from headrace.wire.batch import CODEC_MASK, BatchHeader, read_sound_batch
 from headrace.wire.produce_run import RunFrame
 
 
@@ -26,6 +28,7 @@ def plain_batches(
     oldest = now_ms - settings.timestamp_before_max_ms
     newest = now_ms + settings.timestamp_after_max_ms
     odd_attributes = ~settings.plain_attributes
+    validates = settings.validates_uncompressed
     before: BatchHeader | None = None
     for _, start, end, _ in frames:
         header = read_sound_batch(view, start, end, max_bytes)
@@ -34,11 +37,20 @@ def plain_batches(
             or header.attributes & odd_attributes
             or not oldest <= header.max_timestamp <= newest
             or (header.producer_id >= 0 and not _continues(producers, before, header))
+            or (validates and not header.attributes & CODEC_MASK and not _is_sound(view, start, header))
         ):
             break
         batches.append((start, header))
         before = header
     return batches
+
+
+def _is_sound(view: memoryview, start: int, header: BatchHeader) -> bool:
+    try:
+        check_uncompressed(view, start, header)
+    except (ApiError, NeedsWorker):
+        return False  # told to the producer when it is looked at alone
+    return True
 
 
 def _continues(producers: ProducerState, before: BatchHeader | None, header: BatchHeader) -> bool:

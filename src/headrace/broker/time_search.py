@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from headrace.broker.deep_check import MOST_BYTES_AT_ONCE, MOST_RECORDS_AT_ONCE
+from headrace.broker import deep_check
 from headrace.errors import ApiError, DecodeError
 from headrace.log.time_lookup import Ask, BatchQuestion, Found, search_batch
 from headrace.wire.batch import read_header
@@ -44,9 +44,10 @@ async def search_in_time(look: Callable[[Ask], Found | None], bulk: Bulk) -> Fou
 
 def _search_at_once(question: BatchQuestion) -> Found | None:
     header = read_header(memoryview(question.batch))
-    if header.record_count > MOST_RECORDS_AT_ONCE or header.size > MOST_BYTES_AT_ONCE:
+    at_once = deep_check.AT_ONCE
+    if not at_once.takes(header):
         raise _TakesLong(question)
     try:
-        return search_batch(question, MOST_BYTES_AT_ONCE)
+        return search_batch(question, at_once.expanded_bytes)
     except ExpandsTooFar:
         raise _TakesLong(question) from None

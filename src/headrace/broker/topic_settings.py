@@ -10,6 +10,7 @@ from headrace.errors import ApiError
 from headrace.log.log_config import LogConfig
 from headrace.wire.batch import BatchHeader
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.record_layout import WALK
 
 FLUSH_ACK, FLUSH_INTERVAL, FLUSH_OS = "ack", "interval", "os"
 
@@ -25,6 +26,9 @@ class TopicSettings:
     codec: int | None = None
     """None keeps the producer's."""
     validates_records: bool = False
+    """Those of every batch."""
+    validates_uncompressed: bool = False
+    """Those of uncompressed batches, on the way of most batches."""
     requires_key: bool = False
     timestamp_before_max_ms: int = _FOREVER
     timestamp_after_max_ms: int = _FOREVER
@@ -56,11 +60,13 @@ class TopicSettings:
 def topic_settings(values: Mapping[str, Any], node: Mapping[str, Any]) -> TopicSettings:
     """From the typed values of every topic setting, as config.resolve_topic gives them, and the node's."""
     compacted = "compact" in values["cleanup.policy"]
+    validation = values["record.validation"]
     return TopicSettings(
         log=_log_config(values, node),
         flush=values["headrace.flush"],
         codec=_CODECS.get(values["compression.type"]),
-        validates_records=compacted or values["record.validation"] == "full",
+        validates_records=compacted or validation == "full",
+        validates_uncompressed=not compacted and validation == "auto" and WALK is not None,
         requires_key=compacted,
         timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         timestamp_after_max_ms=values["message.timestamp.after.max.ms"],

@@ -195,10 +195,10 @@ _EFFECTIVE = (
     _topic(
         "record.validation",
         "string",
-        "header",
-        "`header` checks each batch's header and CRC; `full` also every record in it. "
-        "Compacted topics are always `full`.",
-        one_of("header", "full"),
+        "auto",
+        "`header` checks each batch's header and CRC; `full` also every record in it; `auto` every record of "
+        "uncompressed batches where the kernels are compiled. Compacted topics are always `full`.",
+        one_of("auto", "header", "full"),
     ),
     _topic(
         "retention.bytes",

@@ -21,22 +21,7 @@ typedef struct {
     int64_t capacity;
 } scan_output;
 
-int64_t headrace_kernels_version(void) { return KERNELS_VERSION; }
-
 /* Reading ------------------------------------------------------------------------------------------------ */
-
-static int scan_headers(const record *found, int64_t *name_bytes, int64_t *value_bytes, int64_t *nulls) {
-    const uint8_t *p = found->headers.at, *stop = p + found->headers.size;
-    span name, value;
-    for (int64_t i = 0; i < found->header_count; i++) {
-        int fault = read_header(&p, stop, &name, &value);
-        if (fault) return fault;
-        *name_bytes += name.size;
-        if (value.size < 0) (*nulls)++;
-        else *value_bytes += value.size;
-    }
-    return p == stop ? 0 : LEFT_OVER;
-}
 
 static inline int keep_record(const section *from, const record *found, const scan_output *out, totals *sum) {
     int64_t offset, timestamp = from->append_time;

@@ -10,7 +10,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
 NO_ROOM = -8
@@ -25,6 +25,8 @@ FAULTS = {
     NO_ROOM: "it is larger than announced",
     -9: "the column's buffers do not fit its length",
     -10: "a partition does not exist",
+    -11: "its offset delta does not follow the one before",
+    -12: "it has no key, which a compacted topic needs",
 }
 """As in records.h."""
 

@@ -2,18 +2,18 @@
  *
  * Plain C11 without Python.h, called through ctypes, which releases the GIL. No function allocates, keeps state
  * or reads outside the ranges it is given; the first malformed byte ends a call with a negative code (FAULTS in
- * library.py). Read next: columns.c (for the Arrow client), library.py.
+ * library.py). Read next: walk.c (for the broker), columns.c (for the Arrow client).
  */
 #ifndef HEADRACE_RECORDS_H
 #define HEADRACE_RECORDS_H
 #include <stdint.h>
 #include <string.h>
 
-#define KERNELS_VERSION 2
+#define KERNELS_VERSION 3
 #define SMALLEST_RECORD 7
 
 enum { CUT_OFF = -1, BAD_VARINT = -2, BAD_SIZE = -3, BAD_HEADERS = -4, BAD_TIMESTAMP = -5, BAD_COUNT = -6,
-       LEFT_OVER = -7, NO_ROOM = -8, BAD_COLUMN = -9, BAD_PARTITION = -10 };
+       LEFT_OVER = -7, NO_ROOM = -8, BAD_COLUMN = -9, BAD_PARTITION = -10, BAD_DELTA = -11, NO_KEY = -12 };
 
 typedef struct { const uint8_t *at; int64_t size; } span; /* a negative size is null */
 
@@ -88,5 +88,19 @@ static inline int read_record(const uint8_t **at, const uint8_t *end, record *ou
     if (out->header_count == 0 && p != stop) return LEFT_OVER;
     *at = stop;
     return 0;
+}
+
+/* All headers of a record, which must fill it to its end; adds to the three sums. */
+static inline int scan_headers(const record *found, int64_t *name_bytes, int64_t *value_bytes, int64_t *nulls) {
+    const uint8_t *p = found->headers.at, *stop = p + found->headers.size;
+    span name, value;
+    for (int64_t i = 0; i < found->header_count; i++) {
+        int fault = read_header(&p, stop, &name, &value);
+        if (fault) return fault;
+        *name_bytes += name.size;
+        if (value.size < 0) (*nulls)++;
+        else *value_bytes += value.size;
+    }
+    return p == stop ? 0 : LEFT_OVER;
 }
 #endif

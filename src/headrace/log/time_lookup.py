@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from headrace.errors import DecodeError
+from headrace.kernels.library import FAULTS
+from headrace.kernels.walk import TimeQuestion, Walk
 from headrace.log.batch_walk import BatchPlace
 from headrace.log.segment import Segment
 from headrace.log.segment_list import SegmentList
 from headrace.wire.batch import HEADER_SIZE, read_header
 from headrace.wire.compression import STORED_CAPS
-from headrace.wire.records import iter_records
+from headrace.wire.record_layout import WALK
+from headrace.wire.records import batch_payload, iter_records
 
 Found = tuple[int, int]
 """timestamp, offset"""
@@ -34,6 +38,32 @@ Ask = Callable[[BatchQuestion], Found | None]
 
 def search_batch(question: BatchQuestion, max_bytes: int = STORED_CAPS.max_bytes) -> Found | None:
     """Decodes the batch, to so many bytes at most. Also for a worker process."""
+    if WALK is None:
+        return search_in_turn(question, max_bytes)
+    return search_by_kernel(WALK, question, max_bytes)
+
+
+def search_by_kernel(walk: Walk, question: BatchQuestion, max_bytes: int) -> Found | None:
+    batch, timestamp_ms, start_offset = question
+    header, payload = batch_payload(memoryview(batch), max_bytes)
+    asked = TimeQuestion(
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        append_time=header.max_timestamp,
+        has_append_time=header.timestamp_type,
+        start_offset=start_offset,
+        timestamp=timestamp_ms or 0,
+        wants_latest=timestamp_ms is None,
+    )
+    found = walk.find_time(payload, header.record_count, asked)
+    if isinstance(found, tuple):
+        return found
+    if found:
+        raise DecodeError(f"a record of the batch at offset {header.base_offset}: {FAULTS[found]}")
+    return None
+
+
+def search_in_turn(question: BatchQuestion, max_bytes: int) -> Found | None:
     batch, timestamp_ms, start_offset = question
     times = (
         (record.timestamp, record.offset)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from headrace.errors import DecodeError
 from headrace.wire.compression import STORED_CAPS
-from headrace.wire.records import batch_payload, read_varint, read_varlong
+from headrace.wire.record_layout import read_varint, read_varlong
+from headrace.wire.records import batch_payload
 
 KeyValue = tuple[int, bytes | None, bytes | None]
 

@@ -1,7 +1,7 @@
 """The records inside a batch: read, build, check, recompress.
 
 For clients, compaction, time lookup, `record.validation=full` and tools; never on the default produce and
-fetch path. Knows no log. Read next: batch.py (the header), compression.py.
+fetch path. Knows no log. Read next: batch.py (the header), record_layout.py, compression.py.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from headrace.wire.batch import (
 )
 from headrace.wire.compression import PRODUCER_CAPS, STORED_CAPS, Caps, compress, decompress
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.record_layout import INT64_MAX, SMALLEST_RECORD, check_records, layouts, read_headers
 
 NO_TIMESTAMP = -1
-_SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value, headers: a byte each
 _LOG_OVERHEAD = 12
-_INT64_MAX = (1 << 63) - 1
 _new = tuple.__new__
 
 
@@ -42,20 +41,6 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class _Layout(NamedTuple):
-    """Where the parts of one record lie. A negative size is null."""
-
-    timestamp_delta: int
-    offset_delta: int
-    key_start: int
-    key_size: int
-    value_start: int
-    value_size: int
-    header_count: int
-    headers_start: int
-    end: int
-
-
 def read_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -> list[Record]:
     """All records of the batch that starts at the view's first byte. DecodeError when it is malformed."""
     return list(iter_records(batch, max_bytes=max_bytes))
@@ -67,14 +52,14 @@ def iter_records(batch: memoryview, *, max_bytes: int = STORED_CAPS.max_bytes) -
     view = _expanded(batch, header, Caps(max_bytes=max_bytes))
     append_time = header.max_timestamp if header.timestamp_type else None
     base_timestamp, base_offset = header.base_timestamp, header.base_offset
-    for layout in _layouts(view, header.record_count):
+    for layout in layouts(view, header.record_count):
         timestamp_delta, offset_delta, key_start, key_size, value_start, value_size, header_count = layout[:7]
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        if not -_INT64_MAX <= timestamp <= _INT64_MAX:
+        if not -INT64_MAX <= timestamp <= INT64_MAX:
             raise DecodeError(f"timestamp {timestamp} does not fit 64 bits")
         key = bytes(view[key_start : key_start + key_size]) if key_size >= 0 else None
         value = bytes(view[value_start : value_start + value_size]) if value_size >= 0 else None
-        headers = _read_headers(view, layout) if header_count else ()
+        headers = read_headers(view, layout) if header_count else ()
         yield _new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
 
 
@@ -82,7 +67,7 @@ def batch_payload(batch: memoryview, max_bytes: int) -> tuple[BatchHeader, memor
     """The header of a stored batch, and the bytes of its records, decompressed."""
     header = _checked_header(batch)
     view = _expanded(batch, header, Caps(max_bytes=max_bytes))
-    if not 0 <= header.record_count * _SMALLEST_RECORD <= len(view):
+    if not 0 <= header.record_count * SMALLEST_RECORD <= len(view):
         raise DecodeError(f"{header.record_count} records in {len(view)} bytes")
     return header, view
 
@@ -96,13 +81,7 @@ def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODU
     try:
         header = _checked_header(batch)
         view = _expanded(batch, header, caps)
-        for number, layout in enumerate(_layouts(view, header.record_count)):
-            if layout.offset_delta != number:
-                raise DecodeError(f"record {number} has offset delta {layout.offset_delta}")
-            if require_key and layout.key_size < 0:
-                raise DecodeError(f"record {number} has no key, which a compacted topic needs")
-            if layout.header_count:
-                _read_headers(view, layout)
+        check_records(view, header.record_count, header.base_timestamp, needs_key=require_key)
     except DecodeError as error:
         raise ApiError(ErrorCode.invalid_record, str(error)) from error
 
@@ -250,108 +229,6 @@ def _expanded(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
     if not header.codec or not payload:
         return payload
     return memoryview(decompress(header.codec, payload, caps))
-
-
-def _layouts(view: memoryview, count: int) -> Iterator[_Layout]:
-    """The layout of each of `count` records, which must fill the view exactly."""
-    end = len(view)
-    if not 0 <= count * _SMALLEST_RECORD <= end:
-        raise DecodeError(f"{count} records in {end} bytes")
-    position = 0
-    try:
-        for _ in range(count):
-            layout = _read_layout(view, position, end)
-            yield layout
-            position = layout.end
-    except IndexError:
-        raise DecodeError("records end in the middle of one") from None
-    if position != end:
-        raise DecodeError(f"{end - position} bytes left after {count} records")
-
-
-def _read_layout(view: memoryview, position: int, end: int) -> _Layout:
-    length, position = read_varint(view, position)
-    stop = position + length
-    if length < _SMALLEST_RECORD - 1 or stop > end:
-        raise DecodeError(f"record of {length} bytes, {end - position} left")
-    timestamp_delta, position = read_varlong(view, position + 1)
-    offset_delta, position = read_varint(view, position)
-    key_size, key_start = read_varint(view, position)
-    position = key_start + key_size if key_size > 0 else key_start
-    if position > stop:
-        raise DecodeError(f"key of {key_size} bytes runs past its record")
-    value_size, value_start = read_varint(view, position)
-    position = value_start + value_size if value_size > 0 else value_start
-    if position > stop:
-        raise DecodeError(f"value of {value_size} bytes runs past its record")
-    header_count, headers_start = read_varint(view, position)
-    if header_count < 0 or header_count * 2 > stop - headers_start:
-        raise DecodeError(f"{header_count} headers in {stop - headers_start} bytes")
-    if header_count == 0 and headers_start != stop:
-        raise DecodeError(f"{stop - headers_start} bytes left in a record")
-    keys = (key_start, key_size, value_start, value_size)
-    return _new(_Layout, (timestamp_delta, offset_delta, *keys, header_count, headers_start, stop))
-
-
-def _read_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, bytes | None], ...]:
-    try:
-        return _read_all_headers(view, layout)
-    except IndexError:
-        raise DecodeError("headers end in the middle of one") from None
-
-
-def _read_all_headers(view: memoryview, layout: _Layout) -> tuple[tuple[str, bytes | None], ...]:
-    position, end = layout.headers_start, layout.end
-    view = view[:end]
-    headers = []
-    for _ in range(layout.header_count):
-        size, start = read_varint(view, position)
-        position = start + size
-        if size < 0 or position > end:
-            raise DecodeError(f"header name of {size} bytes, {end - start} left")
-        name = str(view[start:position], "utf-8", "surrogateescape")
-        size, start = read_varint(view, position)
-        position = start + size if size > 0 else start
-        if position > end:
-            raise DecodeError(f"header value of {size} bytes, {end - start} left")
-        headers.append((name, bytes(view[start:position]) if size >= 0 else None))
-    if position != end:
-        raise DecodeError(f"{end - position} bytes left in a record")
-    return tuple(headers)
-
-
-def read_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
-    """(value, position after it) of a signed 32-bit varint."""
-    byte = view[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    second = view[position + 1]
-    if second < 0x80:
-        raw = byte & 0x7F | second << 7
-        return (raw >> 1) ^ -(raw & 1), position + 2
-    return _read_long_varint(view, position, 32)
-
-
-def read_varlong(view: memoryview | bytes, position: int) -> tuple[int, int]:
-    """The same of 64 bits."""
-    byte = view[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    return _read_long_varint(view, position, 64)
-
-
-def _read_long_varint(view: memoryview | bytes, position: int, bits: int) -> tuple[int, int]:
-    raw = shift = 0
-    while shift < bits:
-        byte = view[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if raw >> bits:
-                break
-            return (raw >> 1) ^ -(raw & 1), position
-        shift += 7
-    raise DecodeError(f"varint does not fit {bits} bits")
 
 
 def varint(value: int) -> bytes:

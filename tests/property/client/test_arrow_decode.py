@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,8 @@ from headrace.client.arrow.sections import Fetched, Section
 from headrace.client.arrow.types import FIELDS
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
-from headrace.wire.batch import HEADER_SIZE, read_header, write_crc
+from headrace.testing.damaged_batches import GuardedMemory, damaged_batches
+from headrace.wire.batch import read_header
 from headrace.wire.compression import Codec
 from headrace.wire.records import Record, build_batch, read_records
 
@@ -214,51 +212,6 @@ def test_damage_is_found_by_the_crc_and_named() -> None:
 # -- damaged bodies ----------------------------------------------------------------------------------------
 
 
-class GuardedPage:
-    """Batches put here end where readable memory does: one byte further ends the process."""
-
-    def __init__(self, size: int = 64 << 10) -> None:
-        self._size = size
-        self._memory = mmap.mmap(-1, size + mmap.PAGESIZE)
-        self._view = memoryview(self._memory)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + size), mmap.PAGESIZE, 0):
-            raise OSError("mprotect")
-
-    def place(self, batch: bytes | bytearray) -> memoryview:
-        self._view[self._size - len(batch) : self._size] = batch
-        return self._view[self._size - len(batch) : self._size]
-
-
-def damaged_bodies(source: random.Random, rounds: int) -> Iterator[bytearray]:
-    for _ in range(rounds):
-        batch = build_batch(
-            [
-                Record(
-                    number,
-                    source.randrange(1 << 42),
-                    source.choice((None, b"", source.randbytes(source.randrange(90)))),
-                    source.choice((None, b"", source.randbytes(source.randrange(200)))),
-                    tuple((f"h{n}", source.choice((None, b"x"))) for n in range(source.randrange(4))),
-                )
-                for number in range(source.randint(1, 5))
-            ]
-        )
-        kind = source.randrange(4)
-        if kind == 0:
-            del batch[source.randrange(HEADER_SIZE, len(batch)) :]
-        elif kind == 1:
-            batch += source.randbytes(source.randrange(1, 40))
-        elif kind == 2:
-            batch[57:61] = source.choice((0, 1, -1, 2**31 - 1, 6)).to_bytes(4, "big", signed=True)
-        for _ in range(source.randrange(4)):
-            batch[
-                source.randrange(HEADER_SIZE, max(len(batch), HEADER_SIZE + 1)) - (len(batch) == HEADER_SIZE)
-            ] = source.choice((0x80, 0xFF, 0x7F, 1, 0, source.randrange(256)))
-        batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-        yield batch
-
-
 def outcome(code: Any, batch: memoryview) -> list[Record] | None:
     section = Section(0, read_header(batch), batch, -END, END)
     try:
@@ -285,11 +238,10 @@ def outcome(code: Any, batch: memoryview) -> list[Record] | None:
 def test_damaged_bodies_raise_one_error_and_reads_stay_inside(seed: int) -> None:
     compiled = load()
     assert compiled is not None
-    page = GuardedPage()
+    memory = GuardedMemory()
     refused = 0
-    for batch in damaged_bodies(random.Random(seed), 1200):
-        write_crc(memoryview(batch), 0, len(batch))
+    for batch in damaged_batches(random.Random(seed), 1200):
         expected = outcome(RowWise(), memoryview(batch))
-        assert outcome(compiled, page.place(batch)) == expected
+        assert outcome(compiled, memory.place(batch)) == expected
         refused += expected is None
     assert 240 < refused < 1150

@@ -18,7 +18,13 @@ from headrace.wire.error_codes import ErrorCode
 
 COMPACTED = {"cleanup_policy": "compact"}
 MANY = [b"v%d" % number for number in range(2000)]
-"""More records than are checked on the loop."""
+"""More records than are checked on the loop, where they are checked one by one."""
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The long way begins as early as it does without kernels."""
+    monkeypatch.setattr(deep_check, "AT_ONCE", deep_check.ONE_BY_ONE)
 
 
 def result_of(reply: Any) -> Any:

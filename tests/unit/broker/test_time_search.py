@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.broker import deep_check
 from headrace.broker.time_search import search_in_time
 from headrace.errors import ApiError
 from headrace.log.time_lookup import Ask, BatchQuestion, Found, search_batch
@@ -49,11 +50,19 @@ def test_a_small_batch_is_looked_into_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "long",
-    [batch(501), batch(1, b"v" * 70_000), batch(3, b"v" * 50_000, GZIP)],
-    ids=["many", "large", "packed"],
+    ("long", "at_once"),
+    [
+        pytest.param(batch(501), deep_check.ONE_BY_ONE, id="many"),
+        pytest.param(batch(1, b"v" * 70_000), deep_check.ONE_BY_ONE, id="large"),
+        pytest.param(batch(3, b"v" * 50_000, GZIP), deep_check.ONE_BY_ONE, id="packed"),
+        pytest.param(batch(11_000, b"v" * 100), deep_check.BY_KERNELS, id="large even for kernels"),
+        pytest.param(batch(3, b"v" * 50_000, GZIP), deep_check.BY_KERNELS, id="packed even for kernels"),
+    ],
 )
-def test_what_would_hold_up_the_loop_goes_to_the_worker_once(long: bytes) -> None:
+def test_what_would_hold_up_the_loop_goes_to_the_worker_once(
+    long: bytes, at_once: deep_check.AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deep_check, "AT_ONCE", at_once)
     worker = Worker()
     question = BatchQuestion(long, 1_000, 0)
     assert search(worker, question, BatchQuestion(batch(2), 5_000, 0), question) == (1_000, 0)
