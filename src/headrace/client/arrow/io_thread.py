@@ -37,11 +37,16 @@ class IoThread:
             future.cancel()  # an interrupted caller leaves nothing running
             raise
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this very thread, where `call` would wait for itself."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        if threading.current_thread() is not self._thread:  # a finalizer may run anywhere
+        if not self.is_current:  # a finalizer may run anywhere
             self._thread.join()
 
     def _run(self) -> None:
