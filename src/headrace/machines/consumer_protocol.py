@@ -8,6 +8,7 @@ versions are read as the newest known one, as clients do. Read next: group_class
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.errors import DecodeError
@@ -88,8 +89,12 @@ def _text(reader: Reader) -> str:
     return reader.string(compact=False)
 
 
+@lru_cache(maxsize=1024)
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a member's subscription, or None for bytes of somebody else's making."""
+    """The topics of a member's subscription, or None for bytes of somebody else's making.
+
+    Members of a group mostly send the same bytes, again at every rebalance.
+    """
     try:
         reader = Reader(metadata)
         reader.int16()
