@@ -150,36 +150,6 @@ def build_batch(
     return _assemble(header, compress(codec, payload) if payload else b"")
 
 
-def build_plain_batch(records: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytearray:
-    """Keys and values of one moment, without headers: what a node writes itself."""
-    out: list[bytes] = []
-    add = out.append
-    for number, (key, value) in enumerate(records):
-        delta = varint(number)
-        if value is None:
-            body = b"\0\0%b%b%b\1\0" % (delta, varint(len(key)), key)
-        else:
-            body = b"\0\0%b%b%b%b%b\0" % (delta, varint(len(key)), key, varint(len(value)), value)
-        add(varint(len(body)))
-        add(body)
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=timestamp,
-        max_timestamp=timestamp,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=len(records),
-    )
-    return _assemble(header, b"".join(out))
-
-
 def encode_records(records: Sequence[Record], *, base_offset: int, base_timestamp: int) -> bytes:
     """The records one after the other, as they stand in an uncompressed batch."""
     out: list[bytes] = []
