@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from headrace.client.arrow.reader import aread as aread
     from headrace.client.arrow.reader import read as read
     from headrace.client.arrow.selection import topic as topic
+    from headrace.client.arrow.stream import astream as astream
+    from headrace.client.arrow.stream import stream as stream
+    from headrace.client.arrow.transaction import transaction as transaction
     from headrace.client.arrow.typed import Rejects as Rejects
+    from headrace.client.arrow.values.formats import Avro as Avro
+    from headrace.client.arrow.values.formats import Json as Json
     from headrace.client.arrow.writer import awrite as awrite
     from headrace.client.arrow.writer import write as write
     from headrace.client.security import Security as Security
@@ -17,12 +22,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Avro": "values.formats",
+    "Json": "values.formats",
     "Rejects": "typed",
     "Security": "security",
     "aread": "reader",
+    "astream": "stream",
     "awrite": "writer",
     "read": "reader",
+    "stream": "stream",
     "topic": "selection",
+    "transaction": "transaction",
     "write": "writer",
 }
 """Names of the Arrow client by module: loaded when first used, so that `import headrace` stays quick."""

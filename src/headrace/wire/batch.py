@@ -28,13 +28,14 @@ HIGHEST_CODEC = 4
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
+_PRODUCER = struct.Struct(">qhi")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 
 LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
-_EPOCH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 12, 16, 17, 21, 35
+_EPOCH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT = 12, 16, 17, 21, 35, 43
 _SMALLEST_OLD_MESSAGE = 14  # magic 0: crc, magic, attributes, key length, value length
 _BROKER_ONLY_BITS = TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 _SEQUENCE_SPACE = 1 << 31
@@ -246,6 +247,14 @@ def assign(view: memoryview, position: int, base_offset: int, leader_epoch: int)
     """Gives the batch its place in the log. Both fields lie outside the CRC."""
     _BASE_OFFSET.pack_into(view, position, base_offset)
     _LEADER_EPOCH.pack_into(view, position + _EPOCH_AT, leader_epoch)
+
+
+def sign(view: memoryview, position: int, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Makes the batch one of a transactional producer, and renews its CRC."""
+    header = read_header(view, position)
+    _ATTRIBUTES.pack_into(view, position + _ATTRIBUTES_AT, header.attributes | TRANSACTIONAL_BIT)
+    _PRODUCER.pack_into(view, position + _PRODUCER_AT, producer_id, epoch, base_sequence)
+    write_crc(view, position, header.size)
 
 
 def stamp_append_time(view: memoryview, position: int, now_ms: int) -> None:

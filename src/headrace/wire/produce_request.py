@@ -27,13 +27,14 @@ def produce_request(
     *,
     acks: int,
     timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> tuple[bytes, bytes | bytearray, bytes]:
     """The frame in three parts, the batch itself in the middle. `topic` is its id from version 13 on."""
     flexible = version >= FIRST_FLEXIBLE
     one = b"\2" if flexible else _INT32.pack(1)
     parts = [
         string(client_id),
-        b"\0\0" if flexible else b"\xff\xff",  # tags of the header; no transactional id
+        b"\0" + compact_string(transactional_id) if flexible else string(transactional_id),  # tags first
         _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
         one,
         _topic(topic, flexible),

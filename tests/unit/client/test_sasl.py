@@ -125,7 +125,7 @@ def test_a_token_is_asked_for_at_every_login() -> None:
 
 
 def test_a_refused_token_says_why() -> None:
-    with pytest.raises(AuthenticationFailed, match="refuses the token: .*invalid_token"):
+    with pytest.raises(AuthenticationFailed, match=r"refuses the token: .*invalid_token"):
         talk(OAuthBearer(token=lambda: "old"), iter_of(b"", b'{"status":"invalid_token"}', b""))
 
 

@@ -1,7 +1,7 @@
 """Sends encoded batches: several in flight per partition, in order, tried again until each is acknowledged.
 
 Runs on one event loop; knows a batch by its rows, not what is in it. An idempotent producer's sequences make
-another try of the same bytes harmless. Read next: cluster.py, writer.py.
+another try of the same bytes harmless; with acks=0 there is none. Read next: cluster.py, writer.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from headrace.client.arrow.cluster import LOST, Cluster, NoSuchTopic, Patience, TopicView
+from headrace.client.arrow.cluster import LOST, METADATA, Cluster, NoSuchTopic, Patience, TopicView
 from headrace.client.arrow.encode import NOBODY, Producer
 from headrace.client.arrow.results import Delivered, Refusal, WriteFailed
 from headrace.client.connection import Connection, ConnectionLost
@@ -26,6 +26,8 @@ INIT_PRODUCER_ID = 22
 IN_FLIGHT = 5
 """Batches of a partition: as many as a leader remembers of each idempotent producer."""
 _REPLY_GRACE_MS = 10_000
+_PAUSE_AFTER_A_TRANSACTION_MS = 20
+"""Until the one before is settled, brokers refuse batches of the next: a matter of milliseconds."""
 _KNOWN_ALREADY = ErrorCode.duplicate_sequence_number
 _OUT_OF_ORDER = ErrorCode.out_of_order_sequence_number
 
@@ -39,13 +41,40 @@ class Outgoing:
     rows: Sequence[int]
 
 
+class Transaction(Protocol):
+    """What batches have to know of the transaction that they are part of."""
+
+    @property
+    def transactional_id(self) -> str: ...
+
+    @property
+    def producer(self) -> Producer: ...
+
+    @property
+    def newest_produce(self) -> int:
+        """The highest version of Produce that it may be written with."""
+
+    async def enrol(self, topic: str, partition: int) -> None:
+        """Before the first batch for a partition."""
+
+
 class Sender:
     """`open`, `put` for every batch, `finish`; any of them raises what made a batch fail for good."""
 
-    def __init__(self, cluster: Cluster, topic: str, *, acks: int, budget: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        acks: int,
+        budget: int,
+        timeout_ms: int,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._acks = acks
+        self._transaction = transaction
         self._budget = budget
         self.timeout_ms = timeout_ms
         self._view: TopicView | None = None
@@ -59,6 +88,8 @@ class Sender:
 
     async def open(self, *, idempotent: bool) -> Producer:
         self._view = await self._cluster.find(self._topic)
+        if self._transaction is not None:
+            return self._transaction.producer
         return await self._producer() if idempotent else NOBODY
 
     @property
@@ -90,8 +121,20 @@ class Sender:
         return self.delivered
 
     async def close(self) -> None:
+        await self.fail(ConnectionLost(f"writing to {self._topic!r} was ended"))
         for lane in self._lanes.values():
             await lane.close()
+
+    async def settle(self) -> None:
+        """After a failure: sends no more, and waits a while for the replies to what is on its way.
+
+        A batch that came after the end of its transaction would stay open in the log of brokers before 3.6.
+        """
+        await self.close()
+        flying = [reply for lane in self._lanes.values() for reply in lane.replies()]
+        if flying:
+            done, _ = await asyncio.wait(flying, timeout=_REPLY_GRACE_MS / 1000)
+            await asyncio.gather(*done, return_exceptions=True)  # none is left unheard
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -100,10 +143,20 @@ class Sender:
     # -- for lanes -----------------------------------------------------------------------------------------
 
     def patience(self) -> Patience:
-        return Patience(self.timeout_ms)
+        if self._transaction is None:
+            return Patience(self.timeout_ms)
+        return Patience(self.timeout_ms, first_ms=_PAUSE_AFTER_A_TRANSACTION_MS)
+
+    @property
+    def forgets(self) -> bool:
+        """acks=0: nobody answers for a batch, so that none is sent twice."""
+        return self._acks == 0
 
     async def connection(self, partition: int) -> Connection:
+        """To the partition's leader, with the partition part of the transaction if there is one."""
         assert self._view is not None
+        if self._transaction is not None:
+            await self._transaction.enrol(self._topic, partition)
         leader = self._view.leaders.get(partition, -1)
         if leader < 0:
             raise ConnectionLost(f"partition {partition} of topic {self._topic!r} has no leader now")
@@ -116,9 +169,12 @@ class Sender:
         await asyncio.shield(self._refreshing)
 
     def send(self, connection: Connection, outgoing: Outgoing) -> asyncio.Future[Any]:
+        """The future holds the reply; with acks=0, that of a question which the broker gets to after it."""
         assert self._view is not None
-        view = self._view
+        view, transaction = self._view, self._transaction
         version = connection.version_for(PRODUCE)
+        if transaction is not None:
+            version = min(version, transaction.newest_produce)
         topic: str | UUID = view.name
         if version >= FIRST_BY_ID and view.topic_id is not None:
             topic = view.topic_id
@@ -135,8 +191,12 @@ class Sender:
                 outgoing.batch,
                 acks=self._acks,
                 timeout_ms=self.timeout_ms,
+                transactional_id=transaction.transactional_id if transaction else None,
             )
 
+        if self.forgets:
+            connection.send_unanswered(frame)
+            return connection.send(METADATA, {"topics": [], "allow_auto_topic_creation": False})
         return connection.send_parts(PRODUCE, version, frame)
 
     async def settled(self, outgoing: Outgoing, base_offset: int) -> None:
@@ -197,6 +257,9 @@ class _Lane:
         self._waiting.append(outgoing)
         self._arrived.set()
 
+    def replies(self) -> list[asyncio.Future[Any]]:
+        return [reply for _, reply in self._flying]
+
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -248,20 +311,26 @@ class _Lane:
 
     async def _land(self, problem: ClientError) -> ClientError:
         """Waits for every reply that is still to come; what was not acknowledged is sent again."""
-        flown, self._flying = self._flying, deque()
         unsettled: list[Outgoing] = []
-        for outgoing, reply in flown:
+        for outgoing, reply in list(self._flying):
             try:
                 acknowledged = await self._judge(outgoing, await reply, first=not unsettled) is None
             except LOST:
                 acknowledged = False
             if not acknowledged:
                 unsettled.append(outgoing)
+        self._flying.clear()
         self._waiting.extendleft(reversed(unsettled))
+        if unsettled and self._sender.forgets:
+            raise problem
         return problem
 
     async def _judge(self, outgoing: Outgoing, answer: Any, *, first: bool) -> ClientError | None:
         """None when the batch is in the log, a problem that another try may solve, or WriteFailed."""
+        if self._sender.forgets:
+            self._patience.progress()
+            await self._sender.settled(outgoing, -1)
+            return None
         (entry,) = (entry for topic in answer.responses for entry in topic.partition_responses)
         code = ErrorCode(int(entry.error_code))
         if code in (ErrorCode.none, _KNOWN_ALREADY):

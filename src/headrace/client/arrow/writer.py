@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -23,9 +24,11 @@ from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.partitioning import ColumnPartitioner, PartitionerChoice, RowRefused, check_given
 from headrace.client.arrow.results import Delivered
 from headrace.client.arrow.sender import Outgoing, Sender
+from headrace.client.arrow.transaction_session import DEFAULT_TRANSACTION_TIMEOUT_MS, TransactionSession
 from headrace.client.arrow.types import Int32s, RowColumns
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
+from headrace.client.security import Security
 from headrace.wire.batch import NO_SEQUENCE
 from headrace.wire.compression import Codec
 
@@ -38,6 +41,7 @@ _ENCODED_AHEAD = 4
 """Batches on their way into the line, so that encoding need not wait for the background thread."""
 _SEQUENCES = 1 << 31
 
+Acks = Literal["all", 1, 0]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -45,15 +49,17 @@ class WriteOptions(TypedDict, total=False):
     """What `write` explains."""
 
     bootstrap: str
+    security: Security | None
     key: str | None
     value: str | None
     headers: str | None
     timestamp: str | None
     partition: str | None
     partitioner: PartitionerChoice
-    acks: Literal["all", 1]
+    acks: Acks
     compression: Compression
     idempotent: bool
+    transactional_id: str | None
     batch_bytes: int
     budget: int
     timeout_ms: int
@@ -63,47 +69,79 @@ def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     """Writes every row of a table as a record and returns how many went where once all are acknowledged.
 
     data: a pyarrow table, batch, reader or iterable of batches; anything with an Arrow stream (polars).
-    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092).
+    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092). security: `headrace.Security`: TLS, SASL.
     key, value, headers, timestamp, partition: names of columns; None: records have none (value: "value").
     partitioner: "hash" (the Java client's), "round_robin", or a RangePartitioner.
-    acks: "all", or 1. compression: "none", "gzip", "snappy", "lz4", "zstd".
+    acks: "all", 1, or 0 (sent once, nobody answers). compression: "none", "gzip", "snappy", "lz4", "zstd".
     idempotent: other tries duplicate and reorder nothing (True; needs acks="all").
+    transactional_id: all rows or none, for readers of committed records; see `headrace.transaction`.
     budget: bytes that may be on their way. timeout_ms: give up when nothing was acknowledged for so long.
 
     WriteFailed names the rows that a broker refused, by their number in the input, and what was delivered.
     """
     request = WriteRequest(data, topic, **options)
-    cluster = Cluster(request.bootstrap)
+    cluster = Cluster(request.bootstrap, security=request.security)
     io = IoThread(f"headrace-write-{topic}", cluster.close)
     try:
-        sender = io.call(request.open(cluster))
-        entering: deque[Future[None]] = deque()
-        for outgoing in request.encoded():
-            entering.append(io.start(sender.put(outgoing)))
-            if len(entering) > _ENCODED_AHEAD:
-                entering.popleft().result()
-        for each in entering:
-            each.result()
-        return io.call(sender.finish())
+        session = io.call(request.session(cluster))
+        sender = io.call(request.open(cluster, session))
+        try:
+            delivered = send_rows(io, sender, request.encoded())
+        except BaseException:
+            io.call(_undo(sender, session))
+            raise
+        if session is not None:
+            io.call(session.end(committed=True))
+        return delivered
     finally:
         io.close()
+
+
+def send_rows(io: IoThread, sender: Sender, batches: Iterator[Outgoing]) -> Delivered:
+    """Encodes here while the I/O thread sends; returns when all is acknowledged."""
+    entering: deque[Future[None]] = deque()
+    for outgoing in batches:
+        entering.append(io.start(sender.put(outgoing)))
+        if len(entering) > _ENCODED_AHEAD:
+            entering.popleft().result()
+    for each in entering:
+        each.result()
+    return io.call(sender.finish())
 
 
 async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     """The same for asyncio; `data` is read in a thread."""
     request = WriteRequest(data, topic, **options)
-    cluster = Cluster(request.bootstrap)
-    sender = None
+    cluster = Cluster(request.bootstrap, security=request.security)
     try:
-        sender = await request.open(cluster)
-        encoded = request.encoded()
-        while (outgoing := await asyncio.to_thread(next, encoded, None)) is not None:
-            await sender.put(outgoing)
-        return await sender.finish()
+        session = await request.session(cluster)
+        sender = await request.open(cluster, session)
+        try:
+            encoded = request.encoded()
+            while (outgoing := await asyncio.to_thread(next, encoded, None)) is not None:
+                await sender.put(outgoing)
+            delivered = await sender.finish()
+        except BaseException:
+            await _undo(sender, session)
+            raise
+        await sender.close()
+        if session is not None:
+            await session.end(committed=True)
+        return delivered
     finally:
-        if sender is not None:
-            await sender.close()
         await cluster.close()
+
+
+async def _undo(sender: Sender, session: TransactionSession | None) -> None:
+    """After a failure: what was sent of a transaction is aborted, as far as anybody listens."""
+    if session is None:
+        await sender.close()
+        return
+    await sender.settle()
+    with suppress(
+        ClientError
+    ):  # the broker aborts it by itself after a while; the first error is the one to tell
+        await session.end(committed=False)
 
 
 class WriteRequest:
@@ -115,20 +153,22 @@ class WriteRequest:
         topic: str,
         *,
         bootstrap: str = DEFAULT_BOOTSTRAP,
+        security: Security | None = None,
         key: str | None = None,
         value: str | None = "value",
         headers: str | None = None,
         timestamp: str | None = None,
         partition: str | None = None,
         partitioner: PartitionerChoice = "hash",
-        acks: Literal["all", 1] = "all",
+        acks: Acks = "all",
         compression: Compression = "none",
         idempotent: bool = True,
+        transactional_id: str | None = None,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
-        _check_acks(acks, idempotent)
+        _check_acks(acks, idempotent, transactional_id)
         self._codec = _codec(compression)
         self._reader = _as_reader(data)
         self._columns = WriteColumns(
@@ -136,10 +176,12 @@ class WriteRequest:
         )
         self._columns.check(self._reader.schema)
         self.bootstrap = bootstrap
+        self.security = security
         self._topic = topic
         self._choice = partitioner
-        self._acks = -1 if acks == "all" else 1
+        self._acks = -1 if acks == "all" else acks
         self._idempotent = idempotent
+        self._transactional_id = transactional_id
         self._batch_bytes = batch_bytes
         self._budget = budget
         self._timeout_ms = timeout_ms
@@ -147,12 +189,32 @@ class WriteRequest:
         self._producer = NOBODY
         self._sequences: dict[int, int] = {}
 
-    async def open(self, cluster: Cluster) -> Sender:
+    async def session(self, cluster: Cluster) -> TransactionSession | None:
+        """A transaction for these rows alone, if one was asked for."""
+        if self._transactional_id is None:
+            return None
+        session = TransactionSession(
+            cluster,
+            self._transactional_id,
+            transaction_timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS,
+            timeout_ms=self._timeout_ms,
+        )
+        await session.open()
+        return session
+
+    async def open(self, cluster: Cluster, session: TransactionSession | None = None) -> Sender:
         sender = Sender(
-            cluster, self._topic, acks=self._acks, budget=self._budget, timeout_ms=self._timeout_ms
+            cluster,
+            self._topic,
+            acks=self._acks,
+            budget=self._budget,
+            timeout_ms=self._timeout_ms,
+            transaction=session,
         )
         self._producer = await sender.open(idempotent=self._idempotent)
         self._partitions = sender.partitions
+        if session is not None:
+            self._sequences = session.sequences(self._topic)
         return sender
 
     def encoded(self) -> Iterator[Outgoing]:
@@ -199,12 +261,16 @@ class WriteRequest:
         self._sequences[partition] = (self._sequences.get(partition, 0) + count) % _SEQUENCES
 
 
-def _check_acks(acks: object, idempotent: bool) -> None:
-    if acks not in ("all", 1):
-        raise ClientError(f"acks={acks!r} is not served", next_step='use acks="all" or acks=1')
+def _check_acks(acks: object, idempotent: bool, transactional_id: str | None) -> None:
+    if acks not in ("all", 1, 0):
+        raise ClientError(f"acks={acks!r} is not served", next_step='use acks="all", acks=1 or acks=0')
     if idempotent and acks != "all":
         raise ClientError(
-            "an idempotent write needs acks='all'", next_step="give idempotent=False with acks=1"
+            "an idempotent write needs acks='all'", next_step=f"give idempotent=False with acks={acks}"
+        )
+    if transactional_id is not None and not idempotent:
+        raise ClientError(
+            "a transaction needs an idempotent write", next_step="leave idempotent and acks out"
         )
 
 

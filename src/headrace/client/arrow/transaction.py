@@ -1,0 +1,261 @@
+"""Transactions over topics and groups for plain code: `headrace.transaction`.
+
+Keeps the states and runs the protocol (transaction_session.py) on a background thread. States: ready → open →
+ready; an open one that failed can only be aborted; a writer that was fenced, or does not know how its commit
+ended, is over. Read next: transaction_session.py, writer.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from headrace.client.arrow.cluster import Cluster
+from headrace.client.arrow.group_metadata import GroupMetadata
+from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.ready_batches import ready_batches
+from headrace.client.arrow.results import Delivered
+from headrace.client.arrow.sender import Outgoing, Sender
+from headrace.client.arrow.transaction_session import (
+    DEFAULT_TRANSACTION_TIMEOUT_MS,
+    Offsets,
+    OutcomeUnknown,
+    TransactionFenced,
+    TransactionSession,
+)
+from headrace.client.arrow.writer import (
+    DEFAULT_BUDGET,
+    DEFAULT_TIMEOUT_MS,
+    WriteOptions,
+    WriteRequest,
+    send_rows,
+)
+from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.errors import ClientError
+from headrace.client.security import Security
+
+T = TypeVar("T")
+
+_FOR_THE_TRANSACTION = ("bootstrap", "security", "transactional_id", "acks", "idempotent", "timeout_ms")
+
+
+class _State(Enum):
+    READY = "no transaction was begun"
+    OPEN = "a transaction is open"
+    FAILED = "the open transaction failed and can only be aborted"
+    OVER = "this transactional id cannot be used any more here"
+
+
+class Transaction:
+    """One transactional id, for one transaction after the other. Used in one thread at a time.
+
+    As a context manager it begins one, commits it at the end, and aborts it when the block raises.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        *,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        security: Security | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._cluster = Cluster(bootstrap, security=security)
+        self._session = TransactionSession(
+            self._cluster,
+            transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            timeout_ms=timeout_ms,
+        )
+        self._state = _State.READY
+        self._why: ClientError | None = None
+        self._turn = threading.Lock()
+        self._io = IoThread(f"headrace-transaction-{transactional_id}", self._cluster.close)
+        try:
+            self._io.call(self._session.open())
+        except BaseException:
+            self._io.close()
+            raise
+
+    def begin(self) -> None:
+        """Says nothing to the broker yet: a transaction counts from its first write on."""
+        with self._turn:
+            self._need(_State.READY, "begin a transaction")
+            self._state = _State.OPEN
+
+    def write(self, data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+        """As `headrace.write`, within the transaction; readers of committed records see it after `commit`."""
+        if given := [name for name in _FOR_THE_TRANSACTION if name in options]:
+            raise ClientError(f"{given[0]}= is decided by the transaction", next_step="leave it out of write")
+        options["timeout_ms"] = self._timeout_ms
+        request = WriteRequest(data, topic, **options)
+        with self._turn, self._part("write"):
+            sender = self._io.call(request.open(self._cluster, self._session))
+            return self._send(sender, request.encoded())
+
+    def append_batches(self, topic: str, partition: int, batches: Iterable[bytes]) -> Delivered:
+        """Record batches that were encoded elsewhere, as they are but for the producer in their headers.
+
+        Each is one or several whole batches (magic 2) as a producer would send them: they are checked.
+        """
+        with self._turn, self._part("append batches"):
+            sender = Sender(
+                self._cluster,
+                topic,
+                acks=-1,
+                budget=DEFAULT_BUDGET,
+                timeout_ms=self._timeout_ms,
+                transaction=self._session,
+            )
+            producer = self._io.call(sender.open(idempotent=True))
+            if not 0 <= partition < sender.partitions:
+                raise ClientError(
+                    f"topic {topic!r} has no partition {partition}", next_step=f"it has {sender.partitions}"
+                )
+            sequences = self._session.sequences(topic)
+            return self._send(sender, ready_batches(partition, batches, producer, sequences))
+
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
+        """A group's progress as part of the transaction: `stream.position()`, `stream.group_metadata()`.
+
+        offsets: `{(topic, partition): offset of the next record}`. A group by its name alone is not protected
+        against a member that the group has already put out.
+        """
+        if isinstance(group, str):
+            group = GroupMetadata(group=group, generation=-1, member_id="")
+        with self._turn, self._part("send offsets"):
+            self._io.call(self._session.send_offsets(offsets, group))
+
+    def commit(self) -> None:
+        """Makes all of it visible. OutcomeUnknown: the coordinator did not answer, look before repeating."""
+        with self._turn:
+            self._need(_State.OPEN, "commit")
+            self._end(committed=True)
+
+    def abort(self) -> None:
+        with self._turn:
+            if self._state is not _State.FAILED:
+                self._need(_State.OPEN, "abort")
+            self._end(committed=False)
+
+    def close(self) -> None:
+        """Aborts what is open. Another transaction of the same id may begin elsewhere at any time, too."""
+        with self._turn:
+            try:
+                if self._state in (_State.OPEN, _State.FAILED):
+                    with suppress(ClientError):  # the broker aborts it by itself after a while
+                        self._end(committed=False)
+            finally:
+                self._state = _State.OVER
+                self._io.close()
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._state in (_State.OPEN, _State.FAILED):
+                self.commit()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"headrace.transaction({self.transactional_id!r}: {self._state.value})"
+
+    # -- private -------------------------------------------------------------------------------------------
+
+    def _need(self, state: _State, what: str) -> None:
+        if self._state is state:
+            return
+        raise ClientError(
+            f"cannot {what}: {self._state.value}{f' ({self._why.what})' if self._why else ''}",
+            next_step=_NEXT_STEP[self._state],
+        ) from self._why
+
+    @contextmanager
+    def _part(self, what: str) -> Iterator[None]:
+        """Something that is part of the open transaction; when it fails, the whole cannot be committed."""
+        self._need(_State.OPEN, what)
+        try:
+            yield
+        except ClientError as error:
+            explained = self._session.explained(error)
+            self._spoil(explained)
+            if explained is error:
+                raise
+            raise explained from error
+        except BaseException as error:
+            self._spoil(ClientError(f"{what} was broken off: {type(error).__name__}"))
+            raise
+
+    def _spoil(self, why: ClientError) -> None:
+        self._session.in_doubt = True
+        self._state = _State.OVER if isinstance(why, TransactionFenced) else _State.FAILED
+        self._why = why
+
+    def _send(self, sender: Sender, batches: Iterator[Outgoing]) -> Delivered:
+        try:
+            delivered = send_rows(self._io, sender, batches)
+        except BaseException:
+            self._io.call(sender.settle())
+            raise
+        self._io.call(sender.close())
+        return delivered
+
+    def _end(self, *, committed: bool) -> None:
+        self._run_end(self._session.end(committed=committed))
+        self._state = _State.READY
+        self._why = None
+
+    def _run_end(self, ending: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._io.call(ending)
+        except (TransactionFenced, OutcomeUnknown) as error:
+            self._state, self._why = _State.OVER, error
+            raise
+        except ClientError as error:
+            self._state, self._why = _State.FAILED, error
+            raise
+
+
+_NEXT_STEP = {
+    _State.READY: "call begin() first, or use it in a with block",
+    _State.OPEN: "commit or abort it first",
+    _State.FAILED: "call abort(), then begin() and repeat the whole transaction",
+    _State.OVER: "open it again with headrace.transaction(…) and repeat the whole transaction",
+}
+
+
+def transaction(
+    transactional_id: str,
+    *,
+    bootstrap: str = DEFAULT_BOOTSTRAP,
+    security: Security | None = None,
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> Transaction:
+    """Writes to any topics and a group's progress, all visible together or none of it.
+
+    transactional_id: the same for every run of one writer; a newer run fences off an older one.
+    transaction_timeout_ms: the broker aborts what is open for longer (60,000).
+    timeout_ms: give up when nothing worked for so long.
+
+    `with headrace.transaction("copier") as transaction:` commits at the end of the block.
+    """
+    return Transaction(
+        transactional_id,
+        bootstrap=bootstrap,
+        security=security,
+        transaction_timeout_ms=transaction_timeout_ms,
+        timeout_ms=timeout_ms,
+    )

@@ -1,0 +1,107 @@
+"""Writing without an answer (acks=0), and asking Headrace for transactions, against a live node."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace
+from headrace.client.arrow.results import WriteFailed
+from headrace.client.errors import ClientError
+from headrace.testing.node import NodeProcess
+
+
+def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+
+
+def rows(count: int, size: int = 20) -> Any:
+    return pa.table({"value": [b"%d " % n * (size // 8) for n in range(count)]})
+
+
+def values(bootstrap: str, topic: str) -> list[bytes]:
+    read: list[bytes] = headrace.read(topic, bootstrap=bootstrap).read_all()["value"].to_pylist()
+    return read
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_acks_0_delivers_every_row_when_nothing_fails(bootstrap: str, topic: str, awaited: bool) -> None:
+    create(bootstrap, topic, 3)
+    data = rows(5000)
+    options: Any = {"bootstrap": bootstrap, "acks": 0, "idempotent": False, "batch_bytes": 3000}
+    if awaited:
+        delivered = asyncio.run(headrace.awrite(data, topic, **options))
+    else:
+        delivered = headrace.write(data, topic, **options)
+    assert delivered.records == 5000
+    assert {each.last_offset for each in delivered.partitions.values()} == {-1}, "nobody said where"
+    assert sorted(values(bootstrap, topic)) == sorted(data["value"].to_pylist())
+
+
+def test_acks_0_is_not_sent_twice_over_a_lost_connection(start_node: Callable[..., NodeProcess]) -> None:
+    node = start_node()
+    create(node.bootstrap, "t")
+    data = rows(100_000, 200)
+    killer = threading.Timer(0.4, node.kill)
+    killer.start()
+    with pytest.raises(WriteFailed, match=r"rows .* for partition 0 are not acknowledged") as caught:
+        headrace.write(
+            slowly(data, 40),
+            "t",
+            bootstrap=node.bootstrap,
+            acks=0,
+            idempotent=False,
+            batch_bytes=50_000,
+            timeout_ms=1000,
+        )
+    killer.join()
+    node.start()
+    there = values(node.bootstrap, "t")
+    assert len(there) == len(set(there)), "at most once"
+    assert caught.value.delivered.records + len(caught.value.rows) <= 100_000
+
+
+def slowly(data: Any, parts: int) -> Any:
+    size = data.num_rows // parts
+    for part in range(parts):
+        time.sleep(0.05)
+        yield from data.slice(part * size, size).to_batches()
+
+
+def test_a_batch_that_nobody_answers_for_is_refused_by_name(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    data = pa.table({"value": [b"small", b"x" * 2_000_000]})
+    with pytest.raises(WriteFailed, match=r"are not acknowledged: .* closed the connection"):
+        headrace.write(data, topic, bootstrap=bootstrap, acks=0, idempotent=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"acks": 0}, "needs acks='all'; give idempotent=False with acks=0"),
+        ({"acks": 2}, "acks=2 is not served"),
+        ({"transactional_id": "t", "idempotent": False, "acks": 1}, "needs an idempotent write"),
+        ({"transactional_id": ""}, "a transaction needs an id"),
+    ],
+)
+def test_options_that_contradict_each_other(bootstrap: str, topic: str, options: Any, words: str) -> None:
+    with pytest.raises(ClientError, match=words):
+        headrace.write(rows(1), topic, bootstrap=bootstrap, **options)
+
+
+def test_headrace_says_that_it_has_no_transactions(bootstrap: str, topic: str) -> None:
+    """Goes when the broker serves them."""
+    create(bootstrap, topic)
+    with pytest.raises(ClientError, match="serves no transactions; write without transactional_id"):
+        headrace.write(rows(3), topic, bootstrap=bootstrap, transactional_id="t")
+    with pytest.raises(ClientError, match="serves no transactions"):
+        headrace.transaction("t", bootstrap=bootstrap)
+    assert values(bootstrap, topic) == []
