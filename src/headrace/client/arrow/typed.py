@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.arrow.decode import Decoder, check_columns
+from headrace.client.arrow.decode import DEFAULT_BATCH_BYTES, Decoder, check_columns
 from headrace.client.arrow.sections import Fetched
 from headrace.client.arrow.types import FIELDS
 from headrace.client.errors import ClientError
@@ -72,6 +72,7 @@ class TypedDecoder:
         key: Format = "raw",
         value: Format = "raw",
         rejects: Rejects | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
         wanted = check_columns(columns)
         self._formats = {
@@ -79,7 +80,8 @@ class TypedDecoder:
             for name, format_name in (("key", key), ("value", value))
             if _checked(format_name) != "raw" and name in wanted
         }
-        self._inner = Decoder(topic, [*wanted, *_WHERE] if self._formats else list(wanted))
+        needed = [*wanted, *_WHERE] if self._formats else list(wanted)
+        self._inner = Decoder(topic, needed, batch_bytes=batch_bytes)
         self._rejects = rejects
         self.topic = topic
         self.schema = pa.schema(

@@ -1,0 +1,290 @@
+"""Reading topics without end, alone or in a group: `stream` for plain code, `astream` for asyncio.
+
+Fetching and heartbeats run in the background, so slow code does not lose its membership. Decoding and the
+user's callbacks happen here, between two batches. Read next: stream_core.py, ../membership/member.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Unpack
+
+from headrace.client.arrow.cluster import Cluster
+from headrace.client.arrow.group_metadata import GroupMetadata
+from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.live_fetch import Chunk
+from headrace.client.arrow.stream_core import Change, StreamClosed, StreamCore
+from headrace.client.arrow.stream_options import StreamOptions, StreamRequest
+from headrace.client.arrow.typed import TypedDecoder
+from headrace.client.errors import ClientError
+from headrace.client.membership.watch import Topics
+from headrace.types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+def stream(topics: Topics, **options: Unpack[StreamOptions]) -> Stream:
+    """Topics without end, as Arrow batches: `for batch in headrace.stream("orders", group="billing")`.
+
+    topics: a name, a compiled pattern, or a list of either. New topics and partitions are found.
+    group: share the partitions with the other members of this group, and go on where it has committed.
+    start: "earliest" or "latest" or a datetime, where nothing is committed; "committed": then it is an error.
+    commit: a batch is committed once the next one is asked for (True), or only by `commit()` (False).
+    protocol: "consumer" (KIP-848) or "classic"; without it, the first where the broker has it.
+    assignor: "range", "roundrobin", "cooperative-sticky" (classic); "uniform", "range" (consumer).
+    instance_id: static membership: a restart within the session keeps the partitions.
+    on_assigned, on_revoked, on_lost: called with partitions between two batches (on_lost: on_revoked).
+    max_pause_ms: how long a batch may take before the partitions go to others.
+    bootstrap, security, columns, key, value, rejects, committed_only, budget, timeout_ms: as in `read`.
+    """
+    return Stream(StreamRequest(topics, **options))
+
+
+def astream(topics: Topics, **options: Unpack[StreamOptions]) -> AsyncStream:
+    """The same for asyncio: `async with astream("orders", group="billing") as batches: async for batch in …`.
+
+    The callbacks may be coroutine functions.
+    """
+    return AsyncStream(StreamRequest(topics, **options))
+
+
+class _Reading:
+    """What both kinds share: decoding, and looking at where the stream stands."""
+
+    def __init__(self, request: StreamRequest, core: StreamCore) -> None:
+        self._request = request
+        self._core = core
+        self._decoders: dict[str, TypedDecoder] = {}
+
+    def position(self) -> Offsets:
+        """By (topic, partition): the offset after the last record that was handed over."""
+        return self._core.positions
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now."""
+        return sorted(self._core.positions)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this is in its group, for a transaction's `send_offsets`."""
+        return self._core.metadata
+
+    def _decode(self, chunk: Chunk) -> Any:
+        """One batch, so that positions are exact after each; None when no record of it counts."""
+        decoder = self._decoders.get(chunk.topic)
+        if decoder is None:
+            decoder = self._request.decoder(chunk.topic, batch_bytes=sys.maxsize)
+            self._decoders[chunk.topic] = decoder
+        return next(iter(list(decoder.decode(chunk.parts))), None)
+
+    def _listener(self, change: Change) -> Callable[[], Any]:
+        listener = self._request.listeners[change.kind]
+        return lambda: listener(sorted(change.partitions)) if listener and change.partitions else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._request}>"
+
+
+class Stream(_Reading):
+    """Iterate over it; `close` it, or use it as a context manager. One reader at a time."""
+
+    def __init__(self, request: StreamRequest) -> None:
+        cluster = Cluster(request.bootstrap, security=request.security)
+        super().__init__(request, StreamCore(cluster, request.settings))
+        self._io = IoThread("headrace-stream", cluster.close)
+        self._closing = threading.Lock()
+        self._finalizer = weakref.finalize(self, _end, self._io, self._core)
+        try:
+            self._io.call(self._core.open())
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._next(None)
+        except StreamClosed:
+            raise StopIteration from None
+
+    def poll(self, timeout_ms: float) -> Any:
+        """The next batch, or None when there is none in time."""
+        try:
+            return self._next(timeout_ms)
+        except StreamClosed:
+            raise ClientError("the stream is closed") from None
+
+    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> Offsets:
+        """Says that the group is done with all that was handed over, the last batch too, or just with this.
+
+        Returns when the broker has it. ClientError when the group no longer takes it from this member.
+        """
+        self._check_open()
+        return self._io.call(self._core.commit(_named(offsets)))
+
+    def seek(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Go on reading partitions of the assignment at these offsets."""
+        self._check_open()
+        self._io.call(self._core.seek(_named(offsets) or {}))
+
+    def close(self) -> None:
+        """Commits what is done, if that is the stream's to do, and leaves the group."""
+        self._close(failed=False)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next(self, timeout_ms: float | None) -> Any:
+        if not self._finalizer.alive:
+            raise StreamClosed
+        try:
+            for left_ms in _time_left(timeout_ms):
+                found = self._io.call(self._core.next(left_ms))
+                if isinstance(found, Change):
+                    self._listener(found)()
+                    self._io.call(self._settle(found))
+                elif found is None or (batch := self._decode(found)) is not None:
+                    return None if found is None else batch
+        except StreamClosed:
+            raise
+        except BaseException:
+            self._close(failed=True)
+            raise
+
+    async def _settle(self, change: Change) -> None:
+        self._core.settle(change)
+
+    def _close(self, *, failed: bool) -> None:
+        with self._closing:
+            if self._finalizer.detach() is None:
+                return
+            try:
+                self._listener(self._io.call(self._core.stop(failed=failed)))()
+            finally:
+                _end(self._io, self._core)
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ClientError("the stream is closed")
+
+
+class AsyncStream(_Reading):
+    """`async with` it and iterate. From one event loop only."""
+
+    def __init__(self, request: StreamRequest) -> None:
+        self._cluster = Cluster(request.bootstrap, security=request.security)
+        super().__init__(request, StreamCore(self._cluster, request.settings))
+        self._state = "new"
+
+    async def __aenter__(self) -> AsyncStream:
+        self._state = "open"
+        try:
+            await self._core.open()
+        except BaseException:
+            await self._close(failed=True)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._next(None)
+        except StreamClosed:
+            raise StopAsyncIteration from None
+
+    async def poll(self, timeout_ms: float) -> Any:
+        """The next batch, or None when there is none in time."""
+        try:
+            return await self._next(timeout_ms)
+        except StreamClosed:
+            raise ClientError("the stream is closed") from None
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> Offsets:
+        """As in `Stream`."""
+        self._check_open()
+        return await self._core.commit(_named(offsets))
+
+    async def seek(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Go on reading partitions of the assignment at these offsets."""
+        self._check_open()
+        await self._core.seek(_named(offsets) or {})
+
+    async def close(self) -> None:
+        """Commits what is done, if that is the stream's to do, and leaves the group."""
+        await self._close(failed=False)
+
+    async def _next(self, timeout_ms: float | None) -> Any:
+        if self._state == "closed":
+            raise StreamClosed
+        self._check_open()
+        try:
+            for left_ms in _time_left(timeout_ms):
+                found = await self._core.next(left_ms)
+                if isinstance(found, Change):
+                    await _called(self._listener(found))
+                    self._core.settle(found)
+                elif found is None or (batch := await asyncio.to_thread(self._decode, found)) is not None:
+                    return None if found is None else batch
+        except StreamClosed:
+            raise
+        except BaseException:
+            await self._close(failed=True)
+            raise
+
+    async def _close(self, *, failed: bool) -> None:
+        if self._state != "open":
+            return
+        self._state = "closed"
+        try:
+            await _called(self._listener(await self._core.stop(failed=failed)))
+        finally:
+            await self._core.leave()
+            await self._cluster.close()
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise ClientError(f"the stream is {self._state}", next_step="use it inside `async with`")
+
+
+def _end(io: IoThread, core: StreamCore) -> None:
+    """Leaves the group and ends the thread; also when a stream is forgotten or the program ends."""
+    try:
+        if not io.is_current:
+            io.call(core.stop())
+            io.call(core.leave())
+    finally:
+        io.close()
+
+
+def _time_left(timeout_ms: float | None) -> Any:
+    """How long to wait this time, again and again; the last time not at all."""
+    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    while True:
+        yield None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+
+
+async def _called(listener: Callable[[], Any]) -> None:
+    answer: Awaitable[Any] | None = listener()
+    if inspect.isawaitable(answer):
+        await answer
+
+
+def _named(offsets: Mapping[tuple[str, int], int] | None) -> Offsets | None:
+    if offsets is None:
+        return None
+    return {TopicPartition(*where): offset for where, offset in offsets.items()}

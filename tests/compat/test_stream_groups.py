@@ -1,0 +1,222 @@
+"""Streams as members of groups, among themselves and with other clients, on Headrace and on Apache Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import kafka
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.testing.consumer_crowd import QUICK_GROUPS
+from headrace.testing.stream_members import QUICK, StreamGroup
+
+TIMEOUT_S = 20
+PARTITIONS = 4
+WORKER = Path(__file__).with_name("stream_worker.py")
+with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture(scope="module", params=["headrace", pytest.param("kafka", marks=pytest.mark.compat_jvm)])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bootstrap address of one broker or the other, whose groups do not make tests wait."""
+    if request.param == "headrace":
+        yield request.getfixturevalue("group_bootstrap")
+        return
+    apache: KafkaEngine = request.getfixturevalue("kafka_engine")
+    with apache.start(tmp_path_factory.mktemp("apache"), QUICK_GROUPS) as node:
+        yield node.bootstrap
+
+
+@pytest.fixture
+def shared_topic(engine: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": engine})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
+    return topic
+
+
+def write(bootstrap: str, topic: str, numbers: range) -> list[bytes]:
+    values = [b"%d" % number for number in numbers]
+    headrace.write(pa.table({"value": values}), topic, bootstrap=bootstrap, partitioner="round_robin")
+    return values
+
+
+def committed(bootstrap: str, group: str, topic: str) -> list[int]:
+    """As confluent-kafka sees it."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    try:
+        return [each.offset for each in consumer.committed(asked, TIMEOUT_S)]
+    finally:
+        consumer.close()
+
+
+@with_both_protocols
+def test_two_streams_share_and_one_takes_over(engine: str, shared_topic: str, protocol: str) -> None:
+    with StreamGroup(engine, shared_topic, shared_topic, protocol=protocol) as group:
+        first = group.join("first")
+        group.until_shared(4)
+        values = write(engine, shared_topic, range(100))
+        group.until_read(values)
+        group.join("second")
+        group.until_shared(2, 2)
+        values += write(engine, shared_topic, range(100, 200))
+        group.until_read(values)
+        second = group.leave("second")
+        group.until_shared(4)
+        values += write(engine, shared_topic, range(200, 300))
+        group.until(lambda: len(first.values) + len(second.values) >= 300, "everything is read")
+    assert Counter(first.values + second.values) == Counter(values)
+    assert second.values
+    assert committed(engine, shared_topic, shared_topic) == [75] * PARTITIONS
+
+
+@with_both_protocols
+def test_a_killed_stream_loses_nothing(engine: str, shared_topic: str, protocol: str) -> None:
+    values = write(engine, shared_topic, range(200))
+    with StreamGroup(engine, shared_topic, shared_topic, protocol=protocol, budget=8000) as group:
+        command = [sys.executable, str(WORKER), engine, shared_topic, shared_topic, protocol]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+            assert worker.stdout is not None
+            handled = [worker.stdout.readline()]
+            group.join("survivor")
+            group.until_shared(2)
+            values += write(engine, shared_topic, range(200, 400))
+            handled += [worker.stdout.readline() for _ in range(220)]
+            worker.kill()
+            handled += worker.stdout.readlines()
+        group.until_shared(4)
+        values += write(engine, shared_topic, range(400, 500))
+        dead = [line.strip().encode() for line in handled if line.endswith("\n")]
+        group.until_read(values, also=lambda: dead)
+        assert {*dead, *group.values()} == set(values)
+
+
+@with_both_protocols
+def test_commits_are_seen_by_others_and_others_by_streams(
+    engine: str, shared_topic: str, protocol: Any
+) -> None:
+    write(engine, shared_topic, range(40))
+    options: Any = {
+        "bootstrap": engine,
+        "group": shared_topic,
+        "protocol": protocol,
+        "commit": False,
+        **QUICK,
+    }
+    with headrace.stream(shared_topic, **options) as stream:
+        rows = 0
+        while rows < 40:
+            rows += next(stream).num_rows
+        assert committed(engine, shared_topic, shared_topic) == [confluent_kafka.OFFSET_INVALID] * 4
+        assert stream.commit() == stream.position() == {(shared_topic, n): 10 for n in range(4)}
+        assert committed(engine, shared_topic, shared_topic) == [10] * 4
+        stream.commit({(shared_topic, 2): 7})
+    assert committed(engine, shared_topic, shared_topic) == [10, 10, 7, 10]
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": engine, "group.id": shared_topic})
+    moved = [confluent_kafka.TopicPartition(shared_topic, number, 9) for number in range(3)]
+    consumer.commit(offsets=moved, asynchronous=False)
+    consumer.close()
+    with headrace.stream(shared_topic, columns=["partition", "offset"], **options) as stream:
+        found = []
+        while len(found) < 3:
+            found += [tuple(row.values()) for row in next(stream).to_pylist()]
+    assert sorted(found) == [(0, 9), (1, 9), (2, 9)]
+
+
+class Others:
+    """A member of another library, polled by a thread of its own."""
+
+    def __init__(self, poll: Any, close: Any) -> None:
+        self.values: list[bytes] = []
+        self._ending = threading.Event()
+        self._poll, self._close = poll, close
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self.values += self._poll()
+        self._close()
+
+    def leave(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+def with_confluent(bootstrap: str, topic: str, assignor: str) -> Others:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": assignor,
+        "session.timeout.ms": 2000,
+        "heartbeat.interval.ms": 200,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([topic])
+    return Others(
+        lambda: [each.value() for each in consumer.consume(100, 0.1) if each.error() is None], consumer.close
+    )
+
+
+def with_kafka_python(bootstrap: str, topic: str, assignor: str) -> Others:
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+    known = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
+    consumer = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[known[assignor]],
+        session_timeout_ms=2000,
+        heartbeat_interval_ms=200,
+    )
+    return Others(
+        lambda: [each.value for found in consumer.poll(100).values() for each in found], consumer.close
+    )
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("ours_first", [True, False], ids=["we lead", "they lead"])
+def test_a_classic_group_of_three_libraries(
+    engine: str, shared_topic: str, assignor: str, ours_first: bool
+) -> None:
+    """Whoever joins first leads, and shares out for all."""
+    others: list[Others] = []
+
+    def seen() -> list[bytes]:
+        return [value for other in others for value in other.values]
+
+    with StreamGroup(engine, shared_topic, shared_topic, protocol="classic", assignor=assignor) as group:
+        if ours_first:
+            group.join("ours")
+            group.until_shared(4)
+        others += [make(engine, shared_topic, assignor) for make in (with_confluent, with_kafka_python)]
+        try:
+            if not ours_first:
+                write(engine, shared_topic, range(40))
+                group.until(lambda: len(seen()) >= 40, "the others read")
+                group.join("ours")
+            for start in range(1000, 10_000, 100):
+                group.until_read(write(engine, shared_topic, range(start, start + 100)), also=seen)
+                if group.values() and all(other.values for other in others):
+                    break
+        finally:
+            for other in others:
+                other.leave()
+        assert group.values()
+        assert all(other.values for other in others)
+        group.until_shared(4)
