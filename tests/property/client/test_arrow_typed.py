@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client.arrow.sections import Fetched
-from headrace.client.arrow.typed import Rejects, TypedDecoder, convert
+from headrace.client.arrow.typed import Rejects, TypedDecoder
+from headrace.client.arrow.values.plain import read_numbers, read_strings
 from headrace.client.errors import ClientError
 from headrace.wire.records import Record, build_batch
 
@@ -32,7 +33,7 @@ def read_number(data: bytes | None, layout: str) -> tuple[bool, Any]:
 @given(column=st.lists(some_bytes, max_size=20))
 @QUICK
 def test_numbers_are_those_of_struct(name: Any, column: list[bytes | None]) -> None:
-    numbers, wrong = convert(pa.array(column, pa.binary()), name)
+    numbers, wrong = read_numbers(pa.array(column, pa.binary()), name)
     expected = [read_number(data, LAYOUTS[name]) for data in column]
     assert repr(numbers.to_pylist()) == repr([number for _, number in expected])  # nan is nan
     assert (wrong is None or wrong.tolist()) == (
@@ -43,7 +44,7 @@ def test_numbers_are_those_of_struct(name: Any, column: list[bytes | None]) -> N
 @given(column=st.lists(some_bytes | st.text(max_size=5).map(str.encode), max_size=20))
 @QUICK
 def test_strings_are_utf8_or_rejected(column: list[bytes | None]) -> None:
-    strings, wrong = convert(pa.array(column, pa.binary()), "string")
+    strings, wrong = read_strings(pa.array(column, pa.binary()))
     for place, data in enumerate(column):
         if wrong is not None and wrong[place]:
             with pytest.raises(UnicodeDecodeError):
@@ -102,5 +103,5 @@ def test_raw_columns_and_columns_that_nobody_wants_are_left_alone() -> None:
 
 
 def test_an_unknown_format_is_named() -> None:
-    with pytest.raises(ClientError, match="'json' is not a format; use one of raw, string, int16"):
-        TypedDecoder("orders", value="json")  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match="'jason' is not a format; use one of raw, string, int16"):
+        TypedDecoder("orders", value="jason")  # type: ignore[arg-type]

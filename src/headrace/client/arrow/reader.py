@@ -16,7 +16,8 @@ from headrace.client.arrow.bounds import Bound, Bounds, since
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Prefetch
-from headrace.client.arrow.typed import Format, Rejects, TypedDecoder
+from headrace.client.arrow.typed import Rejects, TypedDecoder
+from headrace.client.arrow.values.formats import Format
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 from headrace.client.security import Security
@@ -100,7 +101,8 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
     last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
     count: at most so many records, as partitions deliver them.
     partitions: only these.
-    key, value: how to read them: "raw" bytes, "string", "int16", "int32", "int64", "float32", "float64".
+    key, value: how to read them: "raw" bytes, "string", "int16", "int32", "int64", "float32", "float64",
+        "json" (a struct, by a sample of the records) or headrace.Json(schema), headrace.Avro(…).
     rejects: a `headrace.Rejects` takes the records that are not of that form (without one: an error).
     committed_only: leave out records of transactions that were aborted or are still open (True).
     budget: bytes that may be fetched ahead. timeout_ms: give up when nothing came for so long.
@@ -108,7 +110,8 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
     ClientError says at once when the broker or the topic is not there.
     """
     request = ReadRequest(topic, **options)
-    return pa.RecordBatchReader.from_batches(request.decoder.schema, _Batches(request))
+    batches = _Batches(request)
+    return pa.RecordBatchReader.from_batches(batches.schema(), batches)
 
 
 async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any]:
@@ -137,6 +140,7 @@ class _Batches:
         self._request = request
         self._left = request.count
         self._decoded: Iterator[Any] = iter(())
+        self._first: Any = None
         cluster = Cluster(request.bootstrap, security=request.security)
         self._io = IoThread(f"headrace-read-{request.decoder.topic}", cluster.close)
         try:
@@ -145,10 +149,20 @@ class _Batches:
             self._io.close()
             raise
 
+    def schema(self) -> Any:
+        """Of all batches; where it has to be learned from the records, the first are fetched now."""
+        decoder = self._request.decoder
+        if decoder.schema is None and (first := next(self, None)) is not None:
+            self._first = first
+        return decoder.schema if decoder.schema is not None else decoder.learn_nothing()
+
     def __iter__(self) -> _Batches:
         return self
 
     def __next__(self) -> Any:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
             while self._left != 0:
                 batch = next(self._decoded, None)

@@ -13,7 +13,8 @@ from typing import Any
 
 from headrace.client.arrow.bounds import Bound
 from headrace.client.arrow.reader import read
-from headrace.client.arrow.typed import Format, Rejects
+from headrace.client.arrow.typed import Rejects
+from headrace.client.arrow.values.formats import Format
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 from headrace.client.security import Security

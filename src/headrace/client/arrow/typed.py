@@ -1,32 +1,23 @@
-"""Keys and values as text or numbers instead of bytes; what does not fit is set aside with its reason.
+"""Keys and values as typed columns instead of bytes; what does not fit is set aside with its reason.
 
-Numbers are big-endian, as Kafka's own serializers write them. Read next: decode.py, reader.py.
+Read next: values/converters.py, decode.py, reader.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.client.arrow.decode import DEFAULT_BATCH_BYTES, Decoder, check_columns
 from headrace.client.arrow.sections import Fetched
 from headrace.client.arrow.types import FIELDS
+from headrace.client.arrow.values.choice import converter_for
+from headrace.client.arrow.values.formats import Format as Format
 from headrace.client.errors import ClientError
 
-Format = Literal["raw", "string", "int16", "int32", "int64", "float32", "float64"]
-
-_NUMBERS = {
-    "int16": (pa.int16(), ">i2"),
-    "int32": (pa.int32(), ">i4"),
-    "int64": (pa.int64(), ">i8"),
-    "float32": (pa.float32(), ">f4"),
-    "float64": (pa.float64(), ">f8"),
-}
-_TYPES = {"raw": pa.binary(), "string": pa.string(), **{name: kind for name, (kind, _) in _NUMBERS.items()}}
 _WHERE = ("partition", "offset")
 
 
@@ -75,43 +66,57 @@ class TypedDecoder:
         batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
         wanted = check_columns(columns)
-        self._formats = {
-            name: format_name
-            for name, format_name in (("key", key), ("value", value))
-            if _checked(format_name) != "raw" and name in wanted
+        self._converters = {
+            name: converter
+            for name, form in (("key", key), ("value", value))
+            if (converter := converter_for(name, form, topic)) is not None and name in wanted
         }
-        needed = [*wanted, *_WHERE] if self._formats else list(wanted)
+        needed = [*wanted, *_WHERE] if self._converters else list(wanted)
         self._inner = Decoder(topic, needed, batch_bytes=batch_bytes)
+        self._names = [name for name in FIELDS if name in wanted]
         self._rejects = rejects
+        self._schema: Any = None
         self.topic = topic
-        self.schema = pa.schema(
-            [
-                field.with_type(_TYPES[self._formats[name]]) if name in self._formats else field
-                for name, field in FIELDS.items()
-                if name in wanted
+
+    @property
+    def schema(self) -> Any:
+        """None as long as a type is still to be learned from the first records."""
+        if self._schema is None:
+            fields = [
+                self._converters[name].field if name in self._converters else FIELDS[name]
+                for name in self._names
             ]
-        )
+            if all(field is not None for field in fields):
+                self._schema = pa.schema(fields)
+        return self._schema
+
+    def learn_nothing(self) -> Any:
+        """The schema when there is no record to learn from."""
+        for converter in self._converters.values():
+            converter.learn(pa.array([], pa.binary()))
+        return self.schema
 
     def decode(self, parts: Iterable[Fetched]) -> Iterator[Any]:
         for batch in self._inner.decode(parts):
-            typed = self._typed(batch) if self._formats else batch
+            typed = self._typed(batch) if self._converters else batch
             if typed.num_rows:
                 yield typed
 
     def _typed(self, batch: Any) -> Any:
         fits = np.ones(batch.num_rows, bool)
-        columns = {name: batch.column(name) for name in self.schema.names}
-        for name, format_name in self._formats.items():
-            columns[name], wrong = convert(columns[name], format_name)
-            if wrong is not None:
-                self._set_aside(batch, name, format_name, wrong)
-                fits &= ~wrong
+        columns = {name: batch.column(name) for name in self._names}
+        for name, converter in self._converters.items():
+            converter.learn(columns[name])
+            columns[name], wrong = converter.convert(columns[name])
+            if wrong:
+                self._set_aside(batch, name, wrong)
+                fits[list(wrong)] = False
         typed = pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
         return typed if fits.all() else typed.filter(pa.array(fits))
 
-    def _set_aside(self, batch: Any, name: str, format_name: str, wrong: Any) -> None:
-        bad = batch.filter(pa.array(wrong))
-        errors = [_why(data, format_name) for data in bad.column(name).to_pylist()]
+    def _set_aside(self, batch: Any, name: str, wrong: Mapping[int, str]) -> None:
+        bad = batch.take(pa.array(list(wrong), pa.int64()))
+        errors = list(wrong.values())
         if self._rejects is None:
             raise ClientError(
                 f"{name} at offset {bad['offset'][0]} of partition {bad['partition'][0]} "
@@ -127,50 +132,3 @@ class TypedDecoder:
             bad.column(name),
         ]
         self._rejects.add(pa.RecordBatch.from_arrays(arrays, schema=Rejects.schema))
-
-
-def convert(column: Any, format_name: str) -> tuple[Any, Any]:
-    """(the column in its type, which rows do not fit or None). Null stays null: a tombstone is no mistake."""
-    if format_name == "string":
-        return _as_strings(column)
-    kind, layout = _NUMBERS[format_name]
-    width = np.dtype(layout).itemsize
-    there = column.is_valid().to_numpy(zero_copy_only=False)
-    sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy()
-    fits = there & (sizes == width)
-    numbers = np.zeros(len(column), layout)
-    if fits.any():
-        picked = column.filter(pa.array(fits))  # a column of its own, whose bytes follow each other
-        start = int(np.frombuffer(picked.buffers()[1], np.int32)[picked.offset])
-        numbers[fits] = np.frombuffer(picked.buffers()[2], layout, len(picked), start)
-    native = numbers.astype(np.dtype(layout).newbyteorder("="))
-    wrong = there & ~fits
-    return pa.array(native, kind, mask=~fits), wrong if wrong.any() else None
-
-
-def _as_strings(column: Any) -> tuple[Any, Any]:
-    try:
-        return column.cast(pa.string()), None
-    except pa.ArrowInvalid:
-        wrong = np.array([data is not None and not _is_utf8(data) for data in column.to_pylist()])
-        return pc.if_else(pa.array(wrong), pa.scalar(None, pa.binary()), column).cast(pa.string()), wrong
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _why(data: bytes, format_name: str) -> str:
-    if format_name == "string":
-        return "not UTF-8"
-    return f"{len(data)} bytes are no {format_name}, which has {np.dtype(_NUMBERS[format_name][1]).itemsize}"
-
-
-def _checked(format_name: str) -> str:
-    if format_name not in _TYPES:
-        raise ClientError(f"{format_name!r} is not a format", next_step=f"use one of {', '.join(_TYPES)}")
-    return format_name

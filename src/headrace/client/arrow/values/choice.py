@@ -1,0 +1,32 @@
+"""Which converter reads what a user named. Read next: formats.py, converters.py."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from headrace.client.arrow.values.avro_reader import AvroConverter
+from headrace.client.arrow.values.converters import Converter, PlainConverter
+from headrace.client.arrow.values.formats import Avro, Json, Word
+from headrace.client.arrow.values.json_reader import JsonConverter
+from headrace.client.arrow.values.plain import NUMBERS
+from headrace.client.errors import ClientError
+
+
+def converter_for(name: str, form: Any, topic: str) -> Converter | None:
+    """For the column `name` of this topic; None leaves its bytes as they are."""
+    if form == "raw":
+        return None
+    if isinstance(form, str) and (form == "string" or form in NUMBERS):
+        return PlainConverter(name, form)
+    if form == "json" or isinstance(form, Json):
+        return JsonConverter(name, form if isinstance(form, Json) else Json())
+    if form == "avro" or isinstance(form, Avro):
+        return AvroConverter(name, form if isinstance(form, Avro) else Avro(), topic)
+    raise no_such_format(form)
+
+
+def no_such_format(form: Any) -> ClientError:
+    words = ", ".join(get_args(Word))
+    return ClientError(
+        f"{form!r} is not a format", next_step=f"use one of {words}, headrace.Json(…) or headrace.Avro(…)"
+    )

@@ -1,0 +1,65 @@
+"""A column of bytes to a typed column, with a reason for each row that is not of that form.
+
+Read next: formats.py (what a user names), plain.py, json_reader.py, avro_reader.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.client.arrow.types import Int32s
+from headrace.client.arrow.values.nodes import Fault, ValueNode
+from headrace.client.arrow.values.plain import NUMBERS, read_numbers, read_strings, why_not
+
+
+class Converted(NamedTuple):
+    """As long as what it was made of. Rows that `wrong` gives a reason for hold nothing of worth."""
+
+    column: Any
+    wrong: Mapping[int, str]
+
+
+class Converter(Protocol):
+    """Of one column. `field` is None until something was learned."""
+
+    @property
+    def field(self) -> Any: ...
+
+    def learn(self, column: Any) -> None:
+        """Finds out the type from the first bytes there are, when nobody told it."""
+
+    def convert(self, column: Any) -> Converted:
+        """Null stays null: a tombstone is no mistake."""
+
+
+class PlainConverter:
+    """Text and numbers."""
+
+    def __init__(self, name: str, word: str) -> None:
+        self.field = pa.field(name, pa.string() if word == "string" else NUMBERS[word][0])
+        self._word = word
+
+    def learn(self, column: Any) -> None:
+        """The word says it all."""
+
+    def convert(self, column: Any) -> Converted:
+        typed, wrong = read_strings(column) if self._word == "string" else read_numbers(column, self._word)
+        if wrong is None:
+            return Converted(typed, {})
+        rows = np.flatnonzero(wrong).tolist()
+        return Converted(typed, {row: why_not(column[row].as_py(), self._word) for row in rows})
+
+
+def reasons(faults: Int32s, nodes: Sequence[ValueNode], texts: Mapping[Fault, str]) -> dict[int, str]:
+    """What kernels say of rows, in words."""
+    rows = np.flatnonzero(faults[:, 0]).tolist()
+    found = {}
+    for row, (code, node, position) in zip(rows, faults[rows].tolist(), strict=True):
+        path = nodes[node].path
+        what = texts[Fault(code)].format(type=nodes[node].type)
+        found[row] = f"{what}, at {f'field {path!r}, ' if path else ''}byte {position}"
+    return found

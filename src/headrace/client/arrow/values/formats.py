@@ -1,0 +1,44 @@
+"""How keys and values are read and written, as a user names it: a word, or one with settings. Plain data.
+
+Read next: converters.py (reading), producers.py (writing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace.client.arrow.values.json_sample import DEFAULT_SAMPLE
+
+AvroSchema = str | Mapping[str, Any] | Sequence[Any]
+"""A schema as JSON text, or as the objects that the text stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """JSON objects. `schema`: a pyarrow schema, or the type of each value; without one, records are sampled.
+
+    A schema may name a part of the fields only. What it marks as not nullable must be in every record.
+    """
+
+    schema: Any = None
+    sample: int = DEFAULT_SAMPLE
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """Avro. `schema`: of bare records, or what records of a registry are to be read as.
+
+    `registry`: the address of a schema registry (`http://user:password@host:8081`), for records in
+    Confluent's wire format. `subject`: reads take its newest schema, writes register theirs under it
+    (`TOPIC-value`, `TOPIC-key`).
+    """
+
+    schema: AvroSchema | None = None
+    registry: str | None = None
+    subject: str | None = None
+
+
+Word = Literal["raw", "string", "int16", "int32", "int64", "float32", "float64", "json", "avro"]
+Format = Word | Json | Avro
