@@ -45,7 +45,7 @@ bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, arrow) ru
 lock: ## refresh requirements.lock from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --upgrade pip
-	build/lock/bin/pip install --quiet '.[arrow,dev,bench,zookeeper]'
+	build/lock/bin/pip install --quiet '.[arrow,dev,bench,spark,zookeeper]'
 	build/lock/bin/pip freeze --exclude headrace > requirements.lock
 
 clean: ## remove what the targets made

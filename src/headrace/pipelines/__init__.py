@@ -1,0 +1,1 @@
+"""Data pipelines on Spark, over topics of any Kafka. Read next: session.py."""

@@ -1,0 +1,99 @@
+"""Where a query stands: the document that Spark keeps in its checkpoint and compares as text.
+
+Pure. So that equal positions are equal text, keys are sorted and numbers are integers. A topic's id and a
+partition's leader epoch lie beside each offset: they tell a topic that was made anew, or a log that was cut
+short, from one that merely grew. Read next: truth.py (what they are compared with), splits.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client.errors import ClientError
+from headrace.types import TopicPartition
+
+VERSION = 1
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The next offset to read, and who led the partition when it was learned."""
+
+    offset: int
+    epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPositions:
+    topic_id: str | None
+    """None where brokers know no topic ids."""
+    partitions: Mapping[int, Position]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offsets:
+    """`query` is made up when a query begins and stays with its checkpoint, as Spark's own id does."""
+
+    query: str
+    topics: Mapping[str, TopicPositions] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, Position]]:
+        for topic, held in sorted(self.topics.items()):
+            for partition, position in sorted(held.partitions.items()):
+                yield TopicPartition(topic, partition), position
+
+    def to_document(self) -> dict[str, Any]:
+        """The one form of these positions."""
+        return {
+            "query": self.query,
+            "topics": {
+                topic: {
+                    "id": held.topic_id,
+                    "partitions": {
+                        str(partition): {"epoch": position.epoch, "offset": position.offset}
+                        for partition, position in sorted(held.partitions.items())
+                    },
+                }
+                for topic, held in sorted(self.topics.items())
+            },
+            "version": VERSION,
+        }
+
+
+def read_document(document: Mapping[str, Any]) -> Offsets:
+    """ClientError when the checkpoint is another source's, or was edited into something else."""
+    if document.get("version") != VERSION or "topics" not in document:
+        raise ClientError(
+            f"the checkpoint holds no offsets of this source: {json.dumps(document)[:200]}",
+            next_step="it belongs to another query or a later version; start with a new checkpointLocation",
+        )
+    try:
+        return Offsets(
+            query=str(document["query"]),
+            topics={str(topic): _topic(entry) for topic, entry in document["topics"].items()},
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClientError(
+            f"the offsets in the checkpoint are damaged ({error!r}): {json.dumps(document)[:200]}",
+            next_step="restore the file under offsets/, or start with a new checkpointLocation",
+        ) from error
+
+
+def _topic(entry: Mapping[str, Any]) -> TopicPositions:
+    return TopicPositions(
+        topic_id=None if entry["id"] is None else str(entry["id"]),
+        partitions={
+            int(partition): Position(offset=_whole(position["offset"]), epoch=_whole(position["epoch"]))
+            for partition, position in entry["partitions"].items()
+        },
+    )
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise ValueError(f"{number!r} is not a whole number")
+    return number

@@ -1,0 +1,76 @@
+"""What Spark finds under `format("headrace")`: checks options and schemas, and hands out readers and writers.
+
+Has no side effects: Spark makes several per query, in several processes. Read next: stream_reader.py,
+batch_reader.py, sink.py.
+"""
+
+from __future__ import annotations
+
+import pyspark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from headrace.client.errors import ClientError
+from pyspark_headrace.batch_reader import BatchReader, PushdownReader
+from pyspark_headrace.columns import default_schema, projection
+from pyspark_headrace.options import read_settings, write_settings
+from pyspark_headrace.sink import BatchWriter, SinkColumns
+
+_STREAMS_SINCE = (4, 2)
+
+
+class HeadraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """Of reads. Streams ask for it too, before anybody says that they are streams."""
+        settings = read_settings(self.options, streaming=False)
+        return default_schema(settings.columns, include_headers=settings.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        settings = read_settings(self.options, streaming=False)
+        kind = PushdownReader if settings.pushdown else BatchReader
+        return kind(settings, projection(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        _check_version("reading as a stream")
+        from pyspark_headrace.stream_reader import StreamReader
+
+        return StreamReader(read_settings(self.options, streaming=True), projection(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise ClientError(
+                "a topic cannot be overwritten, only appended to", next_step='use .mode("append")'
+            )
+        settings = write_settings(self.options)
+        return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise ClientError(
+                "a topic cannot hold the whole result of every batch",
+                next_step='use .outputMode("append") or .outputMode("update")',
+            )
+        _check_version("writing as a stream")
+        from pyspark_headrace.stream_sink import StreamWriter
+
+        settings = write_settings(self.options)
+        return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
+
+
+def _check_version(what: str) -> None:
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _STREAMS_SINCE:
+        raise ClientError(
+            f"{what} needs PySpark 4.2 or later, and this is {pyspark.__version__}",
+            next_step="pip install -U pyspark; batch reads and writes work with 4.0",
+        )

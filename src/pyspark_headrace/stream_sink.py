@@ -1,0 +1,25 @@
+"""The sink of a streaming query, append and update: every micro-batch is written at least once.
+
+A class of its own since Spark before 4.1 has no base for it. Read next: sink.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.sink import SinkColumns, write_rows
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Nothing is left to do at commit or abort: what a task wrote is in the topic already."""
+
+    def __init__(self, settings: WriteSettings, columns: SinkColumns) -> None:
+        self._settings = settings
+        self._columns = columns
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_rows(iterator, self._settings, self._columns)

@@ -1,0 +1,132 @@
+"""Columns for Spark: exactly its Arrow types, and a clear word for a schema that a topic cannot give."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from headrace.client.arrow.types import FIELDS
+from headrace.client.errors import ClientError
+from pyspark_headrace.columns import COLUMNS, default_schema, projection
+from pyspark_headrace.sink import SinkColumns
+
+ROWS = [
+    {
+        "key": b"k",
+        "value": None,
+        "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+        "topic": "orders",
+        "partition": 1,
+        "offset": 7,
+        "timestamp": 1_700_000_000_123,
+        "timestamp_type": 1,
+    },
+    {
+        "key": None,
+        "value": b"v",
+        "headers": [],
+        "topic": "orders",
+        "partition": 1,
+        "offset": 8,
+        "timestamp": None,
+        "timestamp_type": 0,
+    },
+]
+
+
+def batch_of(columns: list[str]) -> pa.RecordBatch:
+    schema = pa.schema([field for name, field in FIELDS.items() if name in columns])
+    return pa.RecordBatch.from_pylist([{name: row[name] for name in columns} for row in ROWS], schema)
+
+
+@pytest.mark.parametrize("names", [list(COLUMNS), ["headers"], ["timestampType", "value"]])
+def test_batches_are_of_the_types_that_spark_wants(names: list[str]) -> None:
+    schema = default_schema(names, include_headers=False)
+    chosen = projection(schema)
+    made = chosen.to_spark(batch_of(chosen.client_columns))
+    made.validate(full=True)
+    assert made.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_values_stay_what_they_are() -> None:
+    chosen = projection(default_schema(None, include_headers=True))
+    first, second = chosen.to_spark(batch_of(chosen.client_columns)).to_pylist()
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert second["headers"] is None
+    assert (first["topic"], first["partition"], first["offset"], first["timestampType"]) == (
+        "orders",
+        1,
+        7,
+        1,
+    )
+    assert first["timestamp"].timestamp() == 1_700_000_000.123
+    assert second["timestamp"] is None
+
+
+def test_a_slice_keeps_its_own_headers() -> None:
+    chosen = projection(default_schema(["headers"], include_headers=False))
+    doubled = pa.Table.from_batches([batch_of(["headers"])] * 2).combine_chunks().to_batches()[0]
+    assert chosen.to_spark(doubled.slice(1, 2)).to_pylist()[1]["headers"][0]["key"] == "a"
+
+
+def test_headers_are_left_out_unless_asked_for() -> None:
+    assert "headers" not in default_schema(None, include_headers=False).fieldNames()
+    assert default_schema(["value"], include_headers=True).fieldNames() == ["value", "headers"]
+
+
+def test_a_schema_may_ask_for_text() -> None:
+    chosen = projection(StructType([StructField("value", StringType()), StructField("offset", LongType())]))
+    assert (chosen.format_of("value"), chosen.format_of("key")) == ("string", "raw")
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (StructField("price", LongType()), "no column 'price'; choose from key, value"),
+        (
+            StructField("offset", IntegerType()),
+            "column 'offset' of the schema is int, but a topic's is bigint",
+        ),
+        (StructField("value", LongType()), "is bigint, but a topic's is binary or string"),
+    ],
+)
+def test_a_schema_that_a_topic_cannot_give(field: StructField, said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        projection(StructType([field]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([("id", StringType())], "no column 'value' to write, only id"),
+        ([("value", LongType())], r"column 'value' is bigint, but must be binary or string; .*CAST\(value"),
+        (
+            [("value", StringType()), ("partition", LongType())],
+            "column 'partition' is bigint, but must be int",
+        ),
+        (
+            [("value", StringType()), ("headers", StringType())],
+            "column 'headers' is string, but must be array",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused_at_planning(fields: list[object], said: str) -> None:
+    schema = StructType([StructField(*field) for field in fields])  # type: ignore[misc]
+    with pytest.raises(ClientError, match=said):
+        SinkColumns.of(schema, topic_given=True)
+
+
+def test_a_topic_is_named_by_option_or_column() -> None:
+    value = StructField("value", StringType())
+    with pytest.raises(ClientError, match="no topic is given"):
+        SinkColumns.of(StructType([value]), topic_given=False)
+    both = SinkColumns.of(StructType([value, StructField("topic", StringType())]), topic_given=False)
+    assert both.names == {"value", "topic"}

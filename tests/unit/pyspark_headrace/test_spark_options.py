@@ -1,0 +1,99 @@
+"""Options: names and aliases, values that make no sense, and options that do not go together."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.client.errors import ClientError
+from pyspark_headrace.options import Place, ReadSettings, read_settings, write_settings
+
+
+def read(streaming: bool = False, **options: str) -> ReadSettings:
+    return read_settings({"subscribe": "orders", **options}, streaming=streaming)
+
+
+def test_the_official_connectors_names_are_understood() -> None:
+    settings = read_settings(
+        {
+            "kafka.bootstrap.servers": "a:1,b:2",
+            "subscribepattern": "or.*",
+            "startingoffsets": "earliest",
+            "failondataloss": "false",
+            "maxoffsetspertrigger": "100",
+            "minpartitions": "8",
+            "includeheaders": "true",
+            "kafka.group.id": "g",
+            "kafka.isolation.level": "read_uncommitted",
+            "kafka.max.poll.records": "500",
+            "kafkaconsumer.polltimeoutms": "512",
+            "kafka.security.protocol": "PLAINTEXT",
+        },
+        streaming=True,
+    )
+    assert settings.bootstrap == "a:1,b:2"
+    assert settings.selection.takes("orders")
+    assert not settings.selection.takes("my-orders")
+    assert settings.on_data_loss == "skip"
+    assert settings.limits.max_rows == 100
+    assert (settings.min_partitions, settings.include_headers, settings.group) == (8, True, "g")
+    assert not settings.committed_only
+
+
+def test_streams_begin_at_the_end_and_batches_at_the_beginning() -> None:
+    assert read(streaming=True).starting == Place(kind="latest")
+    assert read(streaming=False).starting == Place(kind="earliest")
+
+
+def test_where_to_begin() -> None:
+    assert read(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting == Place(
+        kind="offsets", numbers={"orders": {0: 23, 1: -2}}
+    )
+    assert read(startingTimestamp="1700000000000").starting.timestamp == 1_700_000_000_000
+    assert read(startingOffsetsByTimestamp='{"orders": {"0": 7}}').starting.kind == "timestamps"
+    assert read(startingOffsets="group", group="g").starting.kind == "group"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean 'startingOffsets'"),
+        ({"assign": '{"orders": [0]}'}, "subscribe and assign are given"),
+        ({"startingOffsets": "first"}, "'startingOffsets' cannot be 'first'; use earliest, latest, group or"),
+        ({"startingOffsets": '{"orders": 5}'}, "cannot be .* write it like"),
+        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "cannot be .* write it like"),
+        ({"startingOffsets": "{orders"}, "it is no JSON"),
+        ({"startingOffsets": "group"}, "no group is given"),
+        ({"minPartitions": "0"}, "'minPartitions' cannot be '0'; give a whole number of at least 1"),
+        ({"maxTriggerDelay": "soon"}, "write it like 500ms, 30s or 15m"),
+        ({"onDataLoss": "ignore"}, "use one of fail, skip, earliest"),
+        ({"includeHeaders": "yes"}, "use true or false"),
+        ({"bootstrap": "host:port"}, "option 'bootstrap': 'host:port' is not a bootstrap address"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not there yet"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "9 is more than maxOffsetsPerTrigger 3"),
+        ({"bootstrap": "a:1", "kafka.bootstrap.servers": "b:1"}, "mean the same but differ"),
+    ],
+)
+def test_what_makes_no_sense_is_named(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        read(**options)
+
+
+def test_something_has_to_be_read() -> None:
+    with pytest.raises(ClientError, match="none is given; use subscribe"):
+        read_settings({}, streaming=False)
+    with pytest.raises(ClientError, match="no regular expression"):
+        read_settings({"subscribePattern": "("}, streaming=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(ClientError, match="'endingOffsets' is for batch reads"):
+        read(streaming=True, endingOffsets="latest")
+
+
+def test_writes_have_options_of_their_own() -> None:
+    settings = write_settings({"topic": "out", "kafka.compression.type": "zstd", "checkpointlocation": "x"})
+    assert (settings.topic, settings.compression) == ("out", "zstd")
+    with pytest.raises(ClientError, match="no option 'subscribe'"):
+        write_settings({"subscribe": "out"})
+    with pytest.raises(ClientError, match="use one of none, gzip"):
+        write_settings({"compression": "rar"})
