@@ -264,7 +264,7 @@ def _offset_commit_value(value: CommittedOffset | None) -> bytes | None:
     if value is None:
         return None
     offset, leader_epoch, note, commit_timestamp, expire_timestamp, topic_id = value
-    if not note and expire_timestamp == NO_TIMESTAMP and topic_id is not NO_TOPIC_ID:
+    if not note and expire_timestamp == NO_TIMESTAMP and topic_id.int:
         raw_id = topic_id.int.to_bytes(16, "big")
         return _PLAIN_VALUE.pack(4, offset, leader_epoch, 1, commit_timestamp, 1, 0, 16, raw_id)
     metadata = note.encode()
