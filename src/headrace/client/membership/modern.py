@@ -109,10 +109,13 @@ class ModernMember:
         return None
 
     def _identity(self) -> dict[str, Any]:
+        """What every heartbeat says; None for partitions is "as before", not "none"."""
         return {
             "group_id": self._settings.group,
             "member_id": self._member_id,
             "instance_id": self._settings.instance_id,
+            "subscribed_topic_names": None,
+            "topic_partitions": None,
         }
 
     def _news(self, topics: tuple[str, ...], owned: Partitions) -> dict[str, Any]:

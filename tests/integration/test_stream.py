@@ -1,0 +1,481 @@
+"""headrace.stream against a live node: what it hands out, when it commits, what its callbacks hear."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.testing.consumer_crowd import QUICK_GROUPS
+from headrace.testing.node import NodeProcess
+from headrace.testing.stream_members import QUICK, StreamGroup
+
+TIMEOUT_S = 20
+with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with NodeProcess(tmp_path_factory.mktemp("streams"), settings=QUICK_GROUPS) as node:
+        yield node.bootstrap
+
+
+@pytest.fixture
+def options(quick: str) -> dict[str, Any]:
+    return {"bootstrap": quick, **QUICK}
+
+
+def create(bootstrap: str, topic: str, partitions: int = 1) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
+    return topic
+
+
+def write(bootstrap: str, topic: str, *values: bytes, **more: Any) -> None:
+    headrace.write(pa.table({"value": list(values)}), topic, bootstrap=bootstrap, **more)
+
+
+def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, partition)], TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+def take(stream: Any, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    while len(values) < count:
+        values += next(stream)["value"].to_pylist()
+    return values
+
+
+# -- without a group -----------------------------------------------------------------------------------
+
+
+def test_without_a_group_only_what_comes_is_read(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic, 2)
+    write(quick, topic, b"before", b"before", partitioner="round_robin")
+    with headrace.stream(topic, **options) as stream:
+        assert stream.poll(100) is None
+        assert stream.assignment() == [(topic, 0), (topic, 1)]
+        write(quick, topic, b"after")
+        assert take(stream, 1) == [b"after"]
+        with pytest.raises(ClientError, match="no group to commit for; give group="):
+            stream.commit()
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("earliest", [b"old", b"new"]), (datetime.now(UTC) - timedelta(hours=1), [b"new"])],
+    ids=["earliest", "time"],
+)
+def test_a_stream_begins_where_it_is_told(
+    quick: str, topic: str, options: Any, start: Any, expected: list[bytes]
+) -> None:
+    create(quick, topic)
+    rows = pa.table({"value": [b"old", b"new"], "at": [1_600_000_000_000, int(time.time() * 1000)]})
+    headrace.write(rows, topic, bootstrap=quick, timestamp="at")
+    with headrace.stream(topic, start=start, **options) as stream:
+        assert take(stream, len(expected)) == expected
+        assert stream.poll(50) is None
+
+
+def test_new_partitions_and_topics_of_a_pattern_are_read_from_their_beginning(
+    quick: str, topic: str, options: Any
+) -> None:
+    create(quick, topic)
+    heard: list[Any] = []
+    with headrace.stream(re.compile(f"{topic}.*"), on_assigned=heard.append, **options) as stream:
+        assert stream.poll(100) is None
+        create(quick, topic + "-more")
+        write(quick, topic + "-more", b"of the new topic")
+        admin = AdminClient({"bootstrap.servers": quick})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(TIMEOUT_S)
+        write(quick, topic, *[b"of the new partition"] * 2, partitioner="round_robin")
+        assert sorted(take(stream, 3)) == [b"of the new partition"] * 2 + [b"of the new topic"]
+        admin.delete_topics([topic + "-more"])[topic + "-more"].result(TIMEOUT_S)
+        while len(stream.assignment()) > 2:
+            stream.poll(50)
+    assert sorted(each for change in heard for each in change) == [
+        (topic, 0),
+        (topic, 1),
+        (topic + "-more", 0),
+    ]
+
+
+def test_columns_types_and_rejects_are_those_of_read(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"\0\0\0\1", b"no number", b"\0\0\0\2")
+    rejects = headrace.Rejects()
+    columns = ["value", "offset"]
+    with headrace.stream(
+        topic, columns=columns, value="int32", rejects=rejects, start="earliest", **options
+    ) as stream:
+        assert next(stream).to_pydict() == {"value": [1, 2], "offset": [0, 2]}
+        assert stream.position() == {(topic, 0): 3}
+    assert rejects.to_arrow()["bytes"].to_pylist() == [b"no number"]
+    with (
+        headrace.stream(topic, value="int32", start="earliest", **options) as stream,
+        pytest.raises(ClientError, match=r"offset 1 of partition 0.*rejects=headrace\.Rejects"),
+    ):
+        next(stream)
+
+
+def test_a_sought_offset_is_read_next(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"a", b"b", b"c")
+    with headrace.stream(topic, start="earliest", **options) as stream:
+        assert take(stream, 3) == [b"a", b"b", b"c"]
+        stream.seek({(topic, 0): 1})
+        assert take(stream, 2) == [b"b", b"c"]
+        with pytest.raises(ClientError, match="does not read partition other-0"):
+            stream.seek({("other", 0): 1})
+
+
+# -- commits -------------------------------------------------------------------------------------------
+
+
+@with_both_protocols
+def test_a_batch_is_committed_once_the_next_is_asked_for(
+    quick: str, topic: str, options: Any, protocol: str
+) -> None:
+    create(quick, topic)
+    write(quick, topic, b"first")
+    options |= {"group": topic, "protocol": protocol}
+    with headrace.stream(topic, **options) as stream:
+        assert take(stream, 1) == [b"first"]
+    with headrace.stream(topic, **options) as stream:
+        assert take(stream, 1) == [b"first"], (
+            "a loop that was left in the middle of a batch is not done with it"
+        )
+        assert stream.poll(50) is None
+        write(quick, topic, b"second")
+        assert take(stream, 1) == [b"second"]
+    assert committed(quick, topic, topic) == 1
+    with headrace.stream(topic, **options) as stream:
+        assert take(stream, 1) == [b"second"]
+        stream.commit()
+    assert committed(quick, topic, topic) == 2
+
+
+def test_commits_go_out_while_the_reader_is_busy(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"first")
+    with headrace.stream(topic, group=topic, commit_interval_ms=10, **options) as stream:
+        take(stream, 1)
+        write(quick, topic, b"second")
+        take(stream, 1)
+        deadline = time.monotonic() + TIMEOUT_S
+        while committed(quick, topic, topic) != 1:
+            assert time.monotonic() < deadline
+
+
+def test_what_a_stream_has_not_dealt_with_is_not_committed(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"one")
+    stream = headrace.stream(topic, group=topic, **options)
+    with pytest.raises(ZeroDivisionError), stream:
+        next(stream).num_rows / 0
+    assert committed(quick, topic, topic) <= 0
+    with headrace.stream(topic, group=topic, commit=False, **options) as stream:
+        assert take(stream, 1) == [b"one"]
+        assert stream.poll(50) is None
+    assert committed(quick, topic, topic) <= 0
+
+
+def test_a_group_without_commits_begins_where_it_is_told(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"before")
+    options["group"] = topic
+    with (
+        headrace.stream(topic, start="committed", **options) as stream,
+        pytest.raises(ClientError, match=f'has committed nothing for {topic}-0; .*start="earliest"'),
+    ):
+        next(stream)
+    with headrace.stream(topic, start="latest", **options) as stream:
+        while not stream.assignment():
+            stream.poll(50)
+        stream.poll(0)
+    assert committed(quick, topic, topic) == 1, "where it stood, or others would miss what comes meanwhile"
+
+
+# -- membership ----------------------------------------------------------------------------------------
+
+
+@with_both_protocols
+def test_a_slow_reader_keeps_its_partitions(quick: str, topic: str, protocol: str) -> None:
+    create(quick, topic, 2)
+    write(quick, topic, *[b"x"] * 8, partitioner="round_robin")
+    with StreamGroup(quick, topic, topic, protocol=protocol, session_timeout_ms=600) as group:
+        member = group.join("slow", heartbeat_interval_ms=100)
+        member.pause_s = 2.5  # longer than either protocol's session
+        group.until_read([b"x"] * 8)
+        member.stop_reading()
+        assert member.heard == [("assigned", [0, 1])]
+
+
+@with_both_protocols
+def test_a_reader_that_stays_away_loses_its_partitions_and_gets_others_back(
+    quick: str, topic: str, protocol: str
+) -> None:
+    create(quick, topic, 2)
+    with StreamGroup(quick, topic, topic, protocol=protocol, may_lose=True, max_pause_ms=600) as group:
+        away = group.join("away")
+        group.until_shared(2)
+        away.pause_s = 2.0
+        write(quick, topic, b"slow")
+        group.until_read([b"slow"])
+        group.join("there")
+        group.until(
+            lambda: {0, 1} == {each for kind, lost in away.heard if kind == "lost" for each in lost},
+            "the partitions are lost",
+        )
+        away.pause_s = 0.0
+        group.until_shared(1, 1)
+
+
+@with_both_protocols
+def test_what_is_revoked_waits_for_the_reader(quick: str, topic: str, protocol: str) -> None:
+    """The second has its share only when the first is done with its batch, and nothing is read twice."""
+    create(quick, topic, 2)
+    with StreamGroup(quick, topic, topic, protocol=protocol) as group:
+        first = group.join("first")
+        group.until_shared(2)
+        first.pause_s = 1.0
+        write(quick, topic, *[b"x"] * 4, partitioner="round_robin")
+        group.until_read([b"x"] * 2)
+        group.join("second")
+        group.until_shared(1, 1)
+        first.pause_s = 0.0
+        write(quick, topic, *[b"y"] * 4, partitioner="round_robin")
+        group.until_read([b"x"] * 4 + [b"y"] * 4)
+        time.sleep(0.2)
+        assert len(group.values()) == 8
+
+
+def test_cooperative_members_keep_what_does_not_move(quick: str, topic: str) -> None:
+    create(quick, topic, 4)
+    with StreamGroup(quick, topic, topic, protocol="classic", assignor="cooperative-sticky") as group:
+        first = group.join("first")
+        group.until_shared(4)
+        group.join("second")
+        group.until_shared(2, 2)
+        assert first.heard[0] == ("assigned", [0, 1, 2, 3])
+        assert [(kind, len(partitions)) for kind, partitions in first.heard[1:]] == [("revoked", 2)]
+
+
+@with_both_protocols
+def test_a_static_member_comes_back_to_its_partitions(quick: str, topic: str, protocol: str) -> None:
+    create(quick, topic, 4)
+    with StreamGroup(quick, topic, topic, protocol=protocol, session_timeout_ms=5000) as group:
+        group.join("one", instance_id="one")
+        other = group.join("two", instance_id="two")
+        group.until_shared(2, 2)
+        had, heard = set(group.members["one"].owned), len(other.heard)
+        group.leave("one")
+        group.join("one", instance_id="one")
+        group.until_shared(2, 2)
+        assert group.members["one"].owned == had
+        assert len(other.heard) == heard, "nobody else noticed"
+
+
+@with_both_protocols
+def test_a_group_finds_new_partitions_and_topics(quick: str, topic: str, protocol: str) -> None:
+    create(quick, topic, 2)
+    with StreamGroup(quick, topic, re.compile(f"{topic}.*"), protocol=protocol) as group:
+        group.join("one")
+        group.join("two")
+        group.until_shared(1, 1)
+        admin = AdminClient({"bootstrap.servers": quick})
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(TIMEOUT_S)
+        group.until_shared(2, 2)
+        create(quick, topic + "-more", 2)
+        group.until(lambda: sum(len(m.owned) for m in group.members.values()) == 6, "six partitions")
+        write(quick, topic + "-more", b"news")
+        group.until_read([b"news"])
+
+
+def test_a_dropped_stream_ends_its_thread_and_leaves(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"x")
+    for _ in range(2):
+        stream = headrace.stream(topic, group=topic, protocol="classic", **options)
+        assert take(stream, 1) == [b"x"]  # at once: the one before did not have to time out
+        del stream
+        gc.collect()
+        assert not any(thread.name == "headrace-stream" for thread in threading.enumerate())
+
+
+def test_a_program_that_ends_leaves_its_group(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"x")
+    program = (
+        f"import headrace; stream = headrace.stream({topic!r}, bootstrap={quick!r}, group={topic!r}, "
+        "protocol='classic'); print(next(stream).num_rows)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    begun = time.monotonic()
+    with headrace.stream(topic, group=topic, protocol="classic", **options) as stream:
+        assert take(stream, 1) == [b"x"]
+    assert time.monotonic() - begun < 10, "its session would have lasted 45 seconds"
+
+
+def test_a_stream_may_be_closed_from_another_thread(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    stream = headrace.stream(topic, group=topic, **options)
+    closer = threading.Timer(0.5, stream.close)
+    closer.start()
+    assert list(stream) == []
+    closer.join()
+    assert list(stream) == []
+    with pytest.raises(ClientError, match="the stream is closed"):
+        stream.poll(0)
+    with pytest.raises(ClientError, match="the stream is closed"):
+        stream.commit()
+
+
+def test_a_callback_that_fails_ends_the_stream(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+
+    def refuse(_: Any) -> None:
+        raise LookupError("not mine")
+
+    with (
+        pytest.raises(LookupError, match="not mine"),
+        headrace.stream(topic, group=topic, on_assigned=refuse, **options) as stream,
+    ):
+        next(stream)
+
+
+def test_who_a_stream_is_in_its_group(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    write(quick, topic, b"x")
+    with headrace.stream(topic, group=topic, instance_id="me", **options) as stream:
+        assert stream.group_metadata().generation == -1
+        take(stream, 1)
+        found = stream.group_metadata()
+        assert (found.group, found.instance_id) == (topic, "me")
+        assert found.generation > 0
+        assert found.member_id
+        assert repr(stream) == f"<Stream of {topic!r}, group {topic!r}>"
+
+
+# -- asyncio -------------------------------------------------------------------------------------------
+
+
+def test_asyncio_streams_share_a_group(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic, 2)
+    heard: list[Any] = []
+
+    async def hear(partitions: Any) -> None:
+        await asyncio.sleep(0)
+        heard.append(partitions)
+
+    async def read() -> list[bytes]:
+        values: list[bytes] = []
+        options.update(group=topic, on_assigned=hear)
+        async with headrace.astream(topic, **options) as one, headrace.astream(topic, **options) as two:
+            while [len(one.assignment()), len(two.assignment())] != [1, 1]:
+                assert [await one.poll(20), await two.poll(20)] == [None, None]
+            await asyncio.to_thread(write, quick, topic, b"a", b"b", partitioner="round_robin")
+            for stream in (one, two):
+                values += (await anext(stream))["value"].to_pylist()
+                await stream.commit()
+        return values
+
+    assert sorted(asyncio.run(read())) == [b"a", b"b"]
+    assert sorted({each for partitions in heard for each in partitions}) == [(topic, 0), (topic, 1)]
+    assert [committed(quick, topic, topic, partition) for partition in (0, 1)] == [1, 1]
+
+
+def test_an_asyncio_stream_wants_its_context(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+
+    async def read() -> None:
+        stream = headrace.astream(topic, **options)
+        with pytest.raises(ClientError, match="the stream is new; use it inside `async with`"):
+            await anext(stream)
+        async with stream:
+            pass
+        assert [batch async for batch in stream] == []
+
+    asyncio.run(read())
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"topics": "not-there"}, "topic 'not-there' does not exist; list them: headrace topics list"),
+        ({"topics": []}, r"\[\] names no topic; give a name"),
+        ({"bootstrap": "127.0.0.1:1"}, "no Kafka broker can be reached.*refused"),
+        ({"columns": ["valeu"]}, "'valeu' is not a column"),
+        ({"start": "yesterday"}, "'yesterday' says nothing about where to begin; use"),
+        ({"start": "committed"}, "without a group nothing is committed"),
+        ({"group": ""}, "the group has no name"),
+        ({"group": "g", "protocol": "modern"}, "'modern' is not a group protocol"),
+        ({"group": "g", "protocol": "classic", "assignor": "best"}, "'best' is not an assignor of classic"),
+        ({"group": "g", "heartbeat_interval_ms": 9000}, "too rare for a session of 2000 ms"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_streamed_is_said_at_once(
+    quick: str, options: Any, wrong: dict[str, Any], message: str
+) -> None:
+    arguments = {"topics": "orders", **options, **wrong}
+    if "orders" in arguments["topics"] and "bootstrap" not in wrong:
+        admin = AdminClient({"bootstrap.servers": quick})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].exception(TIMEOUT_S)
+    with pytest.raises(ClientError, match=message):
+        headrace.stream(**arguments)
+    assert not any(thread.name == "headrace-stream" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wrong", "message"),
+    [
+        ("classic", {"session_timeout_ms": 300}, "invalid_session_timeout.*does not allow this session"),
+        ("consumer", {"assignor": "best"}, "unsupported_assignor.*best"),
+    ],
+)
+def test_what_the_group_refuses_ends_the_stream(
+    quick: str, topic: str, options: Any, protocol: str, wrong: Any, message: str
+) -> None:
+    create(quick, topic)
+    options |= {"group": topic, "protocol": protocol, **wrong}
+    with headrace.stream(topic, **options) as stream, pytest.raises(ClientError, match=message):
+        next(stream)
+
+
+def test_members_that_agree_on_no_assignor_are_told(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    options |= {"group": topic, "protocol": "classic"}
+    with StreamGroup(quick, topic, topic, protocol="classic", assignor="range") as group:
+        group.join("range")
+        group.until_shared(1)
+        with (
+            headrace.stream(topic, assignor="roundrobin", **options) as stream,
+            pytest.raises(ClientError, match=f"group '{topic}': inconsistent_group_protocol"),
+        ):
+            next(stream)
