@@ -48,11 +48,9 @@ def rows(count: int) -> Any:
     return pa.record_batch({"key": pa.array(keys), "value": pa.array(values)})
 
 
-def prebuilt(codec: Codec) -> bytes:
-    columns = WriteColumns(key="key").pick(rows(_ROWS_PER_BATCH), int(time.time() * 1000))
-    encoded = encode_batch(
-        columns, np.arange(_ROWS_PER_BATCH, dtype=np.int64), codec=codec, max_bytes=1 << 21
-    )
+def prebuilt(codec: Codec, count: int = _ROWS_PER_BATCH) -> bytes:
+    columns = WriteColumns(key="key").pick(rows(count), int(time.time() * 1000))
+    encoded = encode_batch(columns, np.arange(count, dtype=np.int64), codec=codec, max_bytes=1 << 21)
     return bytes(encoded.batch)
 
 

@@ -5,7 +5,7 @@ Most lines are ratios within one turn on one broker; Apache Kafka's column shows
 
 from __future__ import annotations
 
-from bench.measures import arrow
+from bench.measures import arrow, validation
 from bench.model import KAFKA, OS, Better, Line, Measure, Suite
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
@@ -18,6 +18,10 @@ def _times(figure: str, title: str, unit: str, target: float) -> Line:
 
 def _rate(figure: str, title: str, target: float | None = None) -> Line:
     return Line(figure=figure, title=title, unit="records/s", better=HIGHER, target=target, own=True)
+
+
+def _cpu(figure: str, title: str, target: float | None = None) -> Line:
+    return Line(figure=figure, title=title, unit="× header only", better=LOWER, target=target, own=True)
 
 
 def _read(codec: str, versus_confluent: float) -> tuple[Line, ...]:
@@ -68,6 +72,25 @@ ARROW_SUITE = Suite(
             lines=(
                 _rate("records_per_s", "decode alone, key and value of 100 B, one core", 10e6),
                 Line(figure="memcpy_mb_per_s", title="memcpy", unit="MB/s", better=HIGHER, own=True),
+            ),
+        ),
+        Measure(
+            name="validation_plain",
+            run=validation.uncompressed,
+            variants=(OS,),
+            lines=(
+                _cpu("cpu_times_large", "check every record, batches of 900 kB: broker CPU", 1.15),
+                _cpu("cpu_times_small", "… batches of 16 kB", 1.15),
+                _cpu("cpu_times_client", "… 100 B records of confluent-kafka", 1.15),
+            ),
+        ),
+        Measure(
+            name="validation_packed",
+            run=validation.compressed,
+            variants=(OS,),
+            lines=(
+                _cpu("cpu_times_lz4", "check every record of lz4 batches (`full`): broker CPU"),
+                _cpu("cpu_times_zstd", "… of zstd batches"),
             ),
         ),
         Measure(

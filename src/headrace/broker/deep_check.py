@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.errors import ApiError, DecodeError
-from headrace.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from headrace.errors import ApiError
+from headrace.wire.batch import BatchHeader
 from headrace.wire.compression import PRODUCER_CAPS, Caps, ExpandsTooFar
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.record_layout import WALK, check_records
+from headrace.wire.record_layout import WALK
 from headrace.wire.records import recompress, validate_records
 
 
@@ -78,14 +78,12 @@ def check_at_once(check: DeepCheck, batch: memoryview, header: BatchHeader) -> m
 
 
 def check_uncompressed(view: memoryview, start: int, header: BatchHeader) -> None:
-    """Every record of an uncompressed batch at `start`, on the way of most batches. Raises as above."""
-    if header.batch_length > AT_ONCE.bytes - LOG_OVERHEAD:
+    """Every record of the uncompressed batch at `start`, where there are kernels. Raises as above."""
+    if header.size > AT_ONCE.bytes:
         raise NeedsWorker(_SOUND_RECORDS)
-    body = view[start + HEADER_SIZE : start + LOG_OVERHEAD + header.batch_length]
-    try:
-        check_records(body, header.record_count, header.base_timestamp, needs_key=False)
-    except DecodeError as error:
-        raise ApiError(ErrorCode.invalid_record, str(error)) from error
+    fault = WALK.check_batch(view, start, header.size) if WALK is not None else None
+    if fault is not None:
+        raise ApiError(ErrorCode.invalid_record, str(fault))
 
 
 def _apply(check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.broker.deep_check import NeedsWorker, check_uncompressed
 from headrace.broker.topic_settings import TopicSettings
-from headrace.errors import ApiError
 from headrace.log.producer_state import ProducerState
-from headrace.wire.batch import CODEC_MASK, BatchHeader, read_sound_batch
+from headrace.wire.batch import CODEC_MASK, LOG_OVERHEAD, BatchHeader, read_sound_batch
 from headrace.wire.produce_run import RunFrame
+from headrace.wire.record_layout import WALK
 
 
 def plain_batches(
@@ -28,7 +27,6 @@ def plain_batches(
     oldest = now_ms - settings.timestamp_before_max_ms
     newest = now_ms + settings.timestamp_after_max_ms
     odd_attributes = ~settings.plain_attributes
-    validates = settings.validates_uncompressed
     before: BatchHeader | None = None
     for _, start, end, _ in frames:
         header = read_sound_batch(view, start, end, max_bytes)
@@ -37,20 +35,25 @@ def plain_batches(
             or header.attributes & odd_attributes
             or not oldest <= header.max_timestamp <= newest
             or (header.producer_id >= 0 and not _continues(producers, before, header))
-            or (validates and not header.attributes & CODEC_MASK and not _is_sound(view, start, header))
         ):
             break
         batches.append((start, header))
         before = header
+    if settings.validates_uncompressed:
+        del batches[_count_sound(view, batches) :]
     return batches
 
 
-def _is_sound(view: memoryview, start: int, header: BatchHeader) -> bool:
-    try:
-        check_uncompressed(view, start, header)
-    except (ApiError, NeedsWorker):
-        return False  # told to the producer when it is looked at alone
-    return True
+def _count_sound(view: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> int:
+    """How many come before the first whose records are malformed; compressed ones are not looked into."""
+    assert WALK is not None
+    checked = [number for number, (_, header) in enumerate(batches) if not header.attributes & CODEC_MASK]
+    places: list[int] = []
+    for number in checked:
+        start, header = batches[number]
+        places += (start, header.batch_length + LOG_OVERHEAD)
+    sound = WALK.count_sound(view, places)
+    return checked[sound] if sound < len(checked) else len(batches)
 
 
 def _continues(producers: ProducerState, before: BatchHeader | None, header: BatchHeader) -> bool:

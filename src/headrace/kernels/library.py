@@ -10,7 +10,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-VERSION = 3
+VERSION = 4
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
 NO_ROOM = -8

@@ -9,8 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KERNELS_VERSION 3
+#define KERNELS_VERSION 4
 #define SMALLEST_RECORD 7
+#define LONGEST_USUAL_START 9 /* four short varints and the attributes */
 
 enum { CUT_OFF = -1, BAD_VARINT = -2, BAD_SIZE = -3, BAD_HEADERS = -4, BAD_TIMESTAMP = -5, BAD_COUNT = -6,
        LEFT_OVER = -7, NO_ROOM = -8, BAD_COLUMN = -9, BAD_PARTITION = -10, BAD_DELTA = -11, NO_KEY = -12 };
@@ -37,14 +38,17 @@ static inline int read_raw(const uint8_t **at, const uint8_t *end, int bits, uin
 
 static inline int read_int(const uint8_t **at, const uint8_t *end, int bits, int64_t *value) {
     const uint8_t *p = *at;
-    if (p < end && *p < 0x80) {
-        *value = (int64_t)(*p >> 1) ^ -(int64_t)(*p & 1);
-        *at = p + 1;
-        return 0;
-    }
     uint64_t raw;
-    int fault = read_raw(at, end, bits, &raw);
-    if (fault) return fault;
+    if (p < end && p[0] < 0x80) {
+        raw = p[0];
+        *at = p + 1;
+    } else if (end - p > 1 && p[1] < 0x80) { /* most that are not of one byte are of two */
+        raw = (p[0] & 0x7Fu) | (uint64_t)p[1] << 7;
+        *at = p + 2;
+    } else {
+        int fault = read_raw(at, end, bits, &raw);
+        if (fault) return fault;
+    }
     *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
     return 0;
 }
@@ -70,7 +74,49 @@ static inline int read_header(const uint8_t **at, const uint8_t *end, span *name
 
 typedef struct { int64_t timestamp_delta, offset_delta, header_count; span key, value, headers; } record;
 
+/* A varint of one or two bytes, both of which are there; longer ones are left to read_int. */
+static inline int read_short(const uint8_t **at, int64_t *value) {
+    const uint8_t *p = *at;
+    uint32_t raw = p[0];
+    if (raw < 0x80) {
+        *at = p + 1;
+    } else if (p[1] < 0x80) {
+        raw = (raw & 0x7F) | (uint32_t)p[1] << 7;
+        *at = p + 2;
+    } else {
+        return 0;
+    }
+    *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+    return 1;
+}
+
+/* Most records: short varints, no headers, not at the very end. 0 when it is another one, whatever it is. */
+static inline int read_usual_record(const uint8_t **at, const uint8_t *end, record *out) {
+    const uint8_t *p = *at;
+    int64_t length;
+    if (end - p < LONGEST_USUAL_START || !read_short(&p, &length)) return 0;
+    if (length < SMALLEST_RECORD - 1 || length > end - p) return 0;
+    const uint8_t *stop = p + length;
+    p++; /* attributes, unused */
+    if (!read_short(&p, &out->timestamp_delta) || !read_short(&p, &out->offset_delta)) return 0;
+    if (!read_short(&p, &out->key.size)) return 0;
+    out->key.at = p;
+    int64_t key_size = out->key.size > 0 ? out->key.size : 0;
+    if (stop - p - key_size < 2) return 0;
+    p += key_size;
+    if (!read_short(&p, &out->value.size)) return 0;
+    out->value.at = p;
+    int64_t value_size = out->value.size > 0 ? out->value.size : 0;
+    if (stop - p - value_size != 1 || p[value_size]) return 0; /* nothing but a count of no headers is left */
+    out->header_count = 0;
+    out->headers.at = stop;
+    out->headers.size = 0;
+    *at = stop;
+    return 1;
+}
+
 static inline int read_record(const uint8_t **at, const uint8_t *end, record *out) {
+    if (read_usual_record(at, end, out)) return 0;
     int64_t length;
     int fault = read_int(at, end, 32, &length);
     if (fault) return fault;

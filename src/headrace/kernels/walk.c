@@ -4,7 +4,7 @@
  */
 #include "records.h"
 
-#define FAULT_SPACE 16
+enum { FAULT_SPACE = 16, HEADER_SIZE = 61, BASE_TIMESTAMP_AT = 27, COUNT_AT = 57 };
 
 int64_t headrace_kernels_version(void) { return KERNELS_VERSION; }
 
@@ -43,6 +43,30 @@ int64_t headrace_check(const uint8_t *body, int64_t size, int64_t count, int64_t
         if (fault) return fault_at(i, fault);
     }
     return p == end ? 0 : fault_at(count, LEFT_OVER);
+}
+
+static inline uint64_t big_endian(const uint8_t *p, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value = value << 8 | p[i];
+    return value;
+}
+
+/* The same of a whole uncompressed batch: what to expect is read from its header. */
+int64_t headrace_check_batch(const uint8_t *batch, int64_t size, int64_t needs_key) {
+    if (size < HEADER_SIZE) return CUT_OFF;
+    int64_t base_timestamp = (int64_t)big_endian(batch + BASE_TIMESTAMP_AT, 8);
+    int32_t count = (int32_t)(uint32_t)big_endian(batch + COUNT_AT, 4);
+    return headrace_check(batch + HEADER_SIZE, size - HEADER_SIZE, count, base_timestamp, needs_key);
+}
+
+/* How many of `count` batches at `places` (start and size of each) are sound, up to the first that is not. */
+int64_t headrace_count_sound(const uint8_t *buffer, int64_t size, const int64_t *places, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t start = places[2 * i], batch_size = places[2 * i + 1];
+        if (start < 0 || start > size || batch_size < 0 || batch_size > size - start) return i;
+        if (headrace_check_batch(buffer + start, batch_size, 0)) return i;
+    }
+    return count;
 }
 
 typedef struct {

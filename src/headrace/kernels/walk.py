@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from headrace.kernels.library import FAULTS, function, load_library
@@ -50,13 +50,35 @@ class Walk:
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._check = function(library, "check", pointer, number, number, number, number)
+        self._check_batch = function(library, "check_batch", pointer, number, number)
+        self._count_sound = function(library, "count_sound", pointer, number, pointer, number)
         self._find_time = function(library, "find_time", pointer, number, number, pointer, pointer)
         self._layouts = function(library, "layouts", pointer, number, pointer, number, pointer)
 
     def check(self, body: Buffer, count: int, base_timestamp: int, *, needs_key: bool) -> Fault | None:
         """None when the body is exactly `count` sound records, numbered from 0 on."""
         code = self._check(_place(body), len(body), count, base_timestamp, needs_key)
-        return None if not code else Fault(-code // _FAULT_SPACE, -(-code % _FAULT_SPACE))
+        return _fault(code) if code else None
+
+    def check_batch(self, buffer: Buffer, start: int, size: int, *, needs_key: bool = False) -> Fault | None:
+        """The same of the whole uncompressed batch in `buffer[start : start + size]`, told by its header.
+
+        For every batch that is produced: a microsecond, and what its records take.
+        """
+        if not 0 <= start < start + size <= len(buffer):
+            raise ValueError(f"no batch of {size} bytes at {start} of {len(buffer)}")
+        try:
+            place = ctypes.byref(ctypes.c_char.from_buffer(buffer, start))
+        except TypeError:  # read-only, which ctypes does not take
+            place = bytes(buffer[start : start + size])
+        code = self._check_batch(place, size, needs_key)
+        return _fault(code) if code else None
+
+    def count_sound(self, buffer: memoryview, places: Sequence[int]) -> int:
+        """How many uncompressed batches are sound, up to the first that is not; start and size of each."""
+        packed = struct.pack(f"={len(places)}q", *places)
+        count: int = self._count_sound(_place(buffer), len(buffer), packed, len(places) // 2)
+        return count
 
     def find_time(self, body: Buffer, count: int, question: TimeQuestion) -> tuple[int, int] | int:
         """(timestamp, offset); 0 when no record fits; a code below when one is malformed."""
@@ -83,6 +105,10 @@ def load_walk() -> Walk | None:
     """None when there is no library to use."""
     library = load_library()
     return None if library is None else Walk(library)
+
+
+def _fault(code: int) -> Fault:
+    return Fault(-code // _FAULT_SPACE, -(-code % _FAULT_SPACE))
 
 
 def _place(body: Buffer) -> Any:

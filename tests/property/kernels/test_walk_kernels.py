@@ -119,6 +119,9 @@ def test_damaged_bodies_are_judged_alike_and_reads_stay_inside(
         count, base = header.record_count, header.base_timestamp
         expected = in_turn(monkeypatch, lambda: check_in_turn(body, count, base, needs_key=True))  # noqa: B023
         assert (walk.check(body, count, base, needs_key=True) is not None) == (expected == "refused")
+        assert walk.check_batch(memory.place(batch), 0, len(batch)) == walk.check(
+            batch[HEADER_SIZE:], count, base, needs_key=False
+        )
         expected = in_turn(monkeypatch, lambda: list(layouts(body, count)))  # noqa: B023
         assert or_refused(lambda: list(layouts(body, count))) == expected  # noqa: B023
         for wanted in (None, 1 << 41):
@@ -140,3 +143,22 @@ def test_a_check_that_fails_names_the_record_and_the_fault(walk: Walk) -> None:
         "record 0: more records are announced than bytes are there"
     )
     assert walk.check(b"", 0, 0, needs_key=False) is None
+
+
+@THOROUGH
+@given(st.lists(st.sampled_from((0, 1, 2)), max_size=6))
+def test_sound_batches_are_counted_up_to_the_first_that_is_not(walk: Walk, kinds: list[int]) -> None:
+    """0 is sound, 1 damaged, 2 said to be larger than the buffer."""
+    sound = build_batch([Record(0, 0, b"k", b"v")])
+    broken = sound[:-1] + b"\x02"
+    run, places = bytearray(b"before"), []
+    for kind in kinds:
+        places += [len(run), len(sound) + (kind == 2) * 1000]
+        run += broken if kind == 1 else sound
+    assert walk.count_sound(memoryview(run), places) == [*kinds, 1].index(next(filter(None, kinds), 1))
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 10), (0, 0), (0, 101), (95, 6), (101, 1)])
+def test_a_batch_outside_its_buffer_is_not_looked_at(walk: Walk, start: int, size: int) -> None:
+    with pytest.raises(ValueError, match=f"no batch of {size} bytes at {start} of 100"):
+        walk.check_batch(bytearray(100), start, size)

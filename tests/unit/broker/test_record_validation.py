@@ -79,6 +79,7 @@ def test_in_a_run_of_requests_only_the_malformed_one_is_refused() -> None:
         await node.create(headrace_flush="os")
         connection = await node.connect()
         requests = [node.produce_fields(b"value", acks=1) for _ in range(8)]
+        requests[3] = node.produce_fields(b"value", acks=1, codec=Codec.LZ4)
         with_body(requests[5], damaged)
         replies = [connection.send(PRODUCE, fields, version=8) for fields in requests]
         results = [(await reply).responses[0].partition_responses[0] for reply in replies]
