@@ -235,6 +235,8 @@ class StreamCore:
         async with self._committing:
             committed = await self._offsets.commit(chosen)
             self._committed.update(committed)
+        if gone := sorted(chosen.keys() - committed.keys()):
+            raise ClientError(f"offsets of {gone[0]} were not committed: it does not exist any more")
         return committed
 
     # -- committing ----------------------------------------------------------------------------------------

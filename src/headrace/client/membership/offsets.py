@@ -67,7 +67,10 @@ class GroupOffsets:
         still_ours: Callable[[TopicPartition], bool] = lambda _: True,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """What was committed. `still_ours` is asked before every try: a partition may have gone meanwhile."""
+        """What was committed: nothing of topics that are gone.
+
+        `still_ours` is asked before every try: a partition may belong to another member by then.
+        """
 
         async def ask() -> dict[TopicPartition, int]:
             ours = {each: offset for each, offset in offsets.items() if still_ours(each)}
@@ -78,7 +81,7 @@ class GroupOffsets:
                     lane=OFFSETS_LANE,
                     newest=_NEWEST_WITH_TOPIC_NAMES,
                 )
-                self._check(entry for topic in reply.topics for entry in topic.partitions)
+                ours = self._taken(reply, ours)
             return ours
 
         patience = Patience(self._timeout_ms if timeout_ms is None else timeout_ms)
@@ -124,6 +127,20 @@ class GroupOffsets:
             for entry in topic.partitions
             if int(entry.committed_offset) >= 0
         }
+
+    def _taken(self, reply: Any, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        entries = {
+            TopicPartition(str(topic.name), int(entry.partition_index)): entry
+            for topic in reply.topics
+            for entry in topic.partitions
+        }
+        there = {
+            each: entry
+            for each, entry in entries.items()
+            if int(entry.error_code) != ErrorCode.unknown_topic_or_partition
+        }
+        self._check(there.values())
+        return {each: offsets[each] for each in there}
 
     def _check(self, entries: Iterable[Any]) -> None:
         for entry in entries:
