@@ -26,7 +26,9 @@ _BROKERS_ENROL_FROM = 2
 _NEWEST = {"produce": 13, "commit": 5, "end": 5}
 _NEWEST_WHERE_CLIENTS_ENROL = {"produce": 11, "commit": 4, "end": 4}
 """Later versions tell a broker that it has to enrol by itself."""
-FENCED = frozenset(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"))
+FENCED = frozenset(
+    ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE")
+)
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) to the offset of the next record to read."""
@@ -214,7 +216,7 @@ class TransactionSession:
             raise self.explained(error) from error
 
     def explained(self, error: ClientError) -> ClientError:
-        """A refusal in words that say what to do; others as they are."""
+        """A coordinator's refusal in words that say what to do; others as they are."""
         if error.code in FENCED:
             return TransactionFenced(
                 f"transactional id {self.transactional_id!r} was taken over by another writer, or its "
@@ -222,8 +224,9 @@ class TransactionSession:
                 next_step="nothing of it was committed: open it again and repeat the whole transaction",
                 code=error.code,
             )
-        next_step = _NEXT_STEPS.get(error.code or "")
-        return ClientError(error.what, next_step=next_step, code=error.code) if next_step else error
+        if isinstance(error, Refused) and error.code in _NEXT_STEPS:
+            return ClientError(error.what, next_step=_NEXT_STEPS[error.code], code=error.code)
+        return error
 
 
 _GROUP_MOVED_ON = "the group moved on without this member: abort, and read on from its committed offsets"
