@@ -26,6 +26,8 @@ UNSUPPORTED_VERSION = 35
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_MAX_REPLY_BYTES = 256 << 20
 
+_HUNG_UP = "it hung up at once: does this listener speak TLS?"
+
 Connect = Callable[
     [Callable[[], asyncio.BaseProtocol], str, int],
     Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
@@ -96,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             raise _tls_failure(address, error) from error
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
+            reason = os.strerror(error.errno) if error.errno else str(error) or _HUNG_UP
             raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
         except BaseException:
             connection.abort()

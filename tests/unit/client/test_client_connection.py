@@ -3,89 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_broker import METADATA, FakeBroker
 
 from headrace.client.connection import Connection, ConnectionLost, RequestTimedOut
 from headrace.client.errors import ClientError
-from headrace.wire.api_table import read_request_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_reply
 
-API_VERSIONS = 18
-METADATA = 3
-SERVED = [
-    {"api_key": 0, "min_version": 14, "max_version": 15},
-    {"api_key": METADATA, "min_version": 0, "max_version": 12},
-    {"api_key": API_VERSIONS, "min_version": 0, "max_version": 4},
-]
 NO_TOPICS = {"topics": [], "allow_auto_topic_creation": False}
-
-
-class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.closed = False
-        self.on_write: Callable[[bytes], None] = lambda frame: None
-        self.protocol: asyncio.BufferedProtocol | None = None
-
-    def write(self, data: Any) -> None:
-        self.written.append(bytes(data))
-        self.on_write(bytes(data))
-
-    def close(self) -> None:
-        self.abort()
-
-    def abort(self) -> None:
-        if not self.closed:
-            self.closed = True
-            assert self.protocol is not None
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
-
-
-class FakeBroker:
-    """Answers ApiVersions by itself; everything else waits for the test."""
-
-    def __init__(self, highest_api_versions: int = 4) -> None:
-        self.highest = highest_api_versions
-        self.transport = FakeTransport()
-        self.requests: list[tuple[int, int, int]] = []
-
-    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
-        protocol = factory()
-        self.transport.protocol = protocol
-        self.transport.on_write = self.take
-        protocol.connection_made(self.transport)
-        return self.transport, protocol
-
-    def take(self, frame: bytes) -> None:
-        header = read_request_header(memoryview(frame), 4, len(frame))
-        if header.api_key != API_VERSIONS:
-            self.requests.append((header.api_key, header.api_version, header.correlation_id))
-        elif header.api_version > self.highest:
-            keys = [{"api_key": API_VERSIONS, "min_version": 0, "max_version": self.highest}]
-            self.reply(API_VERSIONS, 0, header.correlation_id, {"error_code": 35, "api_keys": keys})
-        else:
-            self.reply(API_VERSIONS, header.api_version, header.correlation_id, {"api_keys": SERVED})
-
-    def reply(self, key: int, version: int, correlation_id: int, fields: dict[str, Any]) -> None:
-        self.send(encode_reply(key, version, correlation_id, fields))
-
-    def send(self, data: bytes) -> None:
-        assert self.transport.protocol is not None
-        asyncio.get_running_loop().call_soon(deliver, self.transport.protocol, data)
-
-
-def deliver(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    while data:
-        room = memoryview(protocol.get_buffer(-1))
-        size = min(len(room), len(data))
-        room[:size] = data[:size]
-        data = data[size:]
-        protocol.buffer_updated(size)
 
 
 def run(scenario: Callable[[FakeBroker, Connection], Any], broker: FakeBroker | None = None) -> None:
@@ -248,3 +178,44 @@ def test_authentication_runs_before_the_connection_is_handed_out() -> None:
 
     asyncio.run(main())
     assert seen == [True]
+
+
+def test_what_the_cluster_has_turned_on_is_learned() -> None:
+    broker = FakeBroker()
+    broker.features = [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 2}]
+
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        assert connection.features == {"transaction.version": 2}
+
+    run(scenario, broker)
+
+
+def test_a_request_without_a_reply_does_not_shift_the_others() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        connection.send_unanswered(lambda correlation_id, _: [bare_request(0, 9, correlation_id)])
+        call = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+        await asyncio.sleep(0)
+        assert [number for _, _, number in broker.requests] == [1, 2]
+        broker.reply(METADATA, 12, 2, {"cluster_id": "mine", "brokers": [], "topics": []})
+        assert (await call).cluster_id == "mine"
+
+    run(scenario)
+
+
+def bare_request(api_key: int, version: int, correlation_id: int) -> bytes:
+    return struct.pack(">ihhihb", 11, api_key, version, correlation_id, -1, 0)
+
+
+def test_a_retired_connection_still_gives_the_replies_that_it_owes() -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        call = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+        await asyncio.sleep(0)
+        connection.retire_after(0)
+        await asyncio.sleep(0.001)
+        assert not connection.is_open
+        assert not broker.transport.closed
+        broker.reply(METADATA, 12, 1, {"cluster_id": "owed", "brokers": [], "topics": []})
+        assert (await call).cluster_id == "owed"
+        assert broker.transport.closed
+
+    run(scenario)
