@@ -34,6 +34,10 @@ headers = st.lists(
 rows = st.lists(st.tuples(st.integers(-1, 1 << 45), contents, contents, headers), min_size=1, max_size=12)
 
 
+def picked(columns: WriteColumns, batch: Any) -> Any:
+    return columns.bound(batch.schema, "orders").pick(batch, NOW)
+
+
 def arrow_rows(drawn: list[Any]) -> Any:
     """As a slice of something longer, so that buffers do not begin where the rows do."""
     padded = [(0, b"before", b"before", []), *drawn, (0, b"after", None, [])]
@@ -62,7 +66,7 @@ def test_rows_are_encoded_as_row_wise_building_does(code: Any, codec: Codec) -> 
     @THOROUGH
     @given(rows, st.booleans())
     def check(drawn: list[Any], transactional: bool) -> None:
-        columns = ALL.pick(arrow_rows(drawn), NOW)
+        columns = picked(ALL, arrow_rows(drawn))
         producer = Producer(9, 2, transactional)
         whole = np.arange(len(drawn), dtype=np.int64)
         batch, count = encode_batch(
@@ -89,7 +93,7 @@ def test_batches_stay_below_the_limit_and_hold_every_row_in_order(code: Any) -> 
     @THOROUGH
     @given(rows, st.integers(70, 3000), st.randoms(use_true_random=False))
     def check(drawn: list[Any], limit: int, random: Any) -> None:
-        columns = ALL.pick(arrow_rows(drawn), NOW)
+        columns = picked(ALL, arrow_rows(drawn))
         order = list(range(len(drawn)))
         random.shuffle(order)
         left = np.array(order, np.int64)
@@ -143,9 +147,7 @@ def test_a_partition_that_does_not_exist_is_refused(code: Any, wrong: int) -> No
 def test_other_types_of_text_and_bytes_are_written_too(kind: Any) -> None:
     column = pa.array(["a", None, "ü"], pa.string()).cast(kind)
     batch = pa.record_batch({"value": column})
-    columns = WriteColumns()
-    columns.check(batch.schema)
-    encoded = encode_batch(columns.pick(batch, NOW), np.arange(3, dtype=np.int64)).batch
+    encoded = encode_batch(picked(WriteColumns(), batch), np.arange(3, dtype=np.int64)).batch
     records = read_records(memoryview(encoded))
     assert [record.value for record in records] == [b"a", None, "ü".encode()]
     assert {(record.key, record.timestamp) for record in records} == {(None, NOW)}
@@ -154,7 +156,7 @@ def test_other_types_of_text_and_bytes_are_written_too(kind: Any) -> None:
 def test_times_of_any_unit_are_written_in_milliseconds_and_missing_ones_are_now() -> None:
     times = pa.array([1_000_001, None], pa.timestamp("us"))
     batch = pa.record_batch({"value": pa.array([b"1", b"2"]), "at": times})
-    encoded = encode_batch(WriteColumns(timestamp="at").pick(batch, NOW), np.arange(2, dtype=np.int64)).batch
+    encoded = encode_batch(picked(WriteColumns(timestamp="at"), batch), np.arange(2, dtype=np.int64)).batch
     assert [record.timestamp for record in read_records(memoryview(encoded))] == [1000, NOW]
     assert read_header(encoded).max_timestamp == NOW
 
@@ -163,7 +165,7 @@ def test_times_of_any_unit_are_written_in_milliseconds_and_missing_ones_are_now(
     ("columns", "message"),
     [
         (WriteColumns(key="nope"), "has no column 'nope'; it has value, number"),
-        (WriteColumns(key="number"), "column 'number' is int64, but must be binary or string"),
+        (WriteColumns(key="number", key_format="raw"), "column 'number' is int64, but must be binary or"),
         (WriteColumns(headers="value"), "must be list<struct"),
         (WriteColumns(timestamp="value"), "must be timestamp or int64"),
         (WriteColumns(partition="value"), "must be an integer"),
@@ -172,19 +174,19 @@ def test_times_of_any_unit_are_written_in_milliseconds_and_missing_ones_are_now(
 def test_a_column_that_cannot_be_written_is_named(columns: WriteColumns, message: str) -> None:
     schema = pa.schema({"value": pa.binary(), "number": pa.int64()})
     with pytest.raises(ClientError, match=message):
-        columns.check(schema)
+        columns.bound(schema, "orders")
 
 
 def test_a_header_without_a_key_is_refused() -> None:
     kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     batch = pa.record_batch({"value": pa.array([b"v"]), "h": pa.array([[{"key": None, "value": b""}]], kind)})
     with pytest.raises(ClientError, match="has no key"):
-        WriteColumns(headers="h").pick(batch, NOW)
+        picked(WriteColumns(headers="h"), batch)
 
 
 def test_rows_without_headers_may_be_null() -> None:
     kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.string()}))
     table = {"value": pa.array([b"v", b"w"]), "h": pa.array([None, [{"key": "a", "value": "b"}]], kind)}
-    columns = WriteColumns(headers="h").pick(pa.record_batch(table), NOW)
+    columns = picked(WriteColumns(headers="h"), pa.record_batch(table))
     encoded = encode_batch(columns, np.arange(2, dtype=np.int64)).batch
     assert [record.headers for record in read_records(memoryview(encoded))] == [(), (("a", b"b"),)]

@@ -1,6 +1,6 @@
 """Which columns of an Arrow batch are written as what: picks them, checks their types, gives them one form.
 
-Knows no bytes of the protocol. Read next: encode.py.
+Knows no bytes of the protocol. Read next: values/producers.py, encode.py.
 """
 
 from __future__ import annotations
@@ -14,29 +14,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.arrow.types import HEADERS, TIMESTAMP, RowColumns
-from headrace.client.errors import ClientError
-
-_BYTES_LIKE = (
-    *(pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string),
-    *(pa.types.is_binary_view, pa.types.is_string_view, pa.types.is_fixed_size_binary),
+from headrace.client.arrow.values.formats import Format
+from headrace.client.arrow.values.producers import (
+    ColumnChoice,
+    Write,
+    bytes_writer,
+    is_bytes_like,
+    no_such_column,
 )
+from headrace.client.errors import ClientError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteColumns:
     """Names of columns; None: records have no such part. Without `timestamp`, the time of writing counts."""
 
-    key: str | None = None
-    value: str | None = "value"
+    key: ColumnChoice = None
+    value: ColumnChoice = "value"
+    key_format: Format | None = None
+    value_format: Format | None = None
     headers: str | None = None
     timestamp: str | None = None
     partition: str | None = None
 
-    def check(self, schema: Any) -> None:
-        """Raises before anything is sent when a column is missing or cannot be written."""
+    def bound(self, schema: Any, topic: str) -> BoundColumns:
+        """For rows of this schema. Raises before anything is sent when a column cannot be written."""
+        self._check(schema)
+        return BoundColumns(
+            key=bytes_writer("key", self.key, self.key_format, schema, topic),
+            value=bytes_writer("value", self.value, self.value_format, schema, topic),
+            headers=self.headers,
+            timestamp=self.timestamp,
+        )
+
+    def _check(self, schema: Any) -> None:
         rules: tuple[tuple[str | None, Callable[[Any], bool], str], ...] = (
-            (self.key, _is_bytes_like, "binary or string"),
-            (self.value, _is_bytes_like, "binary or string"),
             (self.headers, _is_headers, "list<struct<key: string, value: binary>>"),
             (
                 self.timestamp,
@@ -49,20 +61,29 @@ class WriteColumns:
             if name is None:
                 continue
             if name not in schema.names:
-                raise ClientError(
-                    f"the table has no column {name!r}", next_step=f"it has {', '.join(schema.names)}"
-                )
+                raise no_such_column(name, schema)
             kind = schema.field(name).type
-            if not fits(_plain(kind)):
+            if not fits(kind.value_type if pa.types.is_dictionary(kind) else kind):
                 raise ClientError(
                     f"column {name!r} is {kind}, but must be {wanted}", next_step="cast it before writing"
                 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundColumns:
+    """Knows how to make keys and values of the batches of one schema."""
+
+    key: Write | None
+    value: Write | None
+    headers: str | None
+    timestamp: str | None
+
     def pick(self, batch: Any, now_ms: int) -> RowColumns:
+        """RowRefused names a row that cannot be written."""
         return RowColumns(
             rows=batch.num_rows,
-            key=_bytes_column(batch, self.key),
-            value=_bytes_column(batch, self.value),
+            key=None if self.key is None else self.key(batch),
+            value=None if self.value is None else self.value(batch),
             headers=None
             if self.headers is None
             else _headers_column(batch.column(self.headers), self.headers),
@@ -73,28 +94,11 @@ class WriteColumns:
         )
 
 
-def _plain(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_bytes_like(kind: Any) -> bool:
-    return pa.types.is_null(kind) or any(test(kind) for test in _BYTES_LIKE)
-
-
 def _is_headers(kind: Any) -> bool:
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
     names = [field.name for field in kind.value_type]
-    return names == ["key", "value"] and all(_is_bytes_like(field.type) for field in kind.value_type)
-
-
-def _bytes_column(batch: Any, name: str | None) -> Any:
-    if name is None:
-        return None
-    column = batch.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column if column.type == pa.binary() else column.cast(pa.binary())
+    return names == ["key", "value"] and all(is_bytes_like(field.type) for field in kind.value_type)
 
 
 def _headers_column(column: Any, name: str) -> Any:

@@ -26,6 +26,8 @@ from headrace.client.arrow.results import Delivered
 from headrace.client.arrow.sender import Outgoing, Sender
 from headrace.client.arrow.transaction_session import DEFAULT_TRANSACTION_TIMEOUT_MS, TransactionSession
 from headrace.client.arrow.types import Int32s, RowColumns
+from headrace.client.arrow.values.formats import Format
+from headrace.client.arrow.values.producers import ColumnChoice
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 from headrace.client.security import Security
@@ -50,8 +52,10 @@ class WriteOptions(TypedDict, total=False):
 
     bootstrap: str
     security: Security | None
-    key: str | None
-    value: str | None
+    key: ColumnChoice
+    value: ColumnChoice
+    key_format: Format | None
+    value_format: Format | None
     headers: str | None
     timestamp: str | None
     partition: str | None
@@ -71,6 +75,9 @@ def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     data: a pyarrow table, batch, reader or iterable of batches; anything with an Arrow stream (polars).
     bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092). security: `headrace.Security`: TLS, SASL.
     key, value, headers, timestamp, partition: names of columns; None: records have none (value: "value").
+    A list of columns for key or value makes one object of them.
+    key_format, value_format: "raw", "string", "int64" and other numbers (as Kafka's serializers write them),
+        "json", "avro", headrace.Avro(…); by default what the column's type suggests, JSON for objects.
     partitioner: "hash" (the Java client's), "round_robin", or a RangePartitioner.
     acks: "all", 1, or 0 (sent once, nobody answers). compression: "none", "gzip", "snappy", "lz4", "zstd".
     idempotent: other tries duplicate and reorder nothing (True; needs acks="all").
@@ -154,8 +161,10 @@ class WriteRequest:
         *,
         bootstrap: str = DEFAULT_BOOTSTRAP,
         security: Security | None = None,
-        key: str | None = None,
-        value: str | None = "value",
+        key: ColumnChoice = None,
+        value: ColumnChoice = "value",
+        key_format: Format | None = None,
+        value_format: Format | None = None,
         headers: str | None = None,
         timestamp: str | None = None,
         partition: str | None = None,
@@ -171,10 +180,17 @@ class WriteRequest:
         _check_acks(acks, idempotent, transactional_id)
         self._codec = _codec(compression)
         self._reader = _as_reader(data)
-        self._columns = WriteColumns(
-            key=key, value=value, headers=headers, timestamp=timestamp, partition=partition
+        named = WriteColumns(
+            key=key,
+            value=value,
+            key_format=key_format,
+            value_format=value_format,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
         )
-        self._columns.check(self._reader.schema)
+        self._columns = named.bound(self._reader.schema, topic)
+        self._partition_column = partition
         self.bootstrap = bootstrap
         self.security = security
         self._topic = topic
@@ -218,13 +234,13 @@ class WriteRequest:
         return sender
 
     def encoded(self) -> Iterator[Outgoing]:
-        """Every row in some batch. ClientError names a row that has no partition."""
+        """Every row in some batch. ClientError names a row that cannot be written or has no partition."""
         partitioner = ColumnPartitioner(self._choice, self._partitions)
         target = min(_BATCHES_PER_SLICE * self._partitions * self._batch_bytes, _LARGEST_SLICE)
         done = 0
         for batch in _slices(self._reader, target):
-            columns = self._columns.pick(batch, time.time_ns() // 1_000_000)
             try:
+                columns = self._columns.pick(batch, time.time_ns() // 1_000_000)
                 chosen = self._chosen(partitioner, batch, columns)
             except RowRefused as error:
                 raise ClientError(
@@ -234,8 +250,8 @@ class WriteRequest:
             done += batch.num_rows
 
     def _chosen(self, partitioner: ColumnPartitioner, batch: Any, columns: RowColumns) -> Int32s:
-        if self._columns.partition is not None:
-            return check_given(batch.column(self._columns.partition), self._partitions)
+        if self._partition_column is not None:
+            return check_given(batch.column(self._partition_column), self._partitions)
         return partitioner.choose(columns.key, columns.rows)
 
     def _encode(self, columns: RowColumns, rows: Any, ends: Any, done: int) -> Iterator[Outgoing]:
