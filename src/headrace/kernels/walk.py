@@ -68,7 +68,7 @@ class Walk:
         if not 0 <= start < start + size <= len(buffer):
             raise ValueError(f"no batch of {size} bytes at {start} of {len(buffer)}")
         try:
-            place = ctypes.byref(ctypes.c_char.from_buffer(buffer, start))
+            place: Any = ctypes.byref(ctypes.c_char.from_buffer(buffer, start))
         except TypeError:  # read-only, which ctypes does not take
             place = bytes(buffer[start : start + size])
         code = self._check_batch(place, size, needs_key)
