@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
@@ -211,3 +211,19 @@ def test_without_the_extra_read_names_it() -> None:
         "except ImportError as error: print(error)"
     )
     assert run_python(program) == "headrace.read needs pyarrow: pip install headrace[arrow]\n"
+
+
+def test_a_read_of_all_goes_on_where_the_log_begins_after_retention_took_its_beginning(
+    bootstrap: str, topic: str
+) -> None:
+    create(bootstrap, topic)
+    for _ in range(4):  # a producer's batches: more than the budget lets be fetched ahead
+        fill(bootstrap, topic)
+    reader = headrace.read(topic, bootstrap=bootstrap, columns=["offset"], budget=1)
+    first = reader.read_next_batch()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 4 * PER_PARTITION - 1)]).values()
+    deleted.result(20)
+    offsets = first["offset"].to_pylist() + reader.read_all()["offset"].to_pylist()
+    assert offsets[-1] == 4 * PER_PARTITION - 1
+    assert len(offsets) == len(set(offsets)) < 4 * PER_PARTITION

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headrace.client.arrow.bounds import READ_COMMITTED, Bounds, TryAgain
+from headrace.client.arrow.bounds import EARLIEST, READ_COMMITTED, Bounds, TryAgain
 from headrace.client.arrow.cluster import LOST, Cluster, NoSuchTopic, Patience, TopicView
 from headrace.client.arrow.sections import Fetched, whole_batches
 from headrace.client.errors import ClientError
@@ -42,6 +42,7 @@ class Prefetch:
         self._patience = Patience(timeout_ms)
         self._left: dict[int, tuple[int, int]] = {}
         """Partition to the next offset to fetch and the one to stop at."""
+        self._aged_out: set[int] = set()
         self._view: TopicView | None = None
         self._chunks: deque[Chunk] = deque()
         self._handed_out = 0
@@ -95,6 +96,7 @@ class Prefetch:
             if self._left:
                 await self._patience.wait(problem or _no_leader(self._topic))
                 self._view = await self._find_topic()
+                await self._leave_aged_out(self._view)
 
     async def _drain_all(self) -> ClientError | None:
         """From every leader at once; the first problem that another try may solve, or None."""
@@ -195,7 +197,7 @@ class Prefetch:
             partition = int(data.partition_index)
             code = ErrorCode(int(data.error_code))
             if code is not ErrorCode.none:
-                refused[partition] = self._refusal(partition, code, int(data.log_start_offset))
+                refused[partition] = self._refusal(partition, code)
             elif data.records:
                 self._advance(chunk, partition, data)
         if chunk:
@@ -223,30 +225,45 @@ class Prefetch:
         else:
             self._left[partition] = (next_offset, end)
 
-    def _refusal(self, partition: int, code: ErrorCode, log_start: int) -> ClientError:
+    def _refusal(self, partition: int, code: ErrorCode) -> ClientError:
         """What to tell when trying elsewhere does not help either; raises when it cannot help."""
         where = f"partition {partition} of topic {self._topic!r}"
         if code is ErrorCode.offset_out_of_range:
-            return self._out_of_range(partition, log_start, where)
+            return self._out_of_range(partition, where)
         error = ClientError(f"{where}: {code.name}", code=code.name.upper())
         if not code.retriable:
             raise error
         return error
 
-    def _out_of_range(self, partition: int, log_start: int, where: str) -> ClientError:
-        """Retention took the beginning of a read that wants all there is: go on where the log begins now."""
-        position, end = self._left[partition]
+    def _out_of_range(self, partition: int, where: str) -> ClientError:
+        """A read that wants all there is may go on where the log begins now; the reply does not say where."""
         error = ClientError(
-            f"{where} no longer holds offset {position}: its log begins at {log_start}",
-            code="OFFSET_OUT_OF_RANGE",
+            f"{where} does not hold offset {self._left[partition][0]}", code="OFFSET_OUT_OF_RANGE"
         )
-        if self._bounds.start is not None or log_start <= position:
+        if self._bounds.start is not None:
             raise error
-        if log_start >= end:
-            del self._left[partition]
-        else:
-            self._left[partition] = (log_start, end)
+        self._aged_out.add(partition)
         return error
+
+    async def _leave_aged_out(self, view: TopicView) -> None:
+        """Retention took the beginning of what is left to read: goes on at the first offset that is there."""
+        try:
+            firsts = await self._bounds.offsets(self._cluster, view, dict.fromkeys(self._aged_out, EARLIEST))
+        except (*LOST, TryAgain):
+            return  # asked again when they are refused again
+        self._aged_out.clear()
+        for partition, first in firsts.items():
+            position, end = self._left[partition]
+            if first <= position:
+                raise ClientError(
+                    f"partition {partition} of topic {self._topic!r} does not hold offset {position}, "
+                    f"though its log begins at {first}",
+                    code="OFFSET_OUT_OF_RANGE",
+                )
+            if first >= end:
+                del self._left[partition]
+            else:
+                self._left[partition] = (first, end)
 
 
 def _size(chunk: Chunk) -> int:
