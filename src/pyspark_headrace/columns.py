@@ -1,16 +1,13 @@
-"""The columns of a topic as Spark wants them: its types, and Arrow batches that are exactly of these types.
+"""The columns of a topic as Spark sees them: names and types of Spark's own Kafka connector.
 
-Same names and types as in Spark's own Kafka connector. Read next: task.py.
+Knows no Arrow, so that planning loads none. Read next: arrow_columns.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -36,18 +33,6 @@ COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-_ARROW = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(
-        pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-    ),
-}
 _AS_TEXT = ("key", "value")
 
 
@@ -57,31 +42,6 @@ class Projection:
 
     names: tuple[str, ...]
     text: frozenset[str] = frozenset()
-
-    @property
-    def client_columns(self) -> list[str]:
-        return ["timestamp_type" if name == "timestampType" else name for name in self.names]
-
-    def format_of(self, name: str) -> Literal["raw", "string"]:
-        return "string" if name in self.text else "raw"
-
-    @property
-    def arrow_schema(self) -> Any:
-        return pa.schema([(name, pa.string() if name in self.text else _ARROW[name]) for name in self.names])
-
-    def to_spark(self, batch: Any) -> Any:
-        arrays = [
-            self._column(name, batch.column(client))
-            for name, client in zip(self.names, self.client_columns, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-
-    def _column(self, name: str, column: Any) -> Any:
-        if name == "headers":
-            return _headers(column)
-        if name == "topic":
-            return column.dictionary_decode()
-        return column if name in self.text else column.cast(_ARROW[name])
 
 
 def default_schema(columns: Sequence[str] | None, *, include_headers: bool) -> StructType:
@@ -122,11 +82,3 @@ def _proper(name: str) -> str:
 def _same(given: DataType, proper: DataType) -> bool:
     """Whether a column may be null does not matter."""
     return given.simpleString() == proper.simpleString()
-
-
-def _headers(column: Any) -> Any:
-    """Null where a record has none, as the official connector gives it."""
-    offsets = column.offsets.to_numpy().copy()  # of a slice, Arrow takes no nulls beside them
-    none = pa.array(np.diff(offsets) == 0)
-    pairs = column.values.cast(_ARROW["headers"].value_type)
-    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=_ARROW["headers"], mask=none)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from headrace.client.arrow.writer import Compression
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP, parse_bootstrap
 from headrace.client.errors import ClientError
 from pyspark_headrace.limits import Limits
 from pyspark_headrace.option_values import Given
+
+if TYPE_CHECKING:  # planning a query loads neither pyarrow nor the client
+    from headrace.client.arrow.writer import Compression
 
 DataLossPolicy = Literal["fail", "skip", "earliest"]
 PlaceKind = Literal["earliest", "latest", "group", "offsets", "timestamp", "timestamps"]

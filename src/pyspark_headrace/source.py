@@ -1,7 +1,7 @@
 """What Spark finds under `format("headrace")`: checks options and schemas, and hands out readers and writers.
 
-Has no side effects: Spark makes several per query, in several processes. Read next: stream_reader.py,
-batch_reader.py, sink.py.
+Has no side effects: Spark makes several per query, each in a process of its own. So that these start fast,
+what reads and writes is imported where it is used. Read next: stream_reader.py, batch_reader.py, sink.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.batch_reader import BatchReader, PushdownReader
 from pyspark_headrace.columns import default_schema, projection
 from pyspark_headrace.options import read_settings, write_settings
-from pyspark_headrace.sink import BatchWriter, SinkColumns
+from pyspark_headrace.sink_columns import SinkColumns
 
 _STREAMS_SINCE = (4, 2)
 
@@ -36,6 +35,8 @@ class HeadraceSource(DataSource):
         return default_schema(settings.columns, include_headers=settings.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_headrace.batch_reader import BatchReader, PushdownReader
+
         settings = read_settings(self.options, streaming=False)
         kind = PushdownReader if settings.pushdown else BatchReader
         return kind(settings, projection(schema))
@@ -51,6 +52,8 @@ class HeadraceSource(DataSource):
             raise ClientError(
                 "a topic cannot be overwritten, only appended to", next_step='use .mode("append")'
             )
+        from pyspark_headrace.sink import BatchWriter
+
         settings = write_settings(self.options)
         return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 

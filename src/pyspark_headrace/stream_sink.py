@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.sink import SinkColumns, write_rows
+from pyspark_headrace.sink import write_rows
+from pyspark_headrace.sink_columns import SinkColumns
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

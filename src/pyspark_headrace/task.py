@@ -14,6 +14,7 @@ from headrace.client.arrow.cluster import Cluster, TopicView
 from headrace.client.arrow.prefetch import Prefetch
 from headrace.client.arrow.typed import TypedDecoder
 from headrace.client.errors import ClientError
+from pyspark_headrace.arrow_columns import ArrowColumns
 from pyspark_headrace.columns import Projection
 from pyspark_headrace.connections import Kept, kept
 from pyspark_headrace.options import ReadSettings
@@ -45,22 +46,20 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
         start=None if may_begin_later else wanted.start,
         committed_only=settings.committed_only,
     )
+    columns = ArrowColumns(projection)
     decoder = TypedDecoder(
-        wanted.topic,
-        projection.client_columns,
-        key=projection.format_of("key"),
-        value=projection.format_of("value"),
+        wanted.topic, columns.wanted, key=columns.format_of("key"), value=columns.format_of("value")
     )
     connections = kept(settings.bootstrap)
     try:
         for chunk in _chunks(connections, wanted.topic, bounds, settings):
             for batch in decoder.decode(chunk):
-                yield projection.to_spark(batch)
+                yield columns.to_spark(batch)
     except ClientError as error:
         if error.code != "OFFSET_OUT_OF_RANGE":
             raise
         raise ClientError(
-            f"{error.what}; records aged out between planning and reading",
+            f"{error.what}: records aged out between planning and reading",
             next_step="set onDataLoss=skip to go on, and give the topic a longer retention.ms",
             code="DATA_LOSS",
         ) from error

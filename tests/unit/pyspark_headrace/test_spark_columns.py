@@ -15,8 +15,9 @@ from pyspark.sql.types import (
 
 from headrace.client.arrow.types import FIELDS
 from headrace.client.errors import ClientError
+from pyspark_headrace.arrow_columns import ArrowColumns
 from pyspark_headrace.columns import COLUMNS, default_schema, projection
-from pyspark_headrace.sink import SinkColumns
+from pyspark_headrace.sink_columns import SinkColumns
 
 ROWS = [
     {
@@ -50,15 +51,15 @@ def batch_of(columns: list[str]) -> pa.RecordBatch:
 @pytest.mark.parametrize("names", [list(COLUMNS), ["headers"], ["timestampType", "value"]])
 def test_batches_are_of_the_types_that_spark_wants(names: list[str]) -> None:
     schema = default_schema(names, include_headers=False)
-    chosen = projection(schema)
-    made = chosen.to_spark(batch_of(chosen.client_columns))
+    chosen = ArrowColumns(projection(schema))
+    made = chosen.to_spark(batch_of(chosen.wanted))
     made.validate(full=True)
     assert made.schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
 def test_values_stay_what_they_are() -> None:
-    chosen = projection(default_schema(None, include_headers=True))
-    first, second = chosen.to_spark(batch_of(chosen.client_columns)).to_pylist()
+    chosen = ArrowColumns(projection(default_schema(None, include_headers=True)))
+    first, second = chosen.to_spark(batch_of(chosen.wanted)).to_pylist()
     assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
     assert second["headers"] is None
     assert (first["topic"], first["partition"], first["offset"], first["timestampType"]) == (
@@ -72,7 +73,7 @@ def test_values_stay_what_they_are() -> None:
 
 
 def test_a_slice_keeps_its_own_headers() -> None:
-    chosen = projection(default_schema(["headers"], include_headers=False))
+    chosen = ArrowColumns(projection(default_schema(["headers"], include_headers=False)))
     doubled = pa.Table.from_batches([batch_of(["headers"])] * 2).combine_chunks().to_batches()[0]
     assert chosen.to_spark(doubled.slice(1, 2)).to_pylist()[1]["headers"][0]["key"] == "a"
 
@@ -83,7 +84,8 @@ def test_headers_are_left_out_unless_asked_for() -> None:
 
 
 def test_a_schema_may_ask_for_text() -> None:
-    chosen = projection(StructType([StructField("value", StringType()), StructField("offset", LongType())]))
+    schema = StructType([StructField("value", StringType()), StructField("offset", LongType())])
+    chosen = ArrowColumns(projection(schema))
     assert (chosen.format_of("value"), chosen.format_of("key")) == ("string", "raw")
 
 
