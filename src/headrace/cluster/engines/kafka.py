@@ -90,15 +90,18 @@ class KafkaEngine:
     def version(self) -> str:
         return self.jars.version
 
-    def prepare(self, data_dir: Path, settings: Mapping[str, str]) -> PreparedNode:
-        """Write server.properties and format the log directory, as its quick start asks for."""
+    def prepare(
+        self, data_dir: Path, settings: Mapping[str, str], *, cluster_id: str | None = None
+    ) -> PreparedNode:
+        """Write server.properties and format the log directory, as its quick start asks for.
+
+        `cluster_id`: of the cluster that the node belongs to, where there are several.
+        """
         port, controller_port = free_ports(2)
         properties = data_dir / "server.properties"
         write_properties(properties, {**_node_settings(data_dir, port, controller_port), **settings})
         log4j = _log4j_file(data_dir / "log4j2.xml", level="INFO", target="SYSTEM_OUT")
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if cluster_id.startswith("-"):  # would be read as an option
-            cluster_id = "A" + cluster_id[1:]
+        cluster_id = cluster_id or new_cluster_id()
         formatted = self.tool("storage", "format", "-t", cluster_id, "-c", str(properties))
         if formatted.returncode != 0:
             raise EngineError(f"Apache Kafka could not format {data_dir}:\n{formatted.output}")
@@ -159,6 +162,11 @@ class KafkaEngine:
     @cached_property
     def _tool_log4j(self) -> Path:
         return _log4j_file(cache_folder() / "tools-log4j2.xml", level="WARN", target="SYSTEM_ERR")
+
+
+def new_cluster_id() -> str:
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return "A" + text[1:] if text.startswith("-") else text  # would be read as an option
 
 
 def _node_settings(data_dir: Path, port: int, controller_port: int) -> dict[str, str]:
