@@ -1,0 +1,201 @@
+"""headrace.read, write and transaction against Apache Kafka behind TLS and every SASL mechanism we speak."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.client.sasl import AuthenticationFailed, OAuthBearer, Plain, ScramSha256, ScramSha512
+from headrace.client.security import Security
+from headrace.cluster.engines.engine import free_ports
+from headrace.cluster.engines.kafka import KafkaEngine
+
+pytestmark = pytest.mark.compat_jvm
+
+CERTIFICATES = Path(__file__).parents[1] / "data/tls"
+TABLE = pa.table({"value": [b"%d" % n for n in range(1000)]})
+PASSWORD = "it's, a=secret"
+MODULES = "org.apache.kafka.common.security"
+SETTINGS = {
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": str(CERTIFICATES / "server.pem"),
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": str(CERTIFICATES / "ca.pem"),
+    "listener.name.mutual.ssl.client.auth": "required",
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "listener.name.login.plain.sasl.jaas.config": (
+        f'{MODULES}.plain.PlainLoginModule required user_ann="{PASSWORD}";'
+    ),
+    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+    "listener.name.login.scram-sha-512.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+    "listener.name.login.oauthbearer.sasl.jaas.config": (
+        f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+    ),
+    "listener.name.brief.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.brief.plain.sasl.jaas.config": (
+        f'{MODULES}.plain.PlainLoginModule required user_ann="{PASSWORD}";'
+    ),
+    "listener.name.brief.connections.max.reauth.ms": "1500",
+}
+
+
+class Guarded(NamedTuple):
+    """Addresses of one node's listeners."""
+
+    plain: str
+    mutual: str
+    login: str
+    brief: str
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    prepared = kafka_engine.prepare(folder, SETTINGS)
+    ports = free_ports(3)
+    with (folder / "server.properties").open("a") as properties:
+        properties.write(listeners((folder / "server.properties").read_text(), ports))
+    with prepared.launch() as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            info = ScramCredentialInfo(mechanism, 4096)
+            change = UserScramCredentialUpsertion("ann", info, PASSWORD.encode())
+            for done in admin.alter_user_scram_credentials([change]).values():
+                done.result(30)
+        yield Guarded(node.bootstrap, *(f"localhost:{port}" for port in ports))
+
+
+def listeners(properties: str, ports: list[int]) -> str:
+    """The node's own listeners and three more; later lines win."""
+    more = ",".join(
+        f"{name}://localhost:{port}" for name, port in zip(("MUTUAL", "LOGIN", "BRIEF"), ports, strict=True)
+    )
+    own = re.search(r"^listeners=(.*)$", properties, flags=re.MULTILINE)
+    advertised = re.search(r"^advertised.listeners=(.*)$", properties, flags=re.MULTILINE)
+    assert own is not None
+    assert advertised is not None
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MUTUAL:SSL,LOGIN:SASL_SSL,BRIEF:SASL_PLAINTEXT"
+    return (
+        f"listeners={own[1]},{more}\nadvertised.listeners={advertised[1]},{more}\n"
+        f"listener.security.protocol.map={protocols}\n"
+    )
+
+
+@pytest.fixture
+def name(kafka: Guarded, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": kafka.plain})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    return topic
+
+
+def trusted(certificate: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
+    if certificate is not None:
+        context.load_cert_chain(CERTIFICATES / certificate)
+    return context
+
+
+def token(*, lifetime_s: int = 600) -> str:
+    """What Kafka's development handler takes: an unsigned JSON web token."""
+
+    def part(fields: dict[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(fields).encode()).rstrip(b"=").decode()
+
+    now = int(time.time())
+    return f"{part({'alg': 'none'})}.{part({'sub': 'ann', 'iat': now, 'exp': now + lifetime_s})}."
+
+
+def round_trip(bootstrap: str, topic: str, security: Security) -> None:
+    assert headrace.write(TABLE, topic, bootstrap=bootstrap, security=security).records == 1000
+    back = headrace.read(topic, bootstrap=bootstrap, security=security).read_all()
+    assert sorted(back["value"].to_pylist()) == sorted(TABLE["value"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [Plain("ann", PASSWORD), ScramSha256("ann", PASSWORD), ScramSha512("ann", PASSWORD), OAuthBearer(token)],
+    ids=lambda mechanism: mechanism.name,
+)
+def test_every_mechanism_over_tls(kafka: Guarded, name: str, mechanism: Any) -> None:
+    round_trip(kafka.login, name, Security(tls=trusted(), sasl=mechanism))
+
+
+def test_mutual_tls(kafka: Guarded, name: str) -> None:
+    round_trip(kafka.mutual, name, Security(tls=trusted("client.pem")))
+    with pytest.raises(ClientError, match=r"CERTIFICATE|certificate|closed the connection"):
+        round_trip(kafka.mutual, name, Security(tls=trusted()))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (Plain("ann", "wrong"), r"localhost:\d+ refuses the PLAIN login: .*; check user, password or token"),
+        (ScramSha256("ann", "wrong"), "refuses the SCRAM-SHA-256 login: .*invalid credentials"),
+        (ScramSha512("nobody", PASSWORD), "refuses the SCRAM-SHA-512 login: .*invalid credentials"),
+        (OAuthBearer(lambda: token(lifetime_s=-5)), "token|OAUTHBEARER login"),
+    ],
+    ids=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+)
+def test_a_wrong_login_is_said_at_once(kafka: Guarded, mechanism: Any, words: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match=words):
+        headrace.read("t", bootstrap=kafka.login, security=Security(tls=trusted(), sasl=mechanism))
+    assert time.monotonic() - started < 10, "no other tries"
+
+
+def test_a_mechanism_that_the_listener_does_not_take(kafka: Guarded) -> None:
+    with pytest.raises(AuthenticationFailed, match="does not take SCRAM-SHA-256; it takes PLAIN"):
+        headrace.read("t", bootstrap=kafka.brief, security=Security(sasl=ScramSha256("ann", PASSWORD)))
+    with pytest.raises(AuthenticationFailed, match=r"does not let us log in|knows no SASL"):
+        headrace.read("t", bootstrap=kafka.plain, security=Security(sasl=Plain("ann", PASSWORD)))
+
+
+def test_a_transaction_over_tls_with_scram(kafka: Guarded, name: str) -> None:
+    security = Security(tls=trusted(), sasl=ScramSha512("ann", PASSWORD))
+    with headrace.transaction(name, bootstrap=kafka.login, security=security) as transaction:
+        transaction.write(TABLE, name)
+        transaction.send_offsets({(name, 0): 5}, name)
+    deadline = time.monotonic() + 15
+    while headrace.read(name, bootstrap=kafka.plain).read_all().num_rows < 1000:
+        assert time.monotonic() < deadline
+
+
+def test_logins_that_run_out_are_renewed_while_rows_are_written(kafka: Guarded, name: str) -> None:
+    """The broker hangs up on a login older than 1.5 s; each row is there once, in order."""
+    security = Security(sasl=Plain("ann", PASSWORD))
+    batches = 40
+
+    def slowly() -> Iterator[Any]:
+        for place in range(batches):
+            time.sleep(0.1)
+            yield from pa.table({"value": [f"{place * 50 + n}" for n in range(50)]}).to_batches()
+
+    with headrace.transaction(name, bootstrap=kafka.brief, security=security) as transaction:
+        for batch in slowly():
+            transaction.write(batch, name, partitioner="round_robin")
+    everything = headrace.read(
+        name, bootstrap=kafka.brief, security=security, committed_only=False, columns=["value", "partition"]
+    ).read_all()
+    for partition in (0, 1):
+        rows = everything.filter(pc.equal(everything["partition"], partition))["value"].to_pylist()
+        assert [int(value) for value in rows] == sorted(int(value) for value in rows)
+    assert sorted(int(value) for value in everything["value"].to_pylist()) == list(range(50 * batches))
