@@ -192,8 +192,8 @@ static int read_members(cursor *c, int32_t n) {
             if (c->nodes[field].entries > to->entries) return fail(c, field, V_TWICE);
             if ((code = read_value(c, field))) return code;
             next = found + 1;
-        } else if ((code = skip_value(c, DEEPEST))) {
-            return fail(c, n, code);
+        } else if (to->low || (code = skip_value(c, DEEPEST))) {
+            return fail(c, n, to->low ? V_UNKNOWN : code);
         }
         int more = goes_on(c, '}');
         if (more <= 0) return more ? fail(c, n, -more) : 0;

@@ -15,13 +15,13 @@ enum { K_BOOL, K_INT, K_FLOAT, K_STRING, K_TEXT, K_TIME, K_STRUCT, K_LIST, K_MAP
 
 enum { V_FULL = -8, /* NO_ROOM of records.h: not the row's fault */
        V_SYNTAX = 1, V_CUT_OFF, V_KIND, V_RANGE, V_NULL, V_MISSING, V_TWICE, V_UTF8, V_DEEP, V_LEFT_OVER, V_TIME,
-       V_BRANCH, V_LENGTH };
+       V_BRANCH, V_LENGTH, V_UNKNOWN };
 
 typedef struct {
     int32_t kind, first_child, children, nullable;
     const uint8_t *name; /* of a field */
     int64_t name_size, plain_name; /* plain: stands in JSON as it is */
-    int64_t low, high; /* K_INT: bounds. K_FLOAT: whether it is a float32. K_TIME: ticks per second (0: days), whether
+    int64_t low, high; /* K_INT: bounds. K_STRUCT: whether other fields are a fault. K_FLOAT: whether it is a float32. K_TIME: ticks per second (0: days), whether
                           it has a zone. K_FIXED: its size. K_ENUM: how many symbols. K_DECIMAL: 16, and the size of a
                           fixed one or -1 */
     int64_t null_branch; /* of an Avro union; -1: none */

@@ -240,6 +240,24 @@ def test_sampled_kinds() -> None:
     }
 
 
+def test_fields_that_the_schema_has_not_are_ignored_or_rejected() -> None:
+    rows = pa.array([b'{"a": 1}', b'{"a": 2, "n\\u0065w": {"x": 1}}'], pa.binary())
+    schema = pa.schema({"a": pa.int64()})
+    assert JsonConverter("value", Json(schema)).convert(rows).column.to_pylist() == [{"a": 1}, {"a": 2}]
+    strict = JsonConverter("value", Json(schema, other_fields="reject"))
+    assert strict.convert(rows).wrong == {
+        1: r'a field that the schema does not have, at byte 20 ("n\u0065w")'
+    }
+    sampled = JsonConverter("value", Json(sample=1))
+    typed, wrong = sampled.convert(rows)
+    assert typed.to_pylist() == [{"a": 1}, None]
+    assert "no record of the sample (1) has it: give headrace.Json(schema)" in wrong[1]
+    nodes = json_nodes(pa.field("value", pa.struct(list(schema))), is_all=True)
+    assert read_json_rows(nodes, rows)[1][:, 0].tolist() == [0, 14]
+    with pytest.raises(ClientError, match="other_fields='drop' means nothing"):
+        JsonConverter("value", Json(other_fields="drop"))  # type: ignore[arg-type]
+
+
 def test_types_that_json_has_not_are_named() -> None:
     with pytest.raises(
         ClientError, match=r"field 'a.b' of type decimal.* cannot be read from JSON; choose from bool"

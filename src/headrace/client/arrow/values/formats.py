@@ -17,13 +17,15 @@ AvroSchema = str | Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON objects. `schema`: a pyarrow schema, or the type of each value; without one, records are sampled.
+    """JSON objects. `schema`: a pyarrow schema, or the type of each value. Not nullable: in every record.
 
-    A schema may name a part of the fields only. What it marks as not nullable must be in every record.
+    Without one, the first records are a `sample` to take it from. `other_fields`: what to do with fields that
+    the schema does not have: "ignore" them (a given schema does) or "reject" the record (a sampled one does).
     """
 
     schema: Any = None
     sample: int = DEFAULT_SAMPLE
+    other_fields: Literal["ignore", "reject"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A field that is marked as JSON_TEXT holds whatever stands there, as its text. Re
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _READABLE = "bool, integers, floats, string, timestamp, date32, list, struct, or map with string keys"
 
 
-def json_nodes(field: Any) -> list[ValueNode]:
-    return flatten(_tree(field, "", 0))
+def json_nodes(field: Any, *, is_all: bool = False) -> list[ValueNode]:
+    """`is_all`: a field that the schema does not have is a fault of its record."""
+    nodes = flatten(_tree(field, "", 0))
+    return [replace(node, low=int(is_all)) if node.kind is Kind.STRUCT else node for node in nodes]
 
 
 def is_text(field: Any) -> bool:

@@ -5,9 +5,11 @@ Read next: kernels/json.c or json_row_wise.py, which do it; json_sample.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.client.arrow.types import Int32s
@@ -20,6 +22,7 @@ from headrace.client.arrow.values.json_sample import sampled_field
 from headrace.client.arrow.values.nodes import Fault, ValueNode
 from headrace.client.errors import ClientError
 
+_NAME_BEFORE = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:$')
 _TEXTS = {
     Fault.SYNTAX: "not JSON",
     Fault.CUT_OFF: "JSON that breaks off",
@@ -32,6 +35,7 @@ _TEXTS = {
     Fault.DEEP: "nested too deep",
     Fault.LEFT_OVER: "more behind the end of the JSON value",
     Fault.TIME: "no text for {type}",
+    Fault.UNKNOWN: "a field that the schema does not have",
 }
 
 
@@ -40,6 +44,10 @@ class JsonConverter:
         if settings.sample < 1:
             raise ClientError(
                 f"a sample of {settings.sample} records says nothing", next_step="give sample=1000"
+            )
+        if settings.other_fields not in (None, "ignore", "reject"):
+            raise ClientError(
+                f"other_fields={settings.other_fields!r} means nothing", next_step='use "ignore" or "reject"'
             )
         self._name = name
         self._settings = settings
@@ -58,16 +66,30 @@ class JsonConverter:
         self.learn(column)
         assert self._read is not None
         typed, faults = self._read(column)
-        return Converted(typed, reasons(faults, self._nodes, _TEXTS))
+        wrong = reasons(faults, self._nodes, _TEXTS)
+        for row in np.flatnonzero(faults[:, 0] == Fault.UNKNOWN).tolist():
+            wrong[row] += _which_field(column[row].as_py(), int(faults[row, 2]), self._settings)
+        return Converted(typed, wrong)
 
     def _use(self, field: Any) -> None:
-        self._nodes = json_nodes(field)
+        is_sampled = self._settings.schema is None
+        is_all = self._settings.other_fields == "reject" or (is_sampled and not self._settings.other_fields)
+        self._nodes = json_nodes(field, is_all=is_all)
         self.field = field
         kernel = value_kernel("read_json")
         if kernel is None:
             self._read = lambda column: read_json_rows(self._nodes, column)
         else:
             self._read = GrowingColumns(self._nodes, kernel).read
+
+
+def _which_field(data: bytes, position: int, settings: Json) -> str:
+    """Its name stands before the position that a kernel gives (not so without kernels)."""
+    name = _NAME_BEFORE.search(data[:position])
+    named = "" if name is None else f" ({name[1].decode(errors='replace')})"
+    if settings.schema is not None:
+        return named
+    return f"{named}; no record of the sample ({settings.sample}) has it: give headrace.Json(schema)"
 
 
 def _given_field(name: str, schema: Any) -> Any:

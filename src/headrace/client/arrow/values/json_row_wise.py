@@ -115,6 +115,8 @@ def _fitted_struct(nodes: Sequence[ValueNode], place: int, value: _Members) -> l
     for name, each in value:
         field = by_name.get(name)
         if field is None:
+            if node.low:
+                raise Unfit(Fault.UNKNOWN, place)
             continue
         if field in found:
             raise Unfit(Fault.TWICE, field)

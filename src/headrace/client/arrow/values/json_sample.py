@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.client.arrow.values.json_nodes import JSON_TEXT
 
-DEFAULT_SAMPLE = 1000
+DEFAULT_SAMPLE = 10_000
 _MOST_FIELDS = 500
 """An object with more names than this is a map whose keys are data."""
 _INT64 = range(-(1 << 63), 1 << 63)

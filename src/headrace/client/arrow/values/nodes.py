@@ -83,6 +83,7 @@ class Fault(IntEnum):
     TIME = 11
     BRANCH = 12
     LENGTH = 13
+    UNKNOWN = 14
 
 
 class Unfit(Exception):
