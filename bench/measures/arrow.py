@@ -49,7 +49,8 @@ def rows(count: int) -> Any:
 
 
 def prebuilt(codec: Codec, count: int = _ROWS_PER_BATCH) -> bytes:
-    columns = WriteColumns(key="key").pick(rows(count), int(time.time() * 1000))
+    batch = rows(count)
+    columns = WriteColumns(key="key").bound(batch.schema, "bench").pick(batch, int(time.time() * 1000))
     encoded = encode_batch(columns, np.arange(count, dtype=np.int64), codec=codec, max_bytes=1 << 21)
     return bytes(encoded.batch)
 

@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._waiting:
             self.abort()
 
-    def _take_reply(self, frame: bytes | bytearray) -> None:
+    def _take_reply(self, frame: bytes | memoryview) -> None:
         if not self._waiting:
             raise DecodeError("a reply that nobody asked for")
         expected = self._waiting[0]
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         }
 
 
-def _version_of_reply(waiting: _Waiting, frame: bytes | bytearray) -> int:
+def _version_of_reply(waiting: _Waiting, frame: bytes | memoryview) -> int:
     """ApiVersions with error 35 comes in version 0, whatever was asked; the code follows the header."""
     if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
         return 0

@@ -5,9 +5,13 @@ The broker's connection does the same inside its own receive buffers (broker/con
 
 from __future__ import annotations
 
+from collections import deque
+
 from headrace.errors import DecodeError
 
 _PREFIX = 4
+_KEPT_BUFFERS = 8
+_MOST_WASTE = 2 << 20
 DEFAULT_MAX_FRAME = 100 << 20
 
 
@@ -23,8 +27,8 @@ class FrameSplitter:
         """Bytes of a frame that is not complete yet."""
         return len(self._buffer)
 
-    def take_large(self, threshold: int) -> tuple[bytearray, int] | None:
-        """A frame of at least `threshold` bytes that has only begun to arrive, and how much of it is there.
+    def take_large(self, threshold: int) -> tuple[int, bytearray] | None:
+        """The size of a frame of at least `threshold` bytes that has only begun to arrive, and its beginning.
 
         It is the caller's to fill from then on; the splitter forgets it.
         """
@@ -35,9 +39,7 @@ class FrameSplitter:
             return None
         begun = self._buffer[_PREFIX:]
         self._buffer.clear()
-        frame = bytearray(size)
-        frame[: len(begun)] = begun
-        return frame, len(begun)
+        return size, begun
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         buffer = self._buffer
@@ -61,7 +63,8 @@ class FrameSplitter:
 class FrameReceiver:
     """The same for a socket that writes into a buffer of ours: large frames arrive where they stay.
 
-    Ask for `room`, fill some of it, say how much `arrived`; that gives the frames that are complete.
+    Ask for `room`, fill some of it, say how much `arrived`; that gives the frames that are complete. A large
+    one is a view of memory that is used again once nobody has a view of it any more.
     """
 
     def __init__(
@@ -70,21 +73,49 @@ class FrameReceiver:
         self._splitter = FrameSplitter(max_frame=max_frame)
         self._scratch = memoryview(bytearray(scratch))
         self._large_from = large
-        self._frame: bytearray | None = None
+        self._buffers = _Buffers()
+        self._frame: memoryview | None = None
         self._filled = 0
 
     def room(self) -> memoryview:
-        return self._scratch if self._frame is None else memoryview(self._frame)[self._filled :]
+        return self._scratch if self._frame is None else self._frame[self._filled :]
 
-    def arrived(self, count: int) -> list[bytes | bytearray]:
+    def arrived(self, count: int) -> list[bytes | memoryview]:
         if self._frame is None:
-            frames: list[bytes | bytearray] = [*self._splitter.feed(self._scratch[:count])]
-            begun = self._splitter.take_large(self._large_from)
-            if begun is not None:
-                self._frame, self._filled = begun
+            frames: list[bytes | memoryview] = [*self._splitter.feed(self._scratch[:count])]
+            large = self._splitter.take_large(self._large_from)
+            if large is not None:
+                size, begun = large
+                self._frame = self._buffers.get(size)
+                self._filled = len(begun)
+                self._frame[: self._filled] = begun
             return frames
         self._filled += count
         if self._filled < len(self._frame):
             return []
         frame, self._frame = self._frame, None
         return [frame]
+
+
+class _Buffers:
+    """Large buffers that were handed out and may be free again: fresh memory costs as much as filling it."""
+
+    def __init__(self) -> None:
+        self._kept: deque[bytearray] = deque(maxlen=_KEPT_BUFFERS)
+
+    def get(self, size: int) -> memoryview:
+        for buffer in self._kept:
+            if size <= len(buffer) <= size + _MOST_WASTE and _is_free(buffer):
+                return memoryview(buffer)[:size]
+        buffer = bytearray(size + min(size // 8, _MOST_WASTE // 2))
+        self._kept.append(buffer)
+        return memoryview(buffer)[:size]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Python lets nobody change the size of a bytearray that someone has a view of."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return False
+    return True

@@ -63,3 +63,34 @@ def test_a_receiver_refuses_oversize_frames_before_it_makes_room_for_them() -> N
     receiver.room()[:4] = struct.pack(">i", 101)
     with pytest.raises(DecodeError, match="101"):
         receiver.arrived(4)
+
+
+def received(receiver: FrameReceiver, frame: bytes) -> list[bytes | memoryview]:
+    data = struct.pack(">i", len(frame)) + frame
+    found: list[bytes | memoryview] = []
+    while data:
+        room = receiver.room()
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        data = data[size:]
+        found += receiver.arrived(size)
+    return found
+
+
+def test_the_memory_of_a_large_frame_is_used_again_only_when_nobody_looks_at_it() -> None:
+    receiver = FrameReceiver(scratch=64, large=100)
+    (first,) = received(receiver, b"a" * 1000)
+    part = first[10:20]
+    (second,) = received(receiver, b"b" * 1000)
+    assert part == b"a" * 10
+    memory = first.obj
+    del first, part
+    (third,) = received(receiver, b"c" * 990)
+    assert third.obj is memory
+    assert (second, third) == (b"b" * 1000, b"c" * 990)
+
+
+def test_so_many_large_frames_may_be_looked_at_as_anyone_likes() -> None:
+    receiver = FrameReceiver(scratch=64, large=100)
+    frames = [received(receiver, b"%03d" % number * 100)[0] for number in range(50)]
+    assert frames == [b"%03d" % number * 100 for number in range(50)]

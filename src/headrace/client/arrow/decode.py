@@ -16,7 +16,7 @@ from headrace.client.arrow.sections import Fetched, Section, sections_of
 from headrace.client.arrow.types import FIELDS, Decoded, Kernels
 from headrace.client.errors import ClientError
 
-DEFAULT_BATCH_BYTES = 16 << 20
+DEFAULT_BATCH_BYTES = 4 << 20
 """Of records, before they are expanded: about as much goes into one Arrow batch."""
 _LIKELY_RATIO = 4  # how far compressed records may expand, to keep Arrow batches of a size
 
