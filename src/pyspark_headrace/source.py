@@ -58,11 +58,7 @@ class HeadraceSource(DataSource):
         return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        if overwrite:
-            raise ClientError(
-                "a topic cannot hold the whole result of every batch",
-                next_step='use .outputMode("append") or .outputMode("update")',
-            )
+        """Complete mode appends the whole result of every batch, as the official connector does."""
         _check_version("writing as a stream")
         from pyspark_headrace.stream_sink import StreamWriter
 

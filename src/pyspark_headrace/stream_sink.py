@@ -1,6 +1,7 @@
-"""The sink of a streaming query, append and update: every micro-batch is written at least once.
+"""The sink of a streaming query: every micro-batch is written at least once.
 
-A class of its own since Spark before 4.1 has no base for it. Read next: sink.py.
+Spark has append and complete mode for Python sinks, not update. A module of its own since Spark before 4.1
+has no base class for it. Read next: sink.py.
 """
 
 from __future__ import annotations

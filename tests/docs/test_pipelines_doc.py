@@ -1,0 +1,65 @@
+"""The examples of docs/pipelines.md run in one process, without its environment's Python on the path."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.pipelines.java import find_java
+from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
+
+TEXT = (Path(__file__).parents[2] / "docs/pipelines.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+ORDERS = 25
+TIMEOUT_S = 200
+
+
+def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
+    """The session finds Python and Java by itself."""
+    try:
+        java = find_java()
+    except ClientError as error:
+        pytest.skip(str(error))
+    topics = [NewTopic("orders-for-spark", 2, 1), NewTopic("copies-of-spark", 1, 1), NewTopic("counts", 1, 1)]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics(topics).values():
+        future.result(20)
+    values = [f"order {number}" for number in range(ORDERS)]
+    table = pa.table({"key": ["ann", "bob", "cy", "dee", "eve"] * (ORDERS // 5), "value": values})
+    headrace.write(table, "orders-for-spark", bootstrap=bootstrap, key="key")
+
+    script = tmp_path / "examples.py"
+    script.write_text("\n".join([f"BOOTSTRAP, FOLDER = {bootstrap!r}, {str(tmp_path)!r}", *EXAMPLES]))
+    text = (
+        script.read_text().replace('"orders"', '"orders-for-spark"').replace('"copies"', '"copies-of-spark"')
+    )
+    script.write_text(text)
+    environment = {"PATH": f"{java}/bin{os.pathsep}{os.defpath}", "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.split()[-2:] == [str(ORDERS), str(ORDERS)]
+    copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
+    assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)
+    counts = headrace.read("counts", bootstrap=bootstrap, columns=["value"], value="string")
+    assert counts.read_all()["value"].to_pylist() == ["5"] * 5
+
+
+def test_every_option_is_explained() -> None:
+    named = set(re.findall(r"`(\w+)`", TEXT))
+    assert {*READ_NAMES, *WRITE_NAMES} - {"exactlyOnce"} <= named

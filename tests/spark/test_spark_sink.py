@@ -1,0 +1,125 @@
+"""Rows to topics: columns as the official connector takes them, in batches and in streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_lab import TIMEOUT_S, Broker, message_of
+
+import headrace
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+SCHEMA = (
+    "value STRING, key BINARY, topic STRING, partition INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, note STRING"
+)
+
+
+def written(broker: Broker, topic: str) -> list[Any]:
+    table = headrace.read(topic, bootstrap=broker.bootstrap, columns=["key", "value", "headers", "partition"])
+    return [
+        (row["partition"], row["key"], row["value"], [tuple(header.values()) for header in row["headers"]])
+        for row in table.read_all().to_pylist()
+    ]
+
+
+def test_every_row_goes_where_it_says(spark: Any, broker: Broker, new_topic: Callable[..., str]) -> None:
+    one, other = new_topic(3), new_topic(1, suffix="-other")
+    rows = [
+        ("a", b"k", one, 2, [("trace", b"1"), ("none", None)], "not written"),
+        (None, b"k", one, 1, None, "a tombstone"),
+        ("c", b"k", one, None, [], "the key decides"),
+        ("d", None, other, None, None, ""),
+    ]
+    frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    frame.write.format("headrace").option("bootstrap", broker.bootstrap).mode("append").save()
+    by_key = [entry[0] for entry in written(broker, one) if entry[2] == b"c"]
+    assert sorted(written(broker, one), key=str) == sorted(
+        [
+            (2, b"k", b"a", [("trace", b"1"), ("none", None)]),
+            (1, b"k", None, []),
+            (by_key[0], b"k", b"c", []),
+        ],
+        key=str,
+    )
+    assert written(broker, other) == [(0, None, b"d", [])]
+
+
+def test_the_topic_option_goes_before_the_column(
+    spark: Any, broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    frame = spark.range(1000).selectExpr("CAST(id AS STRING) AS value", "'nowhere' AS topic")
+    options = {"bootstrap": broker.bootstrap, "topic": topic, "compression": "zstd"}
+    frame.write.format("headrace").options(**options).mode("append").save()
+    assert sorted(int(entry[2]) for entry in written(broker, topic)) == list(range(1000))
+
+
+def test_a_stream_copies_a_topic(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    source, copy = new_topic(2), new_topic(2, suffix="-copy")
+    values = broker.fill(source, 0, 300)
+    reader = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap)
+    frame = reader.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="120").load()
+    query = (
+        frame.select("key", "value")
+        .writeStream.format("headrace")
+        .options(bootstrap=broker.bootstrap, topic=copy, checkpointLocation=str(tmp_path / "checkpoint"))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(TIMEOUT_S)
+    assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values)
+
+
+def test_a_stream_appends_its_whole_result_in_complete_mode(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    source, counts = new_topic(1), new_topic(1, suffix="-counts")
+    broker.fill(source, 0, 30)
+    reader = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap)
+    frame = reader.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="20").load()
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    query = (
+        frame.groupBy("topic")
+        .count()
+        .selectExpr("CAST(count AS STRING) AS value")
+        .writeStream.format("headrace")
+        .options(bootstrap=broker.bootstrap, topic=counts, checkpointLocation=str(tmp_path / "checkpoint"))
+        .outputMode("complete")
+        .trigger(availableNow=True)
+        .start()
+    )
+    spark.conf.unset("spark.sql.shuffle.partitions")
+    assert query.awaitTermination(TIMEOUT_S)
+    assert [entry[2] for entry in written(broker, counts)] == [b"20", b"30"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["id AS value"], {"topic": "out"}, "column 'value' is bigint, but must be binary or string"),
+        (["id"], {"topic": "out"}, "there is no column 'value' to write, only id"),
+        (["'v' AS value"], {}, "no topic is given"),
+        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "is not there yet"),
+        (["'v' AS value"], {"topic": "out", "compresion": "zstd"}, "did you mean 'compression'?"),
+        (["'v' AS value", "CAST(NULL AS STRING) AS topic"], {}, "a row has no topic"),
+        (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    spark: Any, broker: Broker, columns: list[str], options: dict[str, str], said: str
+) -> None:
+    writer = spark.range(2).selectExpr(*columns).write.format("headrace").mode("append")
+    assert said in message_of(writer.options(bootstrap=broker.bootstrap, **options).save)
+
+
+def test_a_topic_cannot_be_overwritten(spark: Any, broker: Broker) -> None:
+    writer = spark.range(2).selectExpr("'v' AS value").write.format("headrace").mode("overwrite")
+    assert "cannot be overwritten" in message_of(writer.option("topic", "out").save)
