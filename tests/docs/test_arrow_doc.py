@@ -19,12 +19,18 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.D
 
 def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("copies", 1, 1)]).values():
+    for future in admin.create_topics(
+        [NewTopic(name, 3, 1) for name in ("orders", "baskets", "copies")]
+    ).values():
         future.result(20)
     exec(compile("\n".join(EXAMPLES), "docs/arrow.md", "exec"), {"BOOTSTRAP": bootstrap})
     printed = capsys.readouterr().out
     assert "refused row 1:" in printed
-    assert f"headrace.topic('orders', bootstrap='{bootstrap}'" in printed
+    assert f"headrace.topic('baskets', bootstrap='{bootstrap}'" in printed
+    assert "struct<id: int64, item: struct<name: string, price: double>>" in printed
+    assert "value.item.price" in printed
+    assert "'error': 'more behind the end of the JSON value" in printed
+    assert "[(1,)]" in printed
 
 
 @pytest.mark.parametrize("request_class", [ReadRequest, WriteRequest])

@@ -67,6 +67,11 @@ class Prefetch:
         self._worker = asyncio.create_task(self._fetch_all())
         self._worker.add_done_callback(lambda _: asyncio.ensure_future(self._notify()))
 
+    @property
+    def offsets_left(self) -> int:
+        """How many are still to be fetched; some may hold no record. From any thread."""
+        return sum(end - position for position, end in list(self._left.values()))
+
     async def next_chunk(self) -> Chunk | None:
         """What was fetched next; the chunk before is taken to be done with."""
         assert self._worker is not None

@@ -15,7 +15,8 @@ import pyarrow as pa
 from headrace.client.arrow.bounds import Bound, Bounds, since
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.io_thread import IoThread
-from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Prefetch
+from headrace.client.arrow.prefetch import DEFAULT_BUDGET, Chunk, Prefetch
+from headrace.client.arrow.progress_bar import ReadProgress
 from headrace.client.arrow.typed import Rejects, TypedDecoder
 from headrace.client.arrow.values.formats import Format
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
@@ -42,6 +43,7 @@ class ReadOptions(TypedDict, total=False):
     committed_only: bool
     budget: int
     timeout_ms: int
+    progress: bool | None
 
 
 class ReadRequest:
@@ -65,6 +67,7 @@ class ReadRequest:
         committed_only: bool = True,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        progress: bool | None = None,
     ) -> None:
         if last is not None and start is not None:
             raise ClientError("both start and last say where to begin", next_step="give one of them")
@@ -82,14 +85,25 @@ class ReadRequest:
             committed_only=committed_only,
         )
         self._budget = budget
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        self._progress = progress
 
     async def open(self, cluster: Cluster) -> Prefetch:
         prefetch = Prefetch(
-            cluster, self._topic, self._bounds, budget=self._budget, timeout_ms=self._timeout_ms
+            cluster, self._topic, self._bounds, budget=self._budget, timeout_ms=self.timeout_ms
         )
         await prefetch.open()
         return prefetch
+
+    async def ranges(self, cluster: Cluster) -> dict[int, tuple[int, int]]:
+        """What would be read now: partition to first offset and the one after the last."""
+        return await self._bounds.resolve(cluster, await cluster.find(self._topic))
+
+    def decode_all(self, chunk: Chunk) -> list[Any]:
+        return list(self.decoder.decode(chunk))
+
+    def bar(self, prefetch: Prefetch) -> ReadProgress:
+        return ReadProgress(self._topic, prefetch, self.count, self._progress)
 
 
 def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
@@ -106,6 +120,7 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
     rejects: a `headrace.Rejects` takes the records that are not of that form (without one: an error).
     committed_only: leave out records of transactions that were aborted or are still open (True).
     budget: bytes that may be fetched ahead. timeout_ms: give up when nothing came for so long.
+    progress: show a bar (True), none (False), or one on terminals and in notebooks if it takes long (None).
 
     ClientError says at once when the broker or the topic is not there.
     """
@@ -122,11 +137,13 @@ async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any
     prefetch = None
     try:
         prefetch = await request.open(cluster)
-        while left != 0 and (chunk := await prefetch.next_chunk()) is not None:
-            for batch in await asyncio.to_thread(lambda parts: list(request.decoder.decode(parts)), chunk):
-                batch, left = _limited(batch, left)
-                if batch.num_rows:
-                    yield batch
+        with request.bar(prefetch) as bar:
+            while left != 0 and (chunk := await prefetch.next_chunk()) is not None:
+                for batch in await asyncio.to_thread(request.decode_all, chunk):
+                    batch, left = _limited(batch, left)
+                    bar.came(batch.num_rows)
+                    if batch.num_rows:
+                        yield batch
     finally:
         if prefetch is not None:
             await prefetch.close()
@@ -141,10 +158,12 @@ class _Batches:
         self._left = request.count
         self._decoded: Iterator[Any] = iter(())
         self._first: Any = None
+        self._bar: Any = None
         cluster = Cluster(request.bootstrap, security=request.security)
         self._io = IoThread(f"headrace-read-{request.decoder.topic}", cluster.close)
         try:
             self._prefetch = self._io.call(request.open(cluster))
+            self._bar = request.bar(self._prefetch)
         except BaseException:
             self._io.close()
             raise
@@ -168,19 +187,25 @@ class _Batches:
                 batch = next(self._decoded, None)
                 if batch is not None:
                     batch, self._left = _limited(batch, self._left)
+                    self._bar.came(batch.num_rows)
                     return batch
                 chunk = self._io.call(self._prefetch.next_chunk())
                 if chunk is None:
                     break
                 self._decoded = self._request.decoder.decode(chunk)
         except BaseException:
-            self._io.close()
+            self._close()
             raise
-        self._io.close()
+        self._close()
         self._left = 0
         raise StopIteration
 
     def __del__(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
         self._io.close()
 
 

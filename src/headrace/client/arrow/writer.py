@@ -17,11 +17,13 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import pyarrow as pa
 
+from headrace.client.arrow.buffers import Buffers
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.columns import WriteColumns
 from headrace.client.arrow.encode import DEFAULT_BATCH_BYTES, NOBODY, encode_batch
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.partitioning import ColumnPartitioner, PartitionerChoice, RowRefused, check_given
+from headrace.client.arrow.progress_bar import ProgressBar
 from headrace.client.arrow.results import Delivered
 from headrace.client.arrow.sender import Outgoing, Sender
 from headrace.client.arrow.transaction_session import DEFAULT_TRANSACTION_TIMEOUT_MS, TransactionSession
@@ -67,6 +69,7 @@ class WriteOptions(TypedDict, total=False):
     batch_bytes: int
     budget: int
     timeout_ms: int
+    progress: bool | None
 
 
 def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
@@ -83,6 +86,7 @@ def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     idempotent: other tries duplicate and reorder nothing (True; needs acks="all").
     transactional_id: all rows or none, for readers of committed records; see `headrace.transaction`.
     budget: bytes that may be on their way. timeout_ms: give up when nothing was acknowledged for so long.
+    progress: show a bar (True), none (False), or one on terminals and in notebooks if it takes long (None).
 
     WriteFailed names the rows that a broker refused, by their number in the input, and what was delivered.
     """
@@ -176,6 +180,7 @@ class WriteRequest:
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        progress: bool | None = None,
     ) -> None:
         _check_acks(acks, idempotent, transactional_id)
         self._codec = _codec(compression)
@@ -201,9 +206,11 @@ class WriteRequest:
         self._batch_bytes = batch_bytes
         self._budget = budget
         self._timeout_ms = timeout_ms
+        self._bar = ProgressBar(f"writing {topic}", getattr(data, "num_rows", None), progress)
         self._partitions = 0
         self._producer = NOBODY
         self._sequences: dict[int, int] = {}
+        self._buffers = Buffers()
 
     async def session(self, cluster: Cluster) -> TransactionSession | None:
         """A transaction for these rows alone, if one was asked for."""
@@ -235,6 +242,10 @@ class WriteRequest:
 
     def encoded(self) -> Iterator[Outgoing]:
         """Every row in some batch. ClientError names a row that cannot be written or has no partition."""
+        with self._bar as bar:
+            yield from bar.counted(self._batches(), lambda outgoing: len(outgoing.rows))
+
+    def _batches(self) -> Iterator[Outgoing]:
         partitioner = ColumnPartitioner(self._choice, self._partitions)
         target = min(_BATCHES_PER_SLICE * self._partitions * self._batch_bytes, _LARGEST_SLICE)
         done = 0
@@ -265,6 +276,7 @@ class WriteRequest:
                     max_bytes=self._batch_bytes,
                     producer=self._producer,
                     base_sequence=self._next_sequence(partition),
+                    allocate=self._buffers.get,
                 )
                 self._took(partition, count)
                 yield Outgoing(partition=partition, batch=batch, rows=left[:count] + done)
