@@ -45,9 +45,10 @@ def shared_topic(engine: str, topic: str) -> str:
     return topic
 
 
-def write(bootstrap: str, topic: str, numbers: range) -> list[bytes]:
+def write(bootstrap: str, topic: str, numbers: range, **more: Any) -> list[bytes]:
     values = [b"%d" % number for number in numbers]
-    headrace.write(pa.table({"value": values}), topic, bootstrap=bootstrap, partitioner="round_robin")
+    rows = pa.table({"value": values})
+    headrace.write(rows, topic, bootstrap=bootstrap, partitioner="round_robin", **more)
     return values
 
 
@@ -220,3 +221,39 @@ def test_a_classic_group_of_three_libraries(
         assert group.values()
         assert all(other.values for other in others)
         group.until_shared(4)
+
+
+@pytest.mark.compat_jvm
+@with_both_protocols
+def test_a_copy_in_transactions_is_exact(
+    kafka_engine: KafkaEngine, tmp_path: Path, topic: str, protocol: Any
+) -> None:
+    """What is read goes out with the group's progress: over aborts and a rebalance every record once."""
+    source, copy = topic, f"{topic}-copy"
+    with kafka_engine.start(tmp_path, QUICK_GROUPS) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        for made in admin.create_topics([NewTopic(source, 2, 1), NewTopic(copy, 1, 1)]).values():
+            made.result(TIMEOUT_S)
+        values = write(node.bootstrap, source, range(3000), batch_bytes=300)
+        options: Any = {"bootstrap": node.bootstrap, "group": topic, "protocol": protocol, "commit": False}
+        left, tries = len(values), 0
+        while left:
+            transaction = headrace.transaction("copier", bootstrap=node.bootstrap)
+            with headrace.stream(source, budget=8000, **options, **QUICK) as stream:
+                for batch in stream:
+                    tries += 1
+                    transaction.begin()
+                    transaction.write(batch.select(["value"]), copy)
+                    transaction.send_offsets(stream.position(), stream.group_metadata())
+                    if tries % 3 == 0:
+                        transaction.abort()
+                        stream.rewind()
+                        continue
+                    transaction.commit()
+                    left -= batch.num_rows
+                    if tries % 5 == 0 or not left:
+                        break  # another member goes on
+            transaction.close()
+        copied = headrace.read(copy, bootstrap=node.bootstrap, columns=["value"]).read_all()
+    assert tries > 10
+    assert sorted(copied["value"].to_pylist()) == sorted(values)

@@ -215,6 +215,18 @@ def test_a_group_without_commits_begins_where_it_is_told(quick: str, topic: str,
     assert committed(quick, topic, topic) == 1, "where it stood, or others would miss what comes meanwhile"
 
 
+def test_a_stream_goes_back_to_what_is_committed(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic, 2)
+    rows = pa.table({"value": [b"a", b"b", b"c", b"d"], "partition": [0, 1, 0, 1]})
+    headrace.write(rows, topic, bootstrap=quick, partition="partition")
+    with headrace.stream(topic, group=topic, commit=False, **options) as stream:
+        take(stream, 4)
+        stream.commit({(topic, 0): 1})
+        stream.rewind()
+        assert stream.position() == {(topic, 0): 1, (topic, 1): 0}
+        assert sorted(take(stream, 3)) == [b"b", b"c", b"d"]
+
+
 # -- membership ----------------------------------------------------------------------------------------
 
 

@@ -19,14 +19,13 @@ from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.group_metadata import GroupMetadata
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.live_fetch import Chunk
+from headrace.client.arrow.progress import Offsets
 from headrace.client.arrow.stream_core import Change, StreamClosed, StreamCore
 from headrace.client.arrow.stream_options import StreamOptions, StreamRequest
 from headrace.client.arrow.typed import TypedDecoder
 from headrace.client.errors import ClientError
 from headrace.client.membership.watch import Topics
 from headrace.types import TopicPartition
-
-Offsets = dict[TopicPartition, int]
 
 
 def stream(topics: Topics, **options: Unpack[StreamOptions]) -> Stream:
@@ -134,6 +133,11 @@ class Stream(_Reading):
         self._check_open()
         self._io.call(self._core.seek(_named(offsets) or {}))
 
+    def rewind(self) -> None:
+        """Go on reading where the group has committed, as after a transaction that was aborted."""
+        self._check_open()
+        self._io.call(self._core.rewind())
+
     def close(self) -> None:
         """Commits what is done, if that is the stream's to do, and leaves the group."""
         self._close(failed=False)
@@ -223,6 +227,11 @@ class AsyncStream(_Reading):
         """Go on reading partitions of the assignment at these offsets."""
         self._check_open()
         await self._core.seek(_named(offsets) or {})
+
+    async def rewind(self) -> None:
+        """As in `Stream`."""
+        self._check_open()
+        await self._core.rewind()
 
     async def close(self) -> None:
         """Commits what is done, if that is the stream's to do, and leaves the group."""

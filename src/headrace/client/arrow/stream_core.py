@@ -17,6 +17,7 @@ from typing import Any, Literal
 from headrace.client.arrow.cluster import Cluster, Patience
 from headrace.client.arrow.group_metadata import GroupMetadata
 from headrace.client.arrow.live_fetch import Chunk, LiveFetch
+from headrace.client.arrow.progress import Offsets, Progress
 from headrace.client.arrow.start import Start, Starts
 from headrace.client.errors import ClientError
 from headrace.client.membership.classic import ClassicMember
@@ -30,8 +31,6 @@ from headrace.types import TopicPartition
 _LOG = logging.getLogger("headrace.stream")
 _LAST_COMMIT_MS = 5_000
 """How long closing may wait for the last commit."""
-
-Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +86,7 @@ class StreamCore:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: Exception | None = None
         self._stopped = False
-        self._positions: Offsets = {}
-        """After what was handed over."""
-        self._done: Offsets = {}
-        """After what the reader has dealt with."""
-        self._committed: Offsets = {}
+        self._progress = Progress()
         self._changes: deque[Change] = deque()
         self._news = asyncio.Event()
         self._dirty = asyncio.Event()
@@ -142,11 +137,11 @@ class StreamCore:
         if not failed and self._failure is None and self._settings.auto_commit:
             with contextlib.suppress(ClientError):
                 await self._commit_done(timeout_ms=_LAST_COMMIT_MS)
-        return Change("revoked", frozenset(self._positions))
+        return Change("revoked", frozenset(self._progress.held))
 
     async def leave(self) -> None:
         """A broker that is away finds out by itself that this member is gone."""
-        self._forget(frozenset(self._positions))
+        self._progress.forget(frozenset(self._progress.held))
         if self._member is not None:
             with contextlib.suppress(ClientError):
                 await self._member.leave()
@@ -168,7 +163,7 @@ class StreamCore:
 
     async def next(self, timeout_ms: float | None = None) -> Chunk | Change | None:
         """What comes next, None when nothing does in time. What was handed over before is done."""
-        self._done.update(self._positions)
+        self._progress.all_is_done()
         self._dirty.set()
         self._present.set()
         try:
@@ -193,8 +188,9 @@ class StreamCore:
             return await self._next_change()
         chunk = self._fetch.take()
         if chunk is not None:
-            for partition, offset in chunk.next_offsets.items():
-                self._positions[TopicPartition(chunk.topic, partition)] = offset
+            self._progress.hand_over(
+                {TopicPartition(chunk.topic, each): offset for each, offset in chunk.next_offsets.items()}
+            )
         return chunk
 
     async def _next_change(self) -> Change | None:
@@ -209,7 +205,7 @@ class StreamCore:
 
     @property
     def positions(self) -> Offsets:
-        return dict(self._positions)
+        return self._progress.positions
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -219,22 +215,26 @@ class StreamCore:
 
     async def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         for partition in offsets:
-            if partition not in self._positions:
+            if partition not in self._progress.held:
                 raise ClientError(f"the stream does not read partition {partition} now")
-        self._positions.update(offsets)
-        self._done.update(offsets)
-        self._fetch.assign(offsets)
+        self._read_from(offsets)
+
+    async def rewind(self) -> None:
+        """Back to where a new member of the group would begin."""
+        begins, known = await self._beginnings(frozenset(self._progress.held), self._settings.start)
+        held = self._progress.held  # some may have been revoked meanwhile
+        self._read_from({each: offset for each, offset in begins.items() if each in held}, known)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> Offsets:
         """These, or all that was handed over. ClientError when the group no longer takes them from here."""
         if self._offsets is None:
             raise ClientError("the stream has no group to commit for", next_step="give group= to stream")
         if offsets is None:
-            self._done.update(self._positions)
-        chosen = dict(self._positions if offsets is None else offsets)
+            self._progress.all_is_done()
+        chosen = self._progress.positions if offsets is None else dict(offsets)
         async with self._committing:
             committed = await self._offsets.commit(chosen)
-            self._committed.update(committed)
+            self._progress.committed(committed)
         if gone := sorted(chosen.keys() - committed.keys()):
             raise ClientError(f"offsets of {gone[0]} were not committed: it does not exist any more")
         return committed
@@ -255,15 +255,13 @@ class StreamCore:
         if self._offsets is None:
             return
         async with self._committing:
-            news = {
-                each: offset
-                for each, offset in self._done.items()
-                if self._committed.get(each) != offset and (partitions is None or each in partitions)
-            }
             try:
-                self._committed |= await self._offsets.commit(
-                    news, still_ours=self._positions.__contains__, timeout_ms=timeout_ms
+                committed = await self._offsets.commit(
+                    self._progress.news(partitions),
+                    still_ours=self._progress.held.__contains__,
+                    timeout_ms=timeout_ms,
                 )
+                self._progress.committed(committed)
             except GroupRefused as error:
                 if error.error_code not in FENCED:
                     raise
@@ -288,7 +286,7 @@ class StreamCore:
             if change in self._changes:
                 self._changes.remove(change)
             else:
-                self._forget(partitions)
+                self._progress.forget(partitions)
 
     def absent_ms(self) -> float:
         if self._present.is_set():
@@ -308,8 +306,19 @@ class StreamCore:
         return False
 
     async def _begin(self, partitions: Partitions, start: Start) -> None:
-        if not partitions:
-            return
+        if partitions:
+            self._read_from(*await self._beginnings(partitions, start))
+            self._tell(Change("assigned", partitions))
+
+    def _read_from(
+        self, offsets: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        self._progress.begin(offsets)
+        self._progress.committed(committed or {})
+        self._fetch.assign(offsets)
+
+    async def _beginnings(self, partitions: Partitions, start: Start) -> tuple[Offsets, Offsets]:
+        """(where the group has committed, else where `start` says; what the group has committed)."""
         known = await self._offsets.committed(partitions) if self._offsets is not None else {}
         fresh = partitions - known.keys()
         if fresh and start == "committed":
@@ -318,12 +327,7 @@ class StreamCore:
                 f"group {self.metadata.group!r} has committed nothing for {missing}",
                 next_step='say where to begin: start="earliest" or start="latest"',
             )
-        begins = known | (await self._starts.find(fresh, start) if fresh else {})
-        self._committed |= known
-        self._positions |= begins
-        self._done |= begins
-        self._fetch.assign(begins)
-        self._tell(Change("assigned", partitions))
+        return known | (await self._starts.find(fresh, start) if fresh else {}), known
 
     async def _read_without_a_group(self) -> None:
         """All partitions there are; those found later from their beginning, since all of it is news."""
@@ -338,9 +342,9 @@ class StreamCore:
                 for name, count in self._watch.counts(subscribed).items()
                 for number in range(count)
             )
-            if added := found - self._positions.keys():
+            if added := found - frozenset(self._progress.held):
                 await self._begin(added, start)
-            if gone := frozenset(each for each in self._positions if each.topic not in subscribed):
+            if gone := frozenset(each for each in self._progress.held if each.topic not in subscribed):
                 await self.revoked(gone, lost=True)
             start = "earliest"
             await changed.wait()
@@ -354,22 +358,15 @@ class StreamCore:
                 code="OFFSET_OUT_OF_RANGE",
             )
         found = await self._starts.after_loss(partition, position)
-        if partition in self._positions and found:
+        if partition in self._progress.held and found:
             _LOG.warning("%s does not hold offset %s: going on at %s", partition, position, found[partition])
-            self._positions |= found
-            self._done |= found
-            self._fetch.assign(found)
+            self._read_from(found)
 
     def _lose(self, partitions: Partitions) -> None:
-        held = frozenset(partitions & self._positions.keys())
-        self._forget(held)
+        held = partitions & frozenset(self._progress.held)
+        self._progress.forget(held)
         if held:
             self._tell(Change("lost", held))
-
-    def _forget(self, partitions: Partitions) -> None:
-        for offsets in (self._positions, self._done, self._committed):
-            for each in partitions:
-                offsets.pop(each, None)
 
     def _tell(self, change: Change) -> None:
         self._changes.append(change)
