@@ -23,12 +23,6 @@ from headrace.machines.machine import ReplyToken, Step, TimerKey
 from headrace.machines.timers import TimerBook
 from headrace.wire.error_codes import ErrorCode
 
-PENDING_GRACE_MS = 100
-"""A first generation waits so long for those who were given an id and are about to join with it.
-
-Apache Kafka does not; members that start together then often meet in a second generation only, a heartbeat
-later. Ample for the round trip that they need; who died meanwhile does not delay the others by more.
-"""
 JOIN_TIMER: TimerKey = ("join",)
 SYNC_TIMER: TimerKey = ("sync",)
 
@@ -68,8 +62,6 @@ class Rebalance:
         self._initial: _InitialDelay | None = None
         self._newcomer = False
         """Somebody new came during the present stretch of the initial delay."""
-        self._awaits_pending = False
-        """The initial delay is over; only those who were given an id are waited for."""
         self._began_ms = 0
         self._reason = ""
 
@@ -152,7 +144,7 @@ class Rebalance:
             self.answer_sync(step, member_id, SyncGroupReply(error=again))
         group.pending.clear()
         group.unsynced.clear()
-        self._initial, self._awaits_pending = None, False
+        self._initial = None
         self._timers.disarm_all(step)
         step.emit(GroupMetadataRecord(group_id=group.group_id, value=None))
 
@@ -191,8 +183,8 @@ class Rebalance:
 
     def complete_if_all_joined(self, step: Step) -> None:
         group = self._group
-        may_complete = group.previous is not GroupState.EMPTY or self._awaits_pending
-        if group.state is GroupState.PREPARING_REBALANCE and may_complete and group.all_joined:
+        initial = group.previous is GroupState.EMPTY
+        if group.state is GroupState.PREPARING_REBALANCE and not initial and group.all_joined:
             self.complete(step)
 
     def join_time_is_up(self, step: Step) -> None:
@@ -200,11 +192,7 @@ class Rebalance:
             return
         initial = self._initial
         if initial is None or not self._newcomer or not initial.remaining_ms:
-            if initial is not None and self._group.pending and not self._awaits_pending:
-                self._awaits_pending = True
-                self._timers.arm(step, JOIN_TIMER, PENDING_GRACE_MS)
-            else:
-                self.complete(step)
+            self.complete(step)
             return
         self._newcomer = False
         delay_ms = min(self._settings.initial_rebalance_delay_ms, initial.remaining_ms)
@@ -215,7 +203,7 @@ class Rebalance:
         """Ends the join phase with those who came. Static members may stay away until their session ends."""
         group = self._group
         self._timers.disarm(step, JOIN_TIMER)
-        self._initial, self._awaits_pending = None, False
+        self._initial = None
         for member in list(group.members.values()):
             if member.member_id not in group.join_tokens and member.instance_id is None:
                 self.drop(step, member.member_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.machines.classic_rebalance import PENDING_GRACE_MS, ClassicGroupSettings
+from headrace.machines.classic_rebalance import ClassicGroupSettings
 from headrace.machines.group_classic import ClassicGroup
 from headrace.machines.group_events import JoinedMember
 from headrace.machines.group_records import GroupMetadata, GroupMetadataRecord
@@ -104,26 +104,6 @@ def test_no_initial_delay_ends_the_join_phase_with_the_next_timer() -> None:
     assert group.waits(token)
     group.advance(0)
     assert group.joined(token).generation == 1
-
-
-def test_a_first_generation_begins_when_the_last_one_with_an_id_has_joined() -> None:
-    group = harness(initial_rebalance_delay_ms=0)
-    pending = group.joined(group.join()).member_id
-    _, first = group.new_member()
-    group.advance(1)
-    assert group.waits(first), "the other was given an id and is about to come"
-    second = group.join(pending)
-    assert [group.joined(token).generation for token in (first, second)] == [1, 1]
-
-
-def test_who_does_not_come_with_its_id_delays_a_first_generation_by_the_grace_at_most() -> None:
-    group = harness(initial_rebalance_delay_ms=0)
-    group.join()
-    _, first = group.new_member()
-    group.advance(PENDING_GRACE_MS - 1)
-    assert group.waits(first)
-    group.advance(1)
-    assert group.joined(first).generation == 1
 
 
 def test_a_later_join_does_not_wait_for_the_initial_delay() -> None:
