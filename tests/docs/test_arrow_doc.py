@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client.arrow.reader import ReadRequest
+from headrace.client.arrow.stream_options import StreamRequest
 from headrace.client.arrow.types import FIELDS
 from headrace.client.arrow.writer import WriteRequest
 
@@ -33,8 +34,8 @@ def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) ->
     assert "[(1,)]" in printed
 
 
-@pytest.mark.parametrize("request_class", [ReadRequest, WriteRequest])
+@pytest.mark.parametrize("request_class", [ReadRequest, StreamRequest, WriteRequest])
 def test_every_option_is_explained(request_class: type) -> None:
-    options = set(inspect.signature(request_class).parameters) - {"topic", "data", "bootstrap"}
+    options = set(inspect.signature(request_class).parameters) - {"topic", "topics", "data", "bootstrap"}
     assert options <= set(re.findall(r"`(\w+)`", TEXT))
     assert set(FIELDS) <= set(re.findall(r"`(\w+)`", TEXT))

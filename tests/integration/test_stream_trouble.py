@@ -173,3 +173,16 @@ def test_a_stream_keeps_to_its_budget(bootstrap: str, topic: str) -> None:
         while seen < 8000:
             seen += next(stream).num_rows
     assert seen == 8000
+
+
+def test_no_partition_waits_for_the_end_of_another(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic, 3)
+    rows = pa.table({"value": [b"x" * 1000] * 4003, "partition": [0] * 2000 + [1] * 2000 + [2] * 3})
+    headrace.write(rows, topic, bootstrap=bootstrap, partition="partition", batch_bytes=20_000)
+    options: Any = {"bootstrap": bootstrap, "start": "earliest", "budget": 400_000}
+    order: list[int] = []
+    with headrace.stream(topic, columns=["partition"], **options) as stream:
+        while len(order) < 4003:
+            order += next(stream)["partition"].to_pylist()
+    first_of = [order.index(partition) for partition in range(3)]
+    assert max(first_of) < 400, "each partition's first records came with the first few replies"

@@ -81,6 +81,10 @@ class LiveFetch:
         """The next offset to fetch."""
         self._topic_ids: dict[str, UUID | None] = {}
         """Of the topics as they were assigned: one made anew under an old name has other offsets."""
+        self._last_came: dict[TopicPartition, int] = {}
+        """In which reply, counted, records came: those that have waited longest are asked for first, since
+        brokers fill a reply in the order of the request."""
+        self._replies = 0
         self._troubles: dict[TopicPartition, _Trouble] = {}
         self._chunks: deque[Chunk] = deque()
         self._held = self._handed_out = self._reserved = 0
@@ -100,8 +104,8 @@ class LiveFetch:
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         gone = set(partitions)
         for each in gone:
-            self._positions.pop(each, None)
-            self._troubles.pop(each, None)
+            for known in (self._positions, self._troubles, self._last_came):
+                known.pop(each, None)
         for chunk in self._chunks:
             chunk.parts = [p for p in chunk.parts if TopicPartition(chunk.topic, p.partition) not in gone]
             chunk.next_offsets = {
@@ -209,7 +213,7 @@ class LiveFetch:
         connection = await self._cluster.connection(node_id, _LANE)
         asked = {each: offset for each, offset in asked.items() if each.topic in self._watch.views}
         entries = defaultdict(list)
-        for each in sorted(asked):
+        for each in sorted(asked, key=lambda each: (self._last_came.get(each, 0), each)):
             entries[each.topic].append(
                 {
                     "partition": each.partition,
@@ -240,6 +244,7 @@ class LiveFetch:
     def _take_reply(self, reply: Any, asked: Mapping[TopicPartition, int]) -> None:
         if int(getattr(reply, "error_code", 0)) != 0:
             raise ClientError(f"fetch: {ErrorCode(int(reply.error_code)).name}")
+        self._replies += 1
         for response in reply.responses:
             topic = (
                 str(response.topic) if hasattr(response, "topic") else self._watch.name_of(response.topic_id)
@@ -269,6 +274,7 @@ class LiveFetch:
         else:
             self._troubles.pop(partition, None)
             if data.records:
+                self._last_came[partition] = self._replies
                 chunk.next_offsets[partition.partition] = self._positions[partition] = _end_of(
                     partition, data
                 )

@@ -152,18 +152,19 @@ class Stream(_Reading):
         if not self._finalizer.alive:
             raise StreamClosed
         try:
-            for left_ms in _time_left(timeout_ms):
-                found = self._io.call(self._core.next(left_ms))
+            left_ms = _countdown(timeout_ms)
+            while (found := self._io.call(self._core.next(left_ms()))) is not None:
                 if isinstance(found, Change):
                     self._listener(found)()
                     self._io.call(self._settle(found))
-                elif found is None or (batch := self._decode(found)) is not None:
-                    return None if found is None else batch
+                elif (batch := self._decode(found)) is not None:
+                    return batch
         except StreamClosed:
             raise
         except BaseException:
             self._close(failed=True)
             raise
+        return None
 
     async def _settle(self, change: Change) -> None:
         self._core.settle(change)
@@ -242,18 +243,19 @@ class AsyncStream(_Reading):
             raise StreamClosed
         self._check_open()
         try:
-            for left_ms in _time_left(timeout_ms):
-                found = await self._core.next(left_ms)
+            left_ms = _countdown(timeout_ms)
+            while (found := await self._core.next(left_ms())) is not None:
                 if isinstance(found, Change):
                     await _called(self._listener(found))
                     self._core.settle(found)
-                elif found is None or (batch := await asyncio.to_thread(self._decode, found)) is not None:
-                    return None if found is None else batch
+                elif (batch := await asyncio.to_thread(self._decode, found)) is not None:
+                    return batch
         except StreamClosed:
             raise
         except BaseException:
             await self._close(failed=True)
             raise
+        return None
 
     async def _close(self, *, failed: bool) -> None:
         if self._state != "open":
@@ -280,11 +282,12 @@ def _end(io: IoThread, core: StreamCore) -> None:
         io.close()
 
 
-def _time_left(timeout_ms: float | None) -> Any:
-    """How long to wait this time, again and again; the last time not at all."""
-    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-    while True:
-        yield None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+def _countdown(timeout_ms: float | None) -> Callable[[], float | None]:
+    """How much is left of a time that begins now; None without end."""
+    if timeout_ms is None:
+        return lambda: None
+    deadline = time.monotonic() + timeout_ms / 1000
+    return lambda: max(0.0, deadline - time.monotonic()) * 1000
 
 
 async def _called(listener: Callable[[], Any]) -> None:
