@@ -1,0 +1,87 @@
+"""When a progress bar appears, and what it says."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.client.arrow.progress_bar import ProgressBar, ReadProgress, somebody_watches
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def screen() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=100)
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_it_waits_a_second_where_nobody_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    clock, console = Clock(), screen()
+    with ProgressBar("reading orders", 1000, None, clock=clock, console=console) as bar:
+        clock.now += 0.9
+        bar.reached(10)
+        assert shown(console) == ""
+        clock.now += 0.2
+        bar.reached(250)
+    assert "reading orders" in shown(console)
+    assert "25%" in shown(console)
+    assert "250 records" in shown(console)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("wanted", [None, False])
+def test_it_never_appears_where_nobody_watches(wanted: bool | None) -> None:
+    clock, console = Clock(), screen()
+    with ProgressBar("reading orders", None, wanted, clock=clock, console=console) as bar:
+        clock.now += 1000
+        bar.reached(1)
+    assert shown(console) == ""
+
+
+def test_it_counts_what_passes_through_even_if_nobody_knows_how_much_there_is() -> None:
+    console = screen()
+    with ProgressBar("writing orders", None, True, console=console) as bar:
+        assert list(bar.counted(["ab", "cde"], len)) == ["ab", "cde"]
+    assert "5 records" in shown(console)
+
+
+def test_a_notebook_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not somebody_watches()
+    monkeypatch.setitem(sys.modules, "ipykernel", object())  # type: ignore[arg-type]
+    assert somebody_watches()
+
+
+class Source:
+    offsets_left = 100
+
+
+@pytest.mark.parametrize(("count", "expected"), [(None, 60), (30, 7)])
+def test_a_read_is_measured_by_offsets_or_by_the_count_it_has_to_bring(
+    count: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[int] = []
+    monkeypatch.setattr(ProgressBar, "reached", lambda _, done: reached.append(done))
+    source: Any = Source()
+    with ReadProgress("orders", source, count, True) as progress:
+        source.offsets_left = 40
+        progress.came(7)
+    assert reached == [expected]
