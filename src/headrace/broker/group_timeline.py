@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.node import Broker
 
 WRITE_S = 1.0
+LOOK_AFTER_S = 0.1
 MOST_QUEUED = 20_000
 _LONGEST_TEXT = 1_000
 """A client's own words are cut there."""
@@ -41,7 +42,7 @@ class GroupTimeline:
         self._cluster = broker.cluster
         self._groups = broker.groups
         self._queue: deque[tuple[str, TimelineEvent]] = deque()
-        self._moved: dict[str, str | None] = {}
+        self.moved: dict[str, str | None] = {}
         """Groups whose members may hold something new; the member, when it is one alone."""
         if broker.config["headrace.events.enable"]:
             broker.groups.on_timeline = self.note
@@ -70,14 +71,15 @@ class GroupTimeline:
             self._queue.append((group_id, event))
 
     def _look_soon(self, group_id: str, member_id: str | None) -> None:
-        """In the next turn of the loop: replies go first, and no fetch can come before."""
-        if not self._moved:
-            self._tasks.call_soon(self._look)
-        if self._moved.setdefault(group_id, member_id) != member_id:
-            self._moved[group_id] = None
+        """When the rebalance is over, or a fetch comes first: its members wait for answers now."""
+        if not self.moved:
+            self._tasks.call_later(LOOK_AFTER_S, self._look)
+        if self.moved.setdefault(group_id, member_id) != member_id:
+            self.moved[group_id] = None
 
     def _look(self) -> None:
-        moved, self._moved = self._moved, {}
+        moved = dict(self.moved)
+        self.moved.clear()
         now, names = self._clock.monotonic(), self._cluster.view.topic_names
         for group_id, member_id in moved.items():
             group = self._groups.peek(group_id)
@@ -89,6 +91,8 @@ class GroupTimeline:
         self.first_fetches.given(group.group_id, holdings(group, self._cluster.view.topic_names), None)
 
     def fetched(self, connection: KafkaConnection, client_id: str | None, entries: list[FetchEntry]) -> None:
+        if self.moved:
+            self._look()
         identity = (client_id or "", "/" + connection.peer.rpartition(":")[0])
         for first in self.first_fetches.fetched(identity, entries, self._cluster.view.topic_names):
             event = TimelineEvent(self._clock.wall_ms(), "first_fetch", _first_fetch(first))

@@ -65,6 +65,7 @@ class FetchHandler:
         self.max_bytes: int = broker.config["fetch.max.bytes"]
         self._timeline = broker.timeline
         self._first_fetches_of = broker.timeline.first_fetches.waiting
+        self._groups_moved = broker.timeline.moved
         self.waiting: dict[FetchWaiter, None] = {}
         """Of the requests that are answered in a task."""
         self._sessions = FetchSessions(
@@ -104,7 +105,7 @@ class FetchHandler:
             )
             connection.reply([*frame])
             return None
-        if self._first_fetches_of:
+        if self._first_fetches_of or self._groups_moved:
             self._timeline.fetched(connection, header.client_id, plan.entries)
         return _Fetch(self, connection, header, request, plan, started)
 
