@@ -14,6 +14,7 @@ from headrace.kernels.library import LIBRARY
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 FLAGS = ("-O1", "-g", "-std=gnu11", "-fPIC", "-shared")
 PROGRAM = Path(__file__).with_name("kernel_fuzz.py")
+VALUES_PROGRAM = PROGRAM.with_name("value_fuzz.py")
 ROUNDS = 1500
 
 OUTSIDE = """
@@ -63,6 +64,13 @@ def test_damaged_batches_make_no_kernel_leave_its_buffers(sanitized: Path) -> No
     done = run_sanitized(str(PROGRAM), str(sanitized), "11", str(ROUNDS))
     assert done.returncode == 0, done.stderr[-4000:]
     assert ROUNDS * 0.2 < int(done.stdout) < ROUNDS * 0.95
+
+
+def test_damaged_values_make_no_kernel_leave_its_buffers(sanitized: Path) -> None:
+    rounds = 600
+    done = run_sanitized(str(VALUES_PROGRAM), str(sanitized), "12", str(rounds))
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert rounds * 0.2 < int(done.stdout) < rounds * 0.95
 
 
 def test_the_sanitizer_would_see_it(sanitized: Path) -> None:

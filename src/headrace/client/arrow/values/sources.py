@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from headrace.client.arrow.values.nodes import NO_BRANCH, Fault, Kind
 from headrace.client.errors import ClientError
-from headrace.kernels.library import NO_ROOM, function, load_library
+from headrace.kernels.library import LIBRARY, NO_ROOM, function, load_library
 
 _FIRST_FAULT = -100
 _LARGEST = (1 << 31) - 1
@@ -67,9 +68,9 @@ class _Written(ctypes.Structure):
 
 
 @cache
-def write_kernel(name: str) -> Any:
+def write_kernel(name: str, path: Path = LIBRARY) -> Any:
     """`write_json` or `write_avro`; None when it was not compiled."""
-    library = load_library()
+    library = load_library(path)
     if library is None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
