@@ -30,6 +30,7 @@ def test_the_readmes_table_is_read(bootstrap: str) -> None:
     exec(compile(example.replace("127.0.0.1:9092", bootstrap), "README.md", "exec"), scope)
     orders = scope["orders"]
     assert orders.column_names == ["key", "value", "timestamp"]
+    assert b"tea" in scope["recent"]["value"].to_list()
     assert {"key": b"user-1", "value": b"tea"} in orders.select(["key", "value"]).to_pylist()
 
 
