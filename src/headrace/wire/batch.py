@@ -249,10 +249,19 @@ def assign(view: memoryview, position: int, base_offset: int, leader_epoch: int)
     _LEADER_EPOCH.pack_into(view, position + _EPOCH_AT, leader_epoch)
 
 
-def sign(view: memoryview, position: int, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Makes the batch one of a transactional producer, and renews its CRC."""
+def sign(
+    view: memoryview,
+    position: int,
+    producer_id: int,
+    epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool = True,
+) -> None:
+    """Makes the batch one of this producer, and renews its CRC."""
     header = read_header(view, position)
-    _ATTRIBUTES.pack_into(view, position + _ATTRIBUTES_AT, header.attributes | TRANSACTIONAL_BIT)
+    attributes = header.attributes & ~TRANSACTIONAL_BIT | (TRANSACTIONAL_BIT if is_transactional else 0)
+    _ATTRIBUTES.pack_into(view, position + _ATTRIBUTES_AT, attributes)
     _PRODUCER.pack_into(view, position + _PRODUCER_AT, producer_id, epoch, base_sequence)
     write_crc(view, position, header.size)
 

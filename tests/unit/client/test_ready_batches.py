@@ -23,7 +23,7 @@ def batch(count: int, codec: Codec = Codec.NONE, base_offset: int = 0) -> bytes:
 def test_only_the_header_changes(codec: Codec) -> None:
     given = [batch(3, codec), batch(2, codec, base_offset=500) + batch(4, codec, base_offset=900)]
     sequences = {5: 2**31 - 2}
-    signed = list(ready_batches(5, given, PRODUCER, sequences))
+    signed = list(ready_batches([(5, run) for run in given], PRODUCER, sequences))
     assert [list(each.rows) for each in signed] == [[0, 1, 2], [3, 4], [5, 6, 7, 8]]
     assert sequences == {5: 7}, "sequences wrap at 2**31"
     for each, sequence, original in zip(signed, (2**31 - 2, 1, 3), (3, 2, 4), strict=True):
@@ -40,8 +40,23 @@ def test_only_the_header_changes(codec: Codec) -> None:
 
 def test_what_was_given_is_left_as_it_is() -> None:
     given = batch(2)
-    list(ready_batches(0, [given], PRODUCER, {}))
+    list(ready_batches([(0, given)], PRODUCER, {}))
     assert given == batch(2)
+
+
+def test_every_partition_counts_for_itself_and_other_producers_lose_their_bit() -> None:
+    sequences: dict[int, int] = {}
+    transactional = ready_batches([(0, batch(2)), (4, batch(3)), (0, batch(1))], PRODUCER, sequences)
+    runs = [(each.partition, each.batch) for each in transactional]
+    assert sequences == {0: 3, 4: 3}
+    plain = list(ready_batches(runs, Producer(8, 0), {}))
+    headers = [read_header(each.batch) for each in plain]
+    assert [(each.partition, header.base_sequence) for each, header in zip(plain, headers, strict=True)] == [
+        (0, 0),
+        (4, 0),
+        (0, 2),
+    ]
+    assert not any(header.is_transactional for header in headers)
 
 
 def damaged() -> bytes:
@@ -67,4 +82,4 @@ def control() -> bytes:
 )
 def test_a_bad_one_is_named(bad: bytes, words: str) -> None:
     with pytest.raises(ClientError, match=f"batch 1 cannot be appended: .*{words}"):
-        list(ready_batches(0, [batch(1), bad], PRODUCER, {}))
+        list(ready_batches([(0, batch(1)), (0, bad)], PRODUCER, {}))

@@ -1,4 +1,4 @@
-"""Record batches that somebody else encoded, signed for a transactional producer.
+"""Record batches that somebody else encoded, signed for a producer of ours.
 
 Only headers are touched; what a broker would refuse is refused here, by name. Read next: ../../wire/batch.py.
 """
@@ -15,20 +15,32 @@ from headrace.wire.batch import BatchHeader, assign, sign, split_batches
 
 _SEQUENCES = 1 << 31
 
+Run = bytes | bytearray | memoryview
+
 
 def ready_batches(
-    partition: int, runs: Iterable[bytes], producer: Producer, sequences: MutableMapping[int, int]
+    runs: Iterable[tuple[int, Run]], producer: Producer, sequences: MutableMapping[int, int]
 ) -> Iterator[Outgoing]:
-    """One Outgoing for every batch of every run, with the producer's next sequence numbers."""
+    """One Outgoing for every batch of every run, with the producer's next sequence numbers.
+
+    A run is one or several whole batches, and comes with its partition.
+    """
     row = 0
-    for place, run in enumerate(runs):
+    for place, (partition, run) in enumerate(runs):
         view = memoryview(run)
         for position, header in _checked(view, place):
             batch = bytearray(view[position : position + header.size])
             with memoryview(batch) as signed:
                 assign(signed, 0, 0, -1)
                 sequence = sequences.get(partition, 0)
-                sign(signed, 0, producer.producer_id, producer.epoch, sequence)
+                sign(
+                    signed,
+                    0,
+                    producer.producer_id,
+                    producer.epoch,
+                    sequence,
+                    is_transactional=producer.is_transactional,
+                )
             sequences[partition] = (sequence + header.record_count) % _SEQUENCES
             yield Outgoing(partition=partition, batch=batch, rows=range(row, row + header.record_count))
             row += header.record_count

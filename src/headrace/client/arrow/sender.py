@@ -39,6 +39,8 @@ class Outgoing:
     partition: int
     batch: bytearray
     rows: Sequence[int]
+    base_offset: int = -1
+    """Where it lies once it is acknowledged; -1 too when the broker only knew that it had it already."""
 
 
 class Transaction(Protocol):
@@ -200,6 +202,7 @@ class Sender:
         return connection.send_parts(PRODUCE, version, frame)
 
     async def settled(self, outgoing: Outgoing, base_offset: int) -> None:
+        outgoing.base_offset = base_offset
         async with self._changed:
             self.delivered.add(outgoing.partition, len(outgoing.rows), base_offset)
             self._held -= len(outgoing.batch)

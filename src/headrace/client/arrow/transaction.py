@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, Unpack
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.group_metadata import GroupMetadata
 from headrace.client.arrow.io_thread import IoThread
-from headrace.client.arrow.ready_batches import ready_batches
+from headrace.client.arrow.ready_batches import Run, ready_batches
 from headrace.client.arrow.results import Delivered
 from headrace.client.arrow.sender import Outgoing, Sender
 from headrace.client.arrow.transaction_session import (
@@ -105,6 +105,10 @@ class Transaction:
 
         Each is one or several whole batches (magic 2) as a producer would send them: they are checked.
         """
+        return self.append_runs(topic, ((partition, run) for run in batches))
+
+    def append_runs(self, topic: str, runs: Iterable[tuple[int, Run]]) -> Delivered:
+        """The same for several partitions, all of them written at once: (partition, batches)."""
         with self._turn, self._part("append batches"):
             sender = Sender(
                 self._cluster,
@@ -115,12 +119,8 @@ class Transaction:
                 transaction=self._session,
             )
             producer = self._io.call(sender.open(idempotent=True))
-            if not 0 <= partition < sender.partitions:
-                raise ClientError(
-                    f"topic {topic!r} has no partition {partition}", next_step=f"it has {sender.partitions}"
-                )
-            sequences = self._session.sequences(topic)
-            return self._send(sender, ready_batches(partition, batches, producer, sequences))
+            checked = _within(runs, topic, sender.partitions)
+            return self._send(sender, ready_batches(checked, producer, self._session.sequences(topic)))
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
         """A group's progress as part of the transaction: `stream.position()`, `stream.group_metadata()`.
@@ -226,6 +226,15 @@ class Transaction:
         except ClientError as error:
             self._state, self._why = _State.FAILED, error
             raise
+
+
+def _within(runs: Iterable[tuple[int, Run]], topic: str, partitions: int) -> Iterator[tuple[int, Run]]:
+    for partition, run in runs:
+        if not 0 <= partition < partitions:
+            raise ClientError(
+                f"topic {topic!r} has no partition {partition}", next_step=f"it has {partitions}"
+            )
+        yield partition, run
 
 
 _NEXT_STEP = {
