@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from headrace.cluster.engines.kafka import KafkaEngine
 pytestmark = pytest.mark.compat_jvm
 
 COPIER = Path(__file__).parent / "exactly_once_copier.py"
-RECORDS = 6000
+KILLS = 8
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "4000",
@@ -36,36 +36,62 @@ def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -
         yield node.bootstrap
 
 
-class Copiers:
-    """Two processes in one group; a killed one is started again under the same transactional id."""
+class Copier:
+    """A process that is killed while it copies, and started again under the same transactional id."""
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self._arguments = arguments
-        self._log = log.open("a")
-        self._running = [self._start(number) for number in range(2)]
-        self.kills = 0
+        self._log = log
+        self._process = self._start()
 
-    def kill(self, number: int) -> None:
-        assert self._running[number].poll() is None, "it ended by itself: see the log"
-        self._running[number].kill()
-        self._running[number].wait()
-        self.kills += 1
-        self._running[number] = self._start(number)
+    def kill(self, after_s: float) -> None:
+        """So long after it said that it copied something."""
+        deadline = time.monotonic() + 60
+        while "copied" not in self.said():
+            assert self._process.poll() is None, self.said()
+            assert time.monotonic() < deadline, f"nothing copied: {self.said()}"
+            time.sleep(0.02)
+        time.sleep(after_s)
+        self.stop()
+        self._process = self._start()
+
+    def said(self) -> str:
+        return self._log.read_text()
 
     def stop(self) -> None:
-        for each in self._running:
-            each.kill()
-            each.wait()
-        self._log.close()
+        self._process.kill()
+        self._process.wait()
 
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(COPIER), *self._arguments, str(number)]
-        return subprocess.Popen(command, stdout=self._log, stderr=self._log)
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("w") as log:
+            return subprocess.Popen([sys.executable, str(COPIER), *self._arguments], stdout=log, stderr=log)
 
 
-def committed(bootstrap: str, topic: str) -> list[bytes]:
-    values: list[bytes] = headrace.read(topic, bootstrap=bootstrap).read_all()["value"].to_pylist()
-    return values
+class Source:
+    """Writes numbers to a topic, a few at a time, until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.written = 0
+        self._bootstrap, self._topic = bootstrap, topic
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.02):
+            rows = [f"{n}" for n in range(self.written, self.written + 50)]
+            table = pa.table({"value": rows})
+            headrace.write(table, self._topic, bootstrap=self._bootstrap, partitioner="round_robin")
+            self.written += len(rows)
+
+
+def values(bootstrap: str, topic: str, *, committed_only: bool = True) -> list[int]:
+    table = headrace.read(topic, bootstrap=bootstrap, committed_only=committed_only).read_all()
+    return [int(value) for value in table["value"].to_pylist()]
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -75,22 +101,22 @@ def test_killed_copiers_copy_every_record_once(kafka: str, topic: str, tmp_path:
     for created in admin.create_topics([NewTopic(source, 4, 1), NewTopic(target, 3, 1)]).values():
         created.result(30)
     chance = random.Random(5)
-    copiers = Copiers(kafka, source, target, topic, protocol, log=tmp_path / "copiers.log")
+    writer = Source(kafka, source)
+    copiers = [
+        Copier(kafka, source, target, topic, protocol, str(number), log=tmp_path / f"{number}.log")
+        for number in range(2)
+    ]
     try:
-        for start in range(0, RECORDS, RECORDS // 12):
-            rows = [f"{n}" for n in range(start, start + RECORDS // 12)]
-            headrace.write(pa.table({"value": rows}), source, bootstrap=kafka, partitioner="round_robin")
-            time.sleep(chance.uniform(0.2, 1.2))
-            if chance.random() < 0.6:
-                copiers.kill(chance.randrange(2))
-        assert copiers.kills >= 4
+        for kill in range(KILLS):
+            copiers[kill % 2].kill(chance.uniform(0, 0.2))
+        writer.stop()
         deadline = time.monotonic() + 90
-        while len(copied := committed(kafka, target)) < RECORDS and time.monotonic() < deadline:
+        while len(copied := values(kafka, target)) < writer.written and time.monotonic() < deadline:
             time.sleep(0.3)
-        log = (tmp_path / "copiers.log").read_text()
-        assert len(copied) == RECORDS, log[-3000:]
-        doubled = {value: count for value, count in Counter(copied).items() if count > 1}
-        assert doubled == {}, log[-3000:]
-        assert {int(value) for value in copied} == set(range(RECORDS))
+        said = "".join(copier.said() for copier in copiers)
+        assert sorted(copied) == list(range(writer.written)), said[-3000:]
+        assert len(values(kafka, target, committed_only=False)) > len(copied), "no kill hit a transaction"
     finally:
-        copiers.stop()
+        writer.stop()
+        for copier in copiers:
+            copier.stop()
