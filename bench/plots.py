@@ -42,13 +42,21 @@ def _panels(results: Sequence[LineResult]) -> list[tuple[str, list[LineResult]]]
     to_kafka = [result for result in results if result.ratios and not result.line.own]
     higher = [result for result in to_kafka if result.line.better is Better.HIGHER]
     lower = [result for result in to_kafka if result.line.better is Better.LOWER]
-    own = [result for result in results if result.ratios and result.line.own]
+    own = [r for r in results if r.ratios and r.line.own and r.line.unit.startswith("×")]
     panels = [
         ("ratio to Apache Kafka = 1 (higher is better; green: promised)", higher),
         ("ratio to Apache Kafka = 1 (lower is better; green: promised)", lower),
-        ("ratio to its own quiet p99 = 1 (lower is better; green: promised)", own),
+        *((f"{unit} (green: promised)", rows) for unit, rows in _by_unit(own).items()),
     ]
     return [(label, rows) for label, rows in panels if rows]
+
+
+def _by_unit(results: Sequence[LineResult]) -> dict[str, list[LineResult]]:
+    """What a line is compared with stands in its unit: "× raw fetch"."""
+    panels: dict[str, list[LineResult]] = {}
+    for result in results:
+        panels.setdefault(result.line.unit, []).append(result)
+    return panels
 
 
 def _draw_panel(axis: Axes, label: str, rows: Sequence[LineResult]) -> None:

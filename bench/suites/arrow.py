@@ -5,19 +5,23 @@ Most lines are ratios within one turn on one broker; Apache Kafka's column shows
 
 from __future__ import annotations
 
-from bench.measures import arrow, validation
+from bench.measures import arrow, arrow_others, limits, validation
 from bench.model import KAFKA, OS, Better, Line, Measure, Suite
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
 _BROKERS = (KAFKA, OS)
 
 
-def _times(figure: str, title: str, unit: str, target: float) -> Line:
+def _times(figure: str, title: str, unit: str, target: float | None = None) -> Line:
     return Line(figure=figure, title=title, unit=f"× {unit}", better=HIGHER, target=target, own=True)
 
 
 def _rate(figure: str, title: str, target: float | None = None) -> Line:
     return Line(figure=figure, title=title, unit="records/s", better=HIGHER, target=target, own=True)
+
+
+def _speed(figure: str, title: str) -> Line:
+    return Line(figure=figure, title=title, unit="MB/s", better=HIGHER, own=True)
 
 
 def _cpu(figure: str, title: str, target: float | None = None) -> Line:
@@ -71,7 +75,58 @@ ARROW_SUITE = Suite(
             variants=(OS,),
             lines=(
                 _rate("records_per_s", "decode alone, key and value of 100 B, one core", 10e6),
-                Line(figure="memcpy_mb_per_s", title="memcpy", unit="MB/s", better=HIGHER, own=True),
+                _speed("mb_per_s", "… in bytes of batches"),
+            ),
+        ),
+        Measure(
+            name="limits",
+            run=limits.limits,
+            variants=(OS,),
+            lines=(
+                _speed("memcpy_mb_per_s", "for comparison: memcpy"),
+                _speed("crc32c_mb_per_s", "for comparison: CRC32C"),
+                _speed("loopback_mb_per_s", "for comparison: loopback, thrown away"),
+            ),
+        ),
+        Measure(
+            name="other_clients",
+            run=arrow_others.other_clients,
+            variants=_BROKERS,
+            lines=(
+                _times("versus_kafka_python", "read 100 B records: against kafka-python", "kafka-python"),
+                _times("versus_aiokafka", "… against aiokafka", "aiokafka"),
+                _rate("kafka_python_records_per_s", "kafka-python into the same table"),
+                _rate("aiokafka_records_per_s", "aiokafka into the same table"),
+            ),
+        ),
+        Measure(
+            name="json",
+            run=arrow_others.json_values,
+            variants=_BROKERS,
+            lines=(
+                _times(
+                    "versus_loads",
+                    "JSON objects into typed columns: against json.loads per record",
+                    "confluent-kafka",
+                    8.0,
+                ),
+                _rate("records_per_s", "JSON objects into typed columns"),
+                _rate("loads_records_per_s", "confluent-kafka and json.loads into the same columns"),
+            ),
+        ),
+        Measure(
+            name="memory",
+            run=arrow_others.peak_memory,
+            variants=_BROKERS,
+            lines=(
+                Line(
+                    figure="times_budget",
+                    title="peak memory of a long read, over that of reading one record",
+                    unit="× budget",
+                    better=LOWER,
+                    target=1.5,
+                    own=True,
+                ),
             ),
         ),
         Measure(

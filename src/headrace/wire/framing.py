@@ -107,7 +107,7 @@ class _Buffers:
         for buffer in self._kept:
             if size <= len(buffer) <= size + _MOST_WASTE and _is_free(buffer):
                 return memoryview(buffer)[:size]
-        buffer = bytearray(size + min(size // 8, _MOST_WASTE // 2))
+        buffer = bytearray(size + min(size // 16, _MOST_WASTE // 2))
         self._kept.append(buffer)
         return memoryview(buffer)[:size]
 
