@@ -20,7 +20,8 @@ from headrace.client.arrow.values.avro_resolve import Incompatible, resolve
 from headrace.client.arrow.values.avro_row_wise import read_avro_rows
 from headrace.client.arrow.values.avro_schema import parse_schema
 from headrace.client.arrow.values.formats import Avro
-from headrace.client.arrow.values.growing import GrowingColumns, value_kernel
+from headrace.client.arrow.values.growing import GrowingColumns
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.errors import ClientError
 
 QUICK = settings(deadline=None, max_examples=150)

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client.arrow.values.formats import Json
-from headrace.client.arrow.values.growing import GrowingColumns, value_kernel
+from headrace.client.arrow.values.growing import GrowingColumns
 from headrace.client.arrow.values.json_nodes import JSON_TEXT, json_nodes
 from headrace.client.arrow.values.json_reader import JsonConverter
 from headrace.client.arrow.values.json_row_wise import read_json_rows
 from headrace.client.arrow.values.json_sample import sampled_field
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.errors import ClientError
 
 QUICK = settings(deadline=None, max_examples=150)

@@ -22,8 +22,9 @@ from headrace.client.arrow.values.avro_schema import parse_schema
 from headrace.client.arrow.values.avro_sources import avro_source
 from headrace.client.arrow.values.formats import Avro
 from headrace.client.arrow.values.json_sources import json_source
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.arrow.values.producers import bytes_writer
-from headrace.client.arrow.values.sources import RowUnfit, write_kernel, write_rows
+from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
 from headrace.client.errors import ClientError
 
@@ -76,7 +77,7 @@ orders = st.fixed_dictionaries(
 def both(source: Any, kernel: str, row_wise: Any) -> Any:
     """What the kernel wrote, having seen that Python writes the same."""
     slow = write_rows(source, None, row_wise, b"!")
-    compiled = write_kernel(kernel)
+    compiled = value_kernel(kernel)
     if compiled is None:
         return slow
     quick = write_rows(source, compiled, row_wise, b"!")

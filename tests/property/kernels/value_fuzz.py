@@ -19,10 +19,11 @@ import pyarrow as pa
 from headrace.client.arrow.values.avro_nodes import avro_nodes
 from headrace.client.arrow.values.avro_schema import AvroType, parse_schema
 from headrace.client.arrow.values.avro_sources import avro_source
-from headrace.client.arrow.values.growing import GrowingColumns, value_kernel
+from headrace.client.arrow.values.growing import GrowingColumns
 from headrace.client.arrow.values.json_nodes import JSON_TEXT, json_nodes
 from headrace.client.arrow.values.json_sources import json_source
-from headrace.client.arrow.values.sources import RowUnfit, write_kernel, write_rows
+from headrace.client.arrow.values.kernel import value_kernel
+from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
 
 JSON_FIELD = pa.field(
@@ -96,9 +97,9 @@ def tight(nodes: Any, kernel: Any) -> GrowingColumns:
 def write_back(column: Any, library: Path, schema: AvroType | None) -> None:
     try:
         if schema is None:
-            write_rows(json_source(column), write_kernel("write_json", library), json_row)
+            write_rows(json_source(column), value_kernel("write_json", library), json_row)
         else:
-            write_rows(avro_source(column, schema), write_kernel("write_avro", library), avro_row, b"!")
+            write_rows(avro_source(column, schema), value_kernel("write_avro", library), avro_row, b"!")
     except RowUnfit:
         pass  # nan is no JSON
 

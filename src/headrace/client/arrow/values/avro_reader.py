@@ -19,7 +19,8 @@ from headrace.client.arrow.values.avro_row_wise import read_avro_rows
 from headrace.client.arrow.values.avro_schema import AvroType, parse_schema
 from headrace.client.arrow.values.converters import Converted, reasons
 from headrace.client.arrow.values.formats import Avro
-from headrace.client.arrow.values.growing import GrowingColumns, value_kernel
+from headrace.client.arrow.values.growing import GrowingColumns
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.arrow.values.nodes import Fault
 from headrace.client.arrow.values.registry import MAGIC, PREFIX_BYTES, Registry, UnknownSchema
 from headrace.client.errors import ClientError

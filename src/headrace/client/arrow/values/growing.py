@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow as pa
 
 from headrace.client.arrow.types import Int32s
 from headrace.client.arrow.values.nodes import Kind, ValueNode
-from headrace.kernels.library import LIBRARY, NO_ROOM, function, load_library
+from headrace.kernels.library import NO_ROOM
 
 _WITH_ENDS = {Kind.STRING, Kind.TEXT, Kind.BYTES, Kind.LIST, Kind.MAP}
 _WITH_SIZE = {Kind.FIXED, Kind.DECIMAL}
@@ -43,19 +41,6 @@ class _Rows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("ends", "data", "validity")],
         *[(name, ctypes.c_int64) for name in ("first_bit", "rows", "prefix")],
     ]
-
-
-@cache
-def value_kernel(name: str, path: Path = LIBRARY) -> Any:
-    """`read_json` or `read_avro`; None when it was not compiled."""
-    library = load_library(path)
-    if library is None:
-        return None
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    try:
-        return function(library, name, pointer, number, pointer, number, pointer, pointer, pointer)
-    except AttributeError:
-        return None
 
 
 class _Buffers:

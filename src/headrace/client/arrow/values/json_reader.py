@@ -15,10 +15,11 @@ import pyarrow as pa
 from headrace.client.arrow.types import Int32s
 from headrace.client.arrow.values.converters import Converted, reasons
 from headrace.client.arrow.values.formats import Json
-from headrace.client.arrow.values.growing import GrowingColumns, value_kernel
+from headrace.client.arrow.values.growing import GrowingColumns
 from headrace.client.arrow.values.json_nodes import json_nodes
 from headrace.client.arrow.values.json_row_wise import read_json_rows
 from headrace.client.arrow.values.json_sample import sampled_field
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.arrow.values.nodes import Fault, ValueNode
 from headrace.client.errors import ClientError
 

@@ -19,10 +19,11 @@ from headrace.client.arrow.values.avro_sources import avro_source
 from headrace.client.arrow.values.choice import no_such_format
 from headrace.client.arrow.values.formats import Avro, Format, Json
 from headrace.client.arrow.values.json_sources import json_source, plain_form
+from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.arrow.values.nodes import Fault
 from headrace.client.arrow.values.plain import NUMBERS, write_numbers
 from headrace.client.arrow.values.registry import MAGIC, Registry
-from headrace.client.arrow.values.sources import RowUnfit, write_kernel, write_rows
+from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
 from headrace.client.errors import ClientError
 
@@ -146,7 +147,7 @@ def _written(
 ) -> Any:
     source = prepare(column, name)
     try:
-        return write_rows(source, write_kernel(kernel), row_wise, prefix)
+        return write_rows(source, value_kernel(kernel), row_wise, prefix)
     except RowUnfit as error:
         what = _TEXTS[error.fault].format(form=form)
         raise RowRefused(error.row, ClientError(f"column {error.path or name!r}: {what}")) from None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from headrace.client.arrow.values.nodes import NO_BRANCH, Fault, Kind
 from headrace.client.errors import ClientError
-from headrace.kernels.library import LIBRARY, NO_ROOM, function, load_library
+from headrace.kernels.library import NO_ROOM
 
 _FIRST_FAULT = -100
 _LARGEST = (1 << 31) - 1
@@ -65,19 +63,6 @@ class _Written(ctypes.Structure):
         ("capacity", ctypes.c_int64),
         ("ends", ctypes.c_void_p),
     ]
-
-
-@cache
-def write_kernel(name: str, path: Path = LIBRARY) -> Any:
-    """`write_json` or `write_avro`; None when it was not compiled."""
-    library = load_library(path)
-    if library is None:
-        return None
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    try:
-        return function(library, name, pointer, pointer, number, pointer)
-    except AttributeError:
-        return None
 
 
 def write_rows(
