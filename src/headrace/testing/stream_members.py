@@ -38,6 +38,7 @@ class StreamMember:
             on_lost=lambda partitions: self._hear("lost", partitions),
             **options,
         )
+        self._commits = options.get("commit", True)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -61,7 +62,10 @@ class StreamMember:
         self._thread.join()
 
     def leave(self) -> None:
+        """Done with all that it was given."""
         self.stop_reading()
+        if self.failure is None and self._commits and self.stream.assignment():
+            self.stream.commit()
         self.stream.close()
 
 
