@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_coordinator import COMMIT, END, FIND, INIT, OFFSETS, PARTITIONS, FakeCluster
 
+from headrace.client.arrow import transaction_session
 from headrace.client.arrow.coordinator import GaveUp
 from headrace.client.arrow.group_metadata import GroupMetadata
 from headrace.client.arrow.transaction_session import OutcomeUnknown, TransactionFenced, TransactionSession
@@ -176,3 +177,17 @@ def test_a_broker_without_transactions_is_named() -> None:
 def test_an_id_that_may_not_be_used_is_named_at_once() -> None:
     with pytest.raises(ClientError, match=r"transactional id 'tx': transactional_id_auth.*; ask for WRITE"):
         run(2, one_transaction, (FIND, ErrorCode.transactional_id_authorization_failed))
+
+
+def test_what_nobody_listens_to_is_abandoned_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_session, "_ABANDON_MS", 40)
+
+    async def scenario(cluster: FakeCluster, session: TransactionSession) -> None:
+        await session.enrol("t", 0)
+        cluster.refuse(END, *[None] * 1000)
+        started = asyncio.get_running_loop().time()
+        await session.abandon()
+        assert asyncio.get_running_loop().time() - started < 2
+        assert "end" in cluster.order
+
+    run(2, scenario, timeout_ms=60_000)

@@ -8,11 +8,12 @@ ended, is over. Read next: transaction_session.py, writer.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.group_metadata import GroupMetadata
@@ -38,9 +39,15 @@ from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
 from headrace.client.errors import ClientError
 from headrace.client.security import Security
 
-T = TypeVar("T")
-
-_FOR_THE_TRANSACTION = ("bootstrap", "security", "transactional_id", "acks", "idempotent", "timeout_ms")
+_FOR_THE_TRANSACTION = (
+    "bootstrap",
+    "security",
+    "transactional_id",
+    "transaction_timeout_ms",
+    "acks",
+    "idempotent",
+    "timeout_ms",
+)
 
 
 class _State(Enum):
@@ -78,10 +85,11 @@ class Transaction:
         self._why: ClientError | None = None
         self._turn = threading.Lock()
         self._io = IoThread(f"headrace-transaction-{transactional_id}", self._cluster.close)
+        self._finalizer = weakref.finalize(self, self._io.close)  # a dropped one leaves no thread behind
         try:
             self._io.call(self._session.open())
         except BaseException:
-            self._io.close()
+            self._finalizer()
             raise
 
     def begin(self) -> None:
@@ -150,11 +158,10 @@ class Transaction:
         with self._turn:
             try:
                 if self._state in (_State.OPEN, _State.FAILED):
-                    with suppress(ClientError):  # the broker aborts it by itself after a while
-                        self._end(committed=False)
+                    self._io.call(self._session.abandon())
             finally:
                 self._state = _State.OVER
-                self._io.close()
+                self._finalizer()
 
     def __enter__(self) -> Self:
         self.begin()
@@ -213,19 +220,17 @@ class Transaction:
         return delivered
 
     def _end(self, *, committed: bool) -> None:
-        self._run_end(self._session.end(committed=committed))
-        self._state = _State.READY
-        self._why = None
-
-    def _run_end(self, ending: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._io.call(ending)
-        except (TransactionFenced, OutcomeUnknown) as error:
-            self._state, self._why = _State.OVER, error
-            raise
+            self._io.call(self._session.end(committed=committed))
         except ClientError as error:
-            self._state, self._why = _State.FAILED, error
+            over = isinstance(error, TransactionFenced | OutcomeUnknown)
+            self._state, self._why = _State.OVER if over else _State.FAILED, error
             raise
+        except BaseException as error:
+            self._state = _State.OVER
+            self._why = ClientError(f"its end was broken off: {type(error).__name__}")
+            raise
+        self._state, self._why = _State.READY, None
 
 
 def _within(runs: Iterable[tuple[int, Run]], topic: str, partitions: int) -> Iterator[tuple[int, Run]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from headrace.client.arrow.cluster import Cluster
@@ -21,6 +22,7 @@ from headrace.wire.error_codes import ErrorCode
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+_ABANDON_MS = 10_000
 _FEATURE = "transaction.version"
 _BROKERS_ENROL_FROM = 2
 _NEWEST = {"produce": 13, "commit": 5, "end": 5}
@@ -131,6 +133,12 @@ class TransactionSession:
         self.in_doubt = False
         self._enrolled.clear()
         self._groups.clear()
+
+    async def abandon(self) -> None:
+        """Aborts if anybody listens soon; if not, the broker does so when the transaction's time is over."""
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_ABANDON_MS / 1000):
+                await self.end(committed=False)
 
     # -- private -------------------------------------------------------------------------------------------
 

@@ -11,13 +11,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.arrow.buffers import Buffers
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.columns import WriteColumns
 from headrace.client.arrow.encode import DEFAULT_BATCH_BYTES, NOBODY, encode_batch
@@ -66,6 +64,7 @@ class WriteOptions(TypedDict, total=False):
     compression: Compression
     idempotent: bool
     transactional_id: str | None
+    transaction_timeout_ms: int
     batch_bytes: int
     budget: int
     timeout_ms: int
@@ -85,6 +84,7 @@ def write(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     acks: "all", 1, or 0 (sent once, nobody answers). compression: "none", "gzip", "snappy", "lz4", "zstd".
     idempotent: other tries duplicate and reorder nothing (True; needs acks="all").
     transactional_id: all rows or none, for readers of committed records; see `headrace.transaction`.
+    transaction_timeout_ms: the broker aborts such a write when it takes longer (60,000).
     budget: bytes that may be on their way. timeout_ms: give up when nothing was acknowledged for so long.
     progress: show a bar (True), none (False), or one on terminals and in notebooks if it takes long (None).
 
@@ -144,15 +144,12 @@ async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Deli
 
 
 async def _undo(sender: Sender, session: TransactionSession | None) -> None:
-    """After a failure: what was sent of a transaction is aborted, as far as anybody listens."""
+    """After a failure: no more is sent, and what was sent of a transaction is aborted."""
     if session is None:
         await sender.close()
         return
     await sender.settle()
-    with suppress(
-        ClientError
-    ):  # the broker aborts it by itself after a while; the first error is the one to tell
-        await session.end(committed=False)
+    await session.abandon()
 
 
 class WriteRequest:
@@ -177,6 +174,7 @@ class WriteRequest:
         compression: Compression = "none",
         idempotent: bool = True,
         transactional_id: str | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
@@ -203,6 +201,7 @@ class WriteRequest:
         self._acks = -1 if acks == "all" else acks
         self._idempotent = idempotent
         self._transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
         self._batch_bytes = batch_bytes
         self._budget = budget
         self._timeout_ms = timeout_ms
@@ -210,7 +209,6 @@ class WriteRequest:
         self._partitions = 0
         self._producer = NOBODY
         self._sequences: dict[int, int] = {}
-        self._buffers = Buffers()
 
     async def session(self, cluster: Cluster) -> TransactionSession | None:
         """A transaction for these rows alone, if one was asked for."""
@@ -219,7 +217,7 @@ class WriteRequest:
         session = TransactionSession(
             cluster,
             self._transactional_id,
-            transaction_timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=self._transaction_timeout_ms,
             timeout_ms=self._timeout_ms,
         )
         await session.open()
@@ -276,7 +274,6 @@ class WriteRequest:
                     max_bytes=self._batch_bytes,
                     producer=self._producer,
                     base_sequence=self._next_sequence(partition),
-                    allocate=self._buffers.get,
                 )
                 self._took(partition, count)
                 yield Outgoing(partition=partition, batch=batch, rows=left[:count] + done)
