@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.serialization import DoubleSerializer, IntegerDeserializer, StringSerializer
-from schema_registry import SchemaRegistry, basic, running_registry
 
 import headrace
 from headrace.client.errors import ClientError
+from headrace.testing.schema_registry import SchemaRegistry, basic, running_registry
 
 ORDERS: list[Any] = [
     {

@@ -1,4 +1,7 @@
-"""A schema registry in this process, with as much of Confluent's API as its clients use here."""
+"""A schema registry in this process, in memory, with as much of Confluent's API as serializers use.
+
+No compatibility rules, no deletion. Read next: client/arrow/values/registry.py, which talks to it.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,18 @@ class SchemaRegistry:
         return number
 
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
-        parts = [unquote(part) for part in path.strip("/").split("/")]
+        parts = [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]
         try:
             if parts[:2] == ["schemas", "ids"]:
                 return 200, self.schemas[int(parts[2])]
+            if parts == ["subjects"]:
+                return 200, sorted(self.subjects)
             if body is not None:
                 return 200, {"id": self.add(parts[1], body["schema"])}
             version = -1 if parts[3] == "latest" else int(parts[3]) - 1
             number = self.subjects[parts[1]][version]
             return 200, {"subject": parts[1], "id": number, **self.schemas[number]}
-        except (KeyError, IndexError):
+        except (KeyError, IndexError, ValueError):  # also what is not served here
             return 404, {"error_code": 40403, "message": f"{path} not found"}
 
 
