@@ -44,6 +44,8 @@ class ColumnPartitioner:
             return turns.astype(np.int32)
         if isinstance(self._choice, RangePartitioner):
             return self._by_range(self._choice, keys)
+        if self._partitions == 1:
+            return np.zeros(rows, np.int32)
         if keys is None:
             return self._spread(rows)
         chosen: Int32s = ((self._kernels.murmur2(keys) & 0x7FFFFFFF) % self._partitions).astype(np.int32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -254,11 +255,16 @@ class _Lane:
         self._flying: deque[tuple[Outgoing, asyncio.Future[Any]]] = deque()
         self._arrived = asyncio.Event()
         self._patience = sender.patience()
+        self._connection: Connection | None = None
+        """While a reply is waited for: what comes meanwhile is sent there at once."""
         self._task = asyncio.create_task(self._run())
 
     def put(self, outgoing: Outgoing) -> None:
         self._waiting.append(outgoing)
         self._arrived.set()
+        if self._connection is not None:
+            with suppress(*LOST):  # the reply that is waited for tells as much
+                self._fill_window(self._connection)
 
     def replies(self) -> list[asyncio.Future[Any]]:
         return [reply for _, reply in self._flying]
@@ -293,24 +299,32 @@ class _Lane:
         connection = None
         try:
             connection = await self._sender.connection(self._partition)
-            while self._waiting and len(self._flying) < IN_FLIGHT:
-                outgoing = self._waiting[0]
-                reply = self._sender.send(connection, outgoing)
-                self._flying.append((self._waiting.popleft(), reply))
-            outgoing, reply = self._flying[0]
-            async with asyncio.timeout((self._sender.timeout_ms + _REPLY_GRACE_MS) / 1000):
-                answer = await asyncio.shield(reply)
+            self._fill_window(connection)
+            answer = await self._oldest_reply(connection)
         except LOST as error:
             return await self._land(error)
         except TimeoutError:
             if connection is not None:
                 connection.abort()  # what it still may say is of no use
             return await self._land(ConnectionLost("no answer to a batch in time"))
-        problem = await self._judge(outgoing, answer, first=True)
+        problem = await self._judge(self._flying[0][0], answer, first=True)
         if problem is not None:
             return await self._land(problem)
         self._flying.popleft()
         return None
+
+    async def _oldest_reply(self, connection: Connection) -> Any:
+        self._connection = connection
+        try:
+            async with asyncio.timeout((self._sender.timeout_ms + _REPLY_GRACE_MS) / 1000):
+                return await asyncio.shield(self._flying[0][1])
+        finally:
+            self._connection = None
+
+    def _fill_window(self, connection: Connection) -> None:
+        while self._waiting and len(self._flying) < IN_FLIGHT:
+            reply = self._sender.send(connection, self._waiting[0])
+            self._flying.append((self._waiting.popleft(), reply))
 
     async def _land(self, problem: ClientError) -> ClientError:
         """Waits for every reply that is still to come; what was not acknowledged is sent again."""
