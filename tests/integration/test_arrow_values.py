@@ -93,10 +93,10 @@ def test_json_by_a_schema_with_bad_records_set_aside(bootstrap: str, topic: str)
     rejects = headrace.Rejects()
     reader = headrace.read(topic, bootstrap=bootstrap, value=form, rejects=rejects)
     assert reader.read_all()["value"].to_pylist() == [{"id": 1}, {"id": 3}]
-    assert [(row["offset"], row["bytes"], row["error"]) for row in rejects.to_arrow().to_pylist()] == [
-        (1, b"oops", "not JSON, at byte 0"),
-        (2, b'{"id": "2"}', "not of type int32, at field 'id', byte 10"),
-    ]
+    (oops, text) = rejects.to_arrow().to_pylist()
+    assert (oops["offset"], oops["bytes"], oops["error"]) == (1, b"oops", "not JSON, at byte 0")
+    assert (text["offset"], text["bytes"]) == (2, b'{"id": "2"}')
+    assert text["error"].startswith("not of type int32, at field 'id'")
     with pytest.raises(ClientError, match=rf"value at offset 1 of partition 0 of topic '{topic}': not JSON"):
         headrace.read(topic, bootstrap=bootstrap, value=form).read_all()
 
@@ -165,7 +165,8 @@ def test_bare_avro(bootstrap: str, topic: str) -> None:
     rejects = headrace.Rejects()
     table = headrace.read(topic, bootstrap=bootstrap, value=headrace.Avro(OLD), rejects=rejects).read_all()
     assert table["value"].to_pylist() == [{"id": 1}, {"id": 2}, None]
-    assert rejects.to_arrow()["error"].to_pylist() == ["Avro that breaks off, at field 'id', byte 0"]
+    (error,) = rejects.to_arrow()["error"].to_pylist()
+    assert error.startswith("Avro that breaks off, at field 'id'")
 
 
 def test_avro_with_a_registry_as_its_schema_grows(

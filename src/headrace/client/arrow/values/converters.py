@@ -60,6 +60,9 @@ def reasons(faults: Int32s, nodes: Sequence[ValueNode], texts: Mapping[Fault, st
     found = {}
     for row, (code, node, position) in zip(rows, faults[rows].tolist(), strict=True):
         path = nodes[node].path
+        where = [f"field {path!r}"] if path else []
+        if position >= 0:
+            where.append(f"byte {position}")
         what = texts[Fault(code)].format(type=nodes[node].type)
-        found[row] = f"{what}, at {f'field {path!r}, ' if path else ''}byte {position}"
+        found[row] = f"{what}, at {', '.join(where)}" if where else what
     return found

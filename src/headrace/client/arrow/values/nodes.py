@@ -87,7 +87,7 @@ class Fault(IntEnum):
 
 
 class Unfit(Exception):
-    """A row that cannot be read; `row` is what a kernel would note of it."""
+    """A row that cannot be read; `row` is what a kernel would note of it. Position -1: not known."""
 
-    def __init__(self, fault: Fault, node: int, position: int = 0) -> None:
+    def __init__(self, fault: Fault, node: int, position: int = -1) -> None:
         self.row = (int(fault), node, position)
