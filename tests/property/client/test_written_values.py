@@ -20,7 +20,7 @@ from headrace.client.arrow.partitioning import RowRefused
 from headrace.client.arrow.values.avro_derive import derived_schema
 from headrace.client.arrow.values.avro_schema import parse_schema
 from headrace.client.arrow.values.avro_sources import avro_source
-from headrace.client.arrow.values.formats import Avro
+from headrace.client.arrow.values.formats import Avro, Json
 from headrace.client.arrow.values.json_sources import json_source
 from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.arrow.values.producers import bytes_writer
@@ -244,6 +244,7 @@ def test_numbers_beyond_an_avro_int_are_named() -> None:
         ("n", "raw", "column 'n' is int64, but must be binary or string"),
         ("b", "string", "column 'b' is binary, but must be something that has a text"),
         ("b", "json", "field 'b' of type binary cannot be written as JSON; cast it"),
+        ("n", Json(pa.int32()), "the value is written with the columns' own types; cast them"),
         ("n", "yaml", "'yaml' is not a format; use one of raw, string"),
         (["two words"], "avro", "'two words' is no name for an Avro field; rename it"),
         (["s"], Avro(LONG), "the Avro schema has no field 's'; write fewer columns"),

@@ -77,6 +77,10 @@ def _column_writer(role: str, name: str, form: Format | None, kind: Any, topic: 
     plain = plain_form(pa.nulls(0, kind)).type
     if form is None:
         form = _usual_form(role, name, plain)
+    if isinstance(form, Json) and form.schema is not None:
+        raise ClientError(
+            f"the {role} is written with the columns' own types", next_step=f'cast them; {role}_format="json"'
+        )
     if isinstance(form, Json) or form == "json":
         json_source(pa.nulls(0, plain), name)  # says now what cannot be JSON
         return lambda column: _written(column, name, "JSON", json_source, "write_json", json_row)
