@@ -110,6 +110,11 @@ def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> Batc
         raise DecodeError(f"{max(len(view) - position, 0)} bytes are too few for a batch header") from None
 
 
+def crc_of(batch: memoryview) -> int:
+    """What the batch that fills the view should carry as its CRC."""
+    return int(crc32c(batch[_ATTRIBUTES_AT:]))
+
+
 def crc_ok(view: memoryview, position: int, size: int) -> bool:
     """Whether the batch of `size` bytes at `position` carries the CRC of its bytes."""
     (stored,) = _CRC.unpack_from(view, position + _CRC_AT)

@@ -9,7 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.errors import DecodeError
-from headrace.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_ok, read_header
+from headrace.wire.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    crc_of,
+    read_header,
+)
 from headrace.wire.records import read_records
 
 _ABORT_MARKER = b"\0\0"
@@ -52,23 +61,25 @@ def sections_of(fetched: Fetched) -> Iterator[Section]:
 
 def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of every batch that is there to its end."""
-    position = 0
-    while len(view) - position >= HEADER_SIZE:
+    position, end = 0, len(view)
+    while end - position >= HEADER_SIZE:
         header = read_header(view, position)
-        if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
-            raise DecodeError(f"batch at offset {header.base_offset} claims {header.size} bytes")
-        if header.size > len(view) - position:
+        size = header.batch_length + LOG_OVERHEAD
+        if size < HEADER_SIZE:
+            raise DecodeError(f"batch at offset {header.base_offset} claims {size} bytes")
+        if size > end - position:
             return
         yield position, header
-        position += header.size
+        position += size
 
 
 def _check(batch: memoryview, header: BatchHeader, partition: int) -> None:
+    if header.magic == MAGIC and crc_of(batch) == header.crc:
+        return
     where = f"batch at offset {header.base_offset} of partition {partition}"
     if header.magic != MAGIC:
         raise DecodeError(f"{where}: magic byte {header.magic}, not {MAGIC}")
-    if not crc_ok(batch, 0, header.size):
-        raise DecodeError(f"{where} does not match its CRC")
+    raise DecodeError(f"{where} does not match its CRC")
 
 
 class _Aborts:
@@ -79,6 +90,8 @@ class _Aborts:
         self._open: set[int] = set()
 
     def skips(self, header: BatchHeader, batch: memoryview) -> bool:
+        if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+            return False
         while self._coming and self._coming[-1][1] <= header.last_offset:
             self._open.add(self._coming.pop()[0])
         if header.is_control:
