@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -319,16 +320,24 @@ def test_calls_out_of_turn_are_refused_in_words(kafka: str, topics: Any) -> None
         headrace.transaction(name, bootstrap=kafka, transaction_timeout_ms=10**9)
 
 
-def test_the_example_of_the_guide(kafka: str) -> None:
+def test_the_examples_of_the_guide(kafka: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    new = [NewTopic(name, 1, 1) for name in ("orders", "audit", "incoming")]
+    new = [NewTopic(name, 1, 1) for name in ("orders", "audit", "incoming", "outgoing")]
     for created in admin.create_topics(new).values():
         created.result(30)
     text = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
-    (example,) = re.findall(r"^```py\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    stream, block = re.findall(r"^```py\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     orders = pa.table({"customer": ["ann"], "value": ["3 pears"]})
     names = {"KAFKA": kafka, "headrace": headrace, "orders": orders, "audit": rows("seen")}
-    exec(compile(example, "docs/arrow.md", "exec"), names)
+    headrace.write(rows("copied"), "incoming", bootstrap=kafka)
+    copying = threading.Thread(target=exec, args=(compile(stream, "docs/arrow.md", "exec"), names))
+    copying.start()
+    assert_committed(kafka, "outgoing", expected("copied"), partitions=1)
+    names["batches"].close()
+    copying.join(30)
+    assert not copying.is_alive(), "it ends when the stream does"
+    assert committed_offset(kafka, "copiers", "incoming") == 30
+    exec(compile(block, "docs/arrow.md", "exec"), names)
     assert_committed(kafka, "audit", expected("seen"), partitions=1)
     assert committed_offset(kafka, "copiers", "incoming") == 1000
 
