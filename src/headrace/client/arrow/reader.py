@@ -131,7 +131,7 @@ def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
 
 async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any]:
     """The same for asyncio: `async for batch in aread("orders", last="10m")`."""
-    request = ReadRequest(topic, **options)
+    request = await asyncio.to_thread(ReadRequest, topic, **options)  # may ask a schema registry
     cluster = Cluster(request.bootstrap, security=request.security)
     left = request.count
     prefetch = None

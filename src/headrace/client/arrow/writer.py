@@ -122,7 +122,7 @@ def send_rows(io: IoThread, sender: Sender, batches: Iterator[Outgoing]) -> Deli
 
 async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
     """The same for asyncio; `data` is read in a thread."""
-    request = WriteRequest(data, topic, **options)
+    request = await asyncio.to_thread(WriteRequest, data, topic, **options)  # may ask a schema registry
     cluster = Cluster(request.bootstrap, security=request.security)
     try:
         session = await request.session(cluster)
