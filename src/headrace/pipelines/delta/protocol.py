@@ -1,0 +1,111 @@
+"""What a table asks of those who write to it; one that asks for what is not done here is refused by name.
+
+The library itself would append rows to a table with constraints without looking at them. Knows no Spark. Read
+next: table.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_SINCE_WRITER_VERSION = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
+"""Features that old tables have by their version alone, whether they use them or not."""
+_NAMES_ITS_FEATURES = 7
+_NEEDS_NOTHING = frozenset({"appendOnly", "changeDataFeed", "domainMetadata", "timestampNtz"})
+"""Whole files added or replaced are their own change data; no domain of metadata is ours."""
+_NEEDS_NOTHING_TO_APPEND = frozenset({"deletionVectors"})
+_BY_FIELD = {
+    "invariants": "delta.invariants",
+    "generatedColumns": "delta.generationExpression",
+    "identityColumns": "delta.identity.start",
+}
+"""The entry in a column's metadata that shows a feature in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTerms:
+    """The terms of a table, as its log states them."""
+
+    writer_version: int
+    writer_features: Collection[str] | None
+    configuration: Mapping[str, str | None]
+    schema: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> TableTerms:
+        protocol = table.protocol()
+        return cls(
+            writer_version=protocol.min_writer_version,
+            writer_features=protocol.writer_features,
+            configuration=table.metadata().configuration,
+            schema=json.loads(table.schema().to_json()),
+        )
+
+    @property
+    def append_only(self) -> bool:
+        return str(self.configuration.get("delta.appendOnly")).lower() == "true"
+
+    def unmet(self, *, overwrite: bool = False) -> list[str]:
+        """Names of the features in use that a writer has to serve and this one does not."""
+        fine = _NEEDS_NOTHING if overwrite else _NEEDS_NOTHING | _NEEDS_NOTHING_TO_APPEND
+        if self.writer_version > _NAMES_ITS_FEATURES:
+            return [f"writer version {self.writer_version}"]
+        if self.writer_version == _NAMES_ITS_FEATURES:
+            asked: Collection[str] = self.writer_features or ()
+        else:
+            asked = [name for name, since in _SINCE_WRITER_VERSION.items() if since <= self.writer_version]
+        return sorted(name for name in asked if name not in fine and self._in_use(name))
+
+    def _in_use(self, feature: str) -> bool:
+        if feature in _BY_FIELD:
+            return any(_BY_FIELD[feature] in metadata for metadata in _metadata(self.schema))
+        if feature == "checkConstraints":
+            return any(name.startswith("delta.constraints.") for name in self.configuration)
+        if feature == "columnMapping":
+            return self.configuration.get("delta.columnMapping.mode") not in (None, "none")
+        return True
+
+
+def check_terms(table: DeltaTable, *, overwrite: bool = False) -> None:
+    """ClientError names what keeps this writer from the table."""
+    terms = TableTerms.of(table)
+    unmet = terms.unmet(overwrite=overwrite)
+    if unmet:
+        raise ClientError(
+            f"the table {table.table_uri} asks its writers for {', '.join(unmet)}, not served here",
+            next_step="write to another table, or drop the feature from this one",
+        )
+    if overwrite and terms.append_only:
+        raise ClientError(
+            f"the table {table.table_uri} may only be appended to: delta.appendOnly is true",
+            next_step="append, or unset the property",
+        )
+
+
+def _metadata(part: Any) -> Iterator[Mapping[str, Any]]:
+    """Of every field in a schema's JSON, however deep."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _metadata(each)
+    elif isinstance(part, Mapping):
+        for name, inner in part.items():
+            if name == "metadata":
+                yield inner
+            else:
+                yield from _metadata(inner)

@@ -1,0 +1,201 @@
+"""The files of a batch become part of the table, once: by one entry in its log, with the batch's number.
+
+The table is opened once per try, and on that picture of it the last batch's number is compared and the commit
+made. Whoever commits the same batch in between makes ours fail, and the next try sees it. Comparing on one
+picture and committing on a newer one would let a replay through. Read next: schema.py, delta/protocol.py.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.delta.protocol import check_terms
+from headrace.pipelines.delta.table import first_line, open_table
+from pyspark_headrace_delta.files import WrittenFile
+from pyspark_headrace_delta.options import TableSettings
+from pyspark_headrace_delta.schema import Document, new_columns, required_columns
+
+_TRIES = 12
+_FIRST_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNumber:
+    """What makes a batch known again: an application's name and its count.
+
+    `query_id` where the name was chosen by hand: the query that counts under it.
+    """
+
+    app_id: str
+    version: int
+    query_id: str | None = None
+
+    def is_in(self, table: DeltaTable) -> bool:
+        """Whether this batch is in the table already."""
+        last = table.transaction_version(self.app_id)
+        if last is None or last < self.version:
+            return False
+        if self.query_id is not None and table.transaction_version(self._of_query) is None:
+            raise ClientError(
+                f"txnAppId {self.app_id!r} has counted the batches of another query up to {last}: "
+                f"batch {self.version} of query {self.query_id} would be taken for written",
+                next_step="use another txnAppId or none, or go on with the checkpoint of that query",
+            )
+        return True
+
+    def transactions(self) -> list[Transaction]:
+        own = [Transaction(self.app_id, self.version)]
+        return own if self.query_id is None else [*own, Transaction(self._of_query, self.version)]
+
+    @property
+    def _of_query(self) -> str:
+        return f"{self.app_id}/{self.query_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """Everything that one commit consists of."""
+
+    settings: TableSettings
+    schema: Document
+    files: Sequence[WrittenFile]
+    overwrite: bool
+    batch: BatchNumber | None
+
+    def apply(self) -> bool:
+        """False if the table held the batch already. ClientError where the rows and the table do not fit."""
+        _check_files(self.settings.path, self.files)
+        pause_s, failed = _FIRST_PAUSE_S, DeltaError("columns were added in vain")
+        for _ in range(_TRIES):
+            table = open_table(self.settings.path)
+            if table is not None and self.batch is not None and self.batch.is_in(table):
+                return False
+            try:
+                if self._try(table):
+                    return True
+                continue  # columns were added: the next picture of the table has them
+            except CommitFailedError as error:
+                failed = error
+            except DeltaError as error:
+                if table is not None or open_table(self.settings.path) is None:
+                    raise self._refused(error) from error
+                failed = error  # somebody else made the table meanwhile
+            time.sleep(pause_s)
+            pause_s *= 2
+        raise self._refused(failed) from failed
+
+    def _try(self, table: DeltaTable | None) -> bool:
+        if table is None:
+            self._create()
+            return True
+        added = self._check(table)
+        if added:
+            fields = [Field.from_json(json.dumps(field)) for field in added]
+            table.alter.add_columns(fields)
+            return False
+        table.create_write_transaction(
+            self._actions(),
+            mode="overwrite" if self.overwrite else "append",
+            schema=table.schema(),
+            partition_by=list(self.settings.partition_by),
+            commit_properties=self._properties(),
+        )
+        return True
+
+    def _create(self) -> None:
+        self.settings.path.mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            str(self.settings.path),
+            Schema.from_json(json.dumps(self.schema)),
+            self._actions(),
+            mode="error",
+            partition_by=list(self.settings.partition_by),
+            commit_properties=self._properties(),
+        )
+
+    def _check(self, table: DeltaTable) -> list[Document]:
+        """The columns to be added first."""
+        added = check_fit(table, self.schema, self.settings, overwrite=self.overwrite)
+        with_nulls = {name for file in self.files for name in file.with_nulls}
+        given = {field["name"] for field in self.schema["fields"]}
+        for name in required_columns(json.loads(table.schema().to_json())):
+            if self.files and (name in with_nulls or name not in given):
+                raise ClientError(
+                    f"column {name!r} is null in some rows, but never in the table {self.settings.path}",
+                    next_step=f"filter them: WHERE {name} IS NOT NULL",
+                )
+        return added
+
+    def _actions(self) -> list[Any]:
+        return [
+            AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values=file.partition_values,
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=file.statistics,
+            )
+            for file in self.files
+        ]
+
+    def _properties(self) -> CommitProperties:
+        if self.batch is None:
+            return CommitProperties()
+        noted = {"appId": self.batch.app_id, "batchId": self.batch.version}
+        return CommitProperties(custom_metadata=noted, app_transactions=self.batch.transactions())
+
+    def _refused(self, error: Exception) -> ClientError:
+        return ClientError(
+            f"the table {self.settings.path} did not take the commit: {first_line(error)}",
+            next_step="see to its cause and run it again"
+            + (": what the table holds of it already counts once" if self.batch is not None else ""),
+        )
+
+
+def check_fit(
+    table: DeltaTable, schema: Document, settings: TableSettings, *, overwrite: bool
+) -> list[Document]:
+    """The columns that the rows have beyond the table's; ClientError says why rows cannot go there."""
+    check_terms(table, overwrite=overwrite)
+    partitioned = table.metadata().partition_columns
+    if list(settings.partition_by) != partitioned:
+        raise ClientError(
+            f"the table {settings.path} is {_by(partitioned)}, the rows are {_by(settings.partition_by)}",
+            next_step=f'add .option("partitionBy", "{",".join(partitioned)}")'
+            if partitioned
+            else "leave out option 'partitionBy'",
+        )
+    added = new_columns(json.loads(table.schema().to_json()), schema)
+    if added and not settings.merge_schema:
+        names = ", ".join(repr(field["name"]) for field in added)
+        raise ClientError(
+            f"the table {settings.path} has no column {names}",
+            next_step='let it be added with .option("mergeSchema", True), or leave it out',
+        )
+    return added
+
+
+def _check_files(root: Path, files: Sequence[WrittenFile]) -> None:
+    """A file that the driver does not see would make the whole table unreadable."""
+    for file in files:
+        path = root / file.path
+        if not path.is_file() or path.stat().st_size != file.size:
+            raise ClientError(
+                f"a worker wrote {path}, but the driver does not see it there",
+                next_step="give a path on a file system that the driver and all workers share",
+            )
+
+
+def _by(columns: Sequence[str]) -> str:
+    return f"partitioned by {', '.join(columns)}" if columns else "not partitioned"

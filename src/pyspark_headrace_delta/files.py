@@ -1,0 +1,198 @@
+"""The Parquet files that one task writes into a table's folder, part of the table once a commit names them.
+
+Names are fresh in every attempt, so that none can touch what another one wrote. Knows neither Spark nor the
+table's log. Read next: partitions.py, statistics.py; commit.py for what becomes of the files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyspark_headrace_delta.partitions import PartitionValues, as_mapping, folder, split
+from pyspark_headrace_delta.statistics import statistics_of
+
+_ROW_GROUP_BYTES = 32 << 20
+_SMALLEST_ROW_GROUP = 64 << 10
+_WAITING_BYTES = 128 << 20
+"""Of all partitions together, before the largest is written out."""
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A whole file on disk, and what the table's log will say of it."""
+
+    path: str
+    """Within the table's folder."""
+    size: int
+    rows: int
+    partition_values: Mapping[str, str | None]
+    modified_ms: int
+    statistics: str
+    with_nulls: frozenset[str]
+    """Columns of the table that are null in some row."""
+
+
+class TaskFiles:
+    """Rows of one attempt of a task, each partition in files of its own."""
+
+    def __init__(self, root: Path, partition_by: Sequence[str], *, task: int, target_size: int) -> None:
+        self._root = root
+        self._partition_by = partition_by
+        self._name = f"part-{task:05d}-{uuid.uuid4()}"
+        self._target_size = target_size
+        self._row_group = min(_ROW_GROUP_BYTES, max(target_size, _SMALLEST_ROW_GROUP))
+        self._open: dict[PartitionValues, _OpenFile] = {}
+        self._begun: list[Path] = []
+        self._written: list[WrittenFile] = []
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
+        """All rows, on disk when this returns. When it fails, nothing of it is left."""
+        try:
+            for rows in _gathered(batches, self._row_group):
+                for values, part in split(rows, self._partition_by):
+                    self._add(values, part)
+                self._keep_bounds()
+            for values in list(self._open):
+                self._finish(values)
+            _sync_folders(self._root, {path.parent for path in self._begun})
+        except BaseException:
+            self._discard()
+            raise
+        return self._written
+
+    def _add(self, values: PartitionValues, rows: pa.Table) -> None:
+        if values not in self._open:
+            self._open[values] = self._begin(values, rows.schema)
+        file = self._open[values]
+        file.add(rows)
+        if file.waiting_bytes >= self._row_group:
+            file.flush()
+        if file.size >= self._target_size:
+            self._finish(values)
+
+    def _keep_bounds(self) -> None:
+        """Memory and open files stay within bounds however many partitions there are."""
+        while sum(file.waiting_bytes for file in self._open.values()) > _WAITING_BYTES:
+            max(self._open.values(), key=lambda file: file.waiting_bytes).flush()
+        while len(self._open) > _OPEN_FILES:
+            self._finish(max(self._open, key=lambda values: self._open[values].size))
+
+    def _begin(self, values: PartitionValues, schema: pa.Schema) -> _OpenFile:
+        parent = self._root / folder(self._partition_by, values)
+        parent.mkdir(parents=True, exist_ok=True)
+        path = parent / f"{self._name}-{len(self._begun):04d}.snappy.parquet"
+        self._begun.append(path)
+        return _OpenFile(path, schema)
+
+    def _finish(self, values: PartitionValues) -> None:
+        file = self._open.pop(values)
+        statistics, with_nulls = file.finish()
+        nulls = {name for name, value in zip(self._partition_by, values, strict=True) if value is None}
+        self._written.append(
+            WrittenFile(
+                path=file.path.relative_to(self._root).as_posix(),
+                size=file.path.stat().st_size,
+                rows=file.rows,
+                partition_values=as_mapping(self._partition_by, values),
+                modified_ms=time.time_ns() // 1_000_000,
+                statistics=statistics,
+                with_nulls=frozenset(with_nulls | nulls),
+            )
+        )
+
+    def _discard(self) -> None:
+        for file in self._open.values():
+            file.abandon()
+        for path in self._begun:
+            path.unlink(missing_ok=True)
+
+
+class _OpenFile:
+    """Rows wait here until they make a row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self.waiting_bytes = 0
+        self._schema = schema
+        self._waiting: list[pa.Table] = []
+        self._with_nan: set[str] = set()
+        self._with_nulls: set[str] = set()
+        self._footer: list[Any] = []
+        self._file = path.open("xb")
+        # Readers go by Parquet's own types: a zone or nullability of Arrow's beside them would only confuse.
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression="snappy", store_schema=False, metadata_collector=self._footer
+        )
+
+    @property
+    def size(self) -> int:
+        """Of what is written out."""
+        return self._file.tell()
+
+    def add(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self.rows += rows.num_rows
+        self.waiting_bytes += rows.nbytes
+        for field in self._schema:
+            column = rows.column(field.name)
+            if column.null_count:
+                self._with_nulls.add(field.name)
+            if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
+                self._with_nan.add(field.name)
+
+    def flush(self) -> None:
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting)
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            self._waiting, self.waiting_bytes = [], 0
+
+    def finish(self) -> tuple[str, set[str]]:
+        """Statistics, and the columns with nulls. The file is durable before any log can name it."""
+        self.flush()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return statistics_of(self._footer[0], self._schema, with_nan=self._with_nan), self._with_nulls
+
+    def abandon(self) -> None:
+        self._file.close()
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
+    """Spark's batches are small: together they are split by partition in one go."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= enough:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _sync_folders(root: Path, folders: Iterable[Path]) -> None:
+    """So that the names are durable too, up to the table's own folder."""
+    above = {parent for path in folders for parent in (path, *path.parents) if parent.is_relative_to(root)}
+    for path in above:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
