@@ -12,9 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from test_karapace import ROUND_TRIP, make_environment
 
 import headrace
+from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.testing.rawclient import RawClient
 from headrace.testing.schema_registry import SchemaRegistry, running_registry
 
@@ -74,3 +76,34 @@ def test_what_we_write_confluent_reads(
     )
     found = run(python, READ_BACK, bootstrap, registry.address, topic, str(len(rows)))
     assert found == [json.loads(json.dumps(row, default=str)) for row in rows]
+
+
+def test_typed_values_go_through_apache_kafka(
+    kafka_engine: KafkaEngine, registry: SchemaRegistry, tmp_path: Path, topic: str
+) -> None:
+    rows = [{"id": number, "item": {"name": f"pear {number}", "price": number / 4}} for number in range(100)]
+    table = pa.Table.from_pylist(rows)
+    form = headrace.Avro(registry=registry.address)
+    with kafka_engine.start(tmp_path, {}) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        for created in admin.create_topics(
+            [NewTopic(f"{topic}-{kind}", 2, 1) for kind in ("j", "a")]
+        ).values():
+            created.result(30)
+        for kind, written in (("j", "json"), ("a", form)):
+            headrace.write(
+                table,
+                f"{topic}-{kind}",
+                bootstrap=node.bootstrap,
+                key="id",
+                value=["id", "item"],
+                value_format=written,
+                compression="zstd",
+            )
+            back = headrace.topic(f"{topic}-{kind}", bootstrap=node.bootstrap).typed(
+                key="int64", value=written
+            )
+            found = back.to_arrow().sort_by("key")
+            assert found["key"].to_pylist() == list(range(100))
+            assert found["value"].to_pylist() == rows
+            assert sum(each.end - each.start for each in back.extent()) == 100
