@@ -230,6 +230,31 @@ def test_avro_read_as_a_schema_of_ones_own_or_the_newest_of_a_subject(
     ]
 
 
+def test_avro_of_a_subject_with_another_name(bootstrap: str, topic: str, registry: SchemaRegistry) -> None:
+    """Found by the records themselves: the newest that they have is what all are read as."""
+    create(bootstrap, topic)
+    old, new = registry.add("shop.Order", OLD), registry.add("shop.Order", NEW)
+    values = [as_avro(NEW, {"id": 1, "note": "x", "count": 1}, new), as_avro(OLD, {"id": 2}, old)]
+    produce(bootstrap, topic, *values)
+    form = headrace.Avro(registry=registry.address)
+    table = headrace.read(topic, bootstrap=bootstrap, value=form).read_all()
+    assert table["value"].to_pylist() == [
+        {"id": 1, "note": "x", "count": 1},
+        {"id": 2, "note": None, "count": 7},
+    ]
+
+
+def test_the_newest_schema_counts_even_if_the_first_records_are_older(
+    bootstrap: str, topic: str, registry: SchemaRegistry
+) -> None:
+    create(bootstrap, topic)
+    old = registry.add(f"{topic}-value", OLD)
+    registry.add(f"{topic}-value", NEW)
+    produce(bootstrap, topic, as_avro(OLD, {"id": 1}, old))
+    reader = headrace.read(topic, bootstrap=bootstrap, value=headrace.Avro(registry=registry.address))
+    assert [field.name for field in reader.schema.field("value").type] == ["id", "note", "count"]
+
+
 def test_schemas_that_refer_to_others(bootstrap: str, topic: str, registry: SchemaRegistry) -> None:
     create(bootstrap, topic)
     registry.add("order", OLD)

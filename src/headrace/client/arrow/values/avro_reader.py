@@ -56,17 +56,16 @@ class AvroConverter:
             self._use(self._registry.newest(settings.subject))
 
     def learn(self, column: Any) -> None:
-        """The newest schema that records are written with, or else the newest of the subject."""
+        """The subject's newest schema, so that no field is lost; without such a subject, the records'."""
         if self.field is not None or self._registry is None:
             return
-        for schema_id in np.unique(schema_ids(column))[::-1].tolist():
-            if schema_id != _NOBODY and (found := self._known(schema_id)) is not None:
-                self._use(found)
-                return
         try:
             self._use(self._registry.newest(self._subject))
+            return
         except UnknownSchema:
-            self._use(AvroType(kind="null"))
+            ids = np.unique(schema_ids(column))[::-1].tolist()
+        known = (self._known(schema_id) for schema_id in ids if schema_id != _NOBODY)
+        self._use(next((schema for schema in known if schema is not None), AvroType(kind="null")))
 
     def convert(self, column: Any) -> Converted:
         self.learn(column)
