@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,6 +69,32 @@ def test_a_notebook_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not somebody_watches()
     monkeypatch.setitem(sys.modules, "ipykernel", object())  # type: ignore[arg-type]
     assert somebody_watches()
+
+
+class Output:
+    """As IPython's display gives one."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def update(self, page: Any) -> None:
+        self.pages.append(page)
+
+
+def test_a_notebook_gets_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output()
+    display = ModuleType("IPython.display")
+    display.HTML = str  # type: ignore[attr-defined]
+    display.display = lambda _, display_id: output  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    with ProgressBar("reading <orders>", 1000, True) as bar:
+        bar.reached(250)
+        bar.reached(260)  # too soon to be worth another picture
+    shown, end = output.pages
+    assert shown == "reading &lt;orders&gt; <progress value='250' max='1000'></progress> 25%, 250 records"
+    assert end == ""
 
 
 class Source:
