@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # planning a query loads neither pyarrow nor the client
     from headrace.client.arrow.writer import Compression
 
 DataLossPolicy = Literal["fail", "skip", "earliest"]
+ExactlyOnce = Literal["batch", "off"]
 PlaceKind = Literal["earliest", "latest", "group", "offsets", "timestamp", "timestamps"]
 
 _BOTH = ("bootstrap", "timeoutMs")
@@ -31,7 +32,11 @@ READ_NAMES = (
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay"),
 )
-WRITE_NAMES = (*_BOTH, "topic", "compression", "exactlyOnce", "includeHeaders")
+WRITE_NAMES = (
+    *_BOTH,
+    *("topic", "compression", "includeHeaders"),
+    *("exactlyOnce", "sinkId", "batchId", "transactionTimeoutMs", "commitMessageBytes"),
+)
 READ_ALIASES = {
     "kafka.bootstrap.servers": "bootstrap",
     "bootstrap.servers": "bootstrap",
@@ -54,6 +59,8 @@ _SECURITY = re.compile(r"kafka\.(security\.protocol|sasl\..*|ssl\..*)")
 
 DEFAULT_BUDGET = 32 << 20
 DEFAULT_TIMEOUT_MS = 60_000
+DEFAULT_TRANSACTION_TIMEOUT_MS = 300_000
+DEFAULT_MESSAGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +121,15 @@ class WriteSettings:
     topic: str | None
     compression: Compression
     timeout_ms: int
+    exactly_once: ExactlyOnce | None = None
+    """None: wherever the broker serves transactions."""
+    sink_id: str | None = None
+    """Who the sink is to its former and later runs; None: the id of its query."""
+    batch_id: int | None = None
+    """Of a batch write: a number by which it is known when it comes again."""
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    message_bytes: int = DEFAULT_MESSAGE_BYTES
+    """Up to so many bytes of a task's batches go to the driver directly."""
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
@@ -143,21 +159,48 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
     return settings
 
 
-def write_settings(options: Mapping[str, str]) -> WriteSettings:
+def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     given = Given(_usable(options), names=WRITE_NAMES, aliases=WRITE_ALIASES, ignored=_NO_MEANING)
-    if given.choice("exactlyOnce", ("off", "batch"), "off") == "batch":
-        raise ClientError(
-            "option 'exactlyOnce' = 'batch' is not there yet",
-            next_step="leave it out: every record is then written at least once",
-        )
     codecs: tuple[Compression, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     chosen = given.choice("compression", codecs, "none")
-    return WriteSettings(
+    settings = WriteSettings(
         bootstrap=_bootstrap(given),
         topic=given.text("topic"),
         compression=next(codec for codec in codecs if codec == chosen),
         timeout_ms=given.duration_ms("timeoutMs", 2 * DEFAULT_TIMEOUT_MS),
+        exactly_once=_exactly_once(given),
+        sink_id=given.text("sinkId") or None,
+        batch_id=given.integer("batchId", least=0),
+        transaction_timeout_ms=given.duration_ms("transactionTimeoutMs", DEFAULT_TRANSACTION_TIMEOUT_MS),
+        message_bytes=given.integer("commitMessageBytes") or DEFAULT_MESSAGE_BYTES,
     )
+    _check_identity(settings, streaming=streaming)
+    return settings
+
+
+def _exactly_once(given: Given) -> ExactlyOnce | None:
+    """A batch that has a number is to be recognised, which only a transaction can."""
+    if "exactlyOnce" not in given:
+        return "batch" if "batchId" in given else None
+    return "batch" if given.choice("exactlyOnce", ("batch", "off"), "batch") == "batch" else "off"
+
+
+def _check_identity(settings: WriteSettings, *, streaming: bool) -> None:
+    if settings.batch_id is None:
+        return
+    if streaming:
+        raise ClientError(
+            "option 'batchId' is for batch writes: a stream numbers its batches itself",
+            next_step="leave it out",
+        )
+    if settings.sink_id is None:
+        raise ClientError(
+            "option 'batchId' needs a sink that it counts for", next_step='add .option("sinkId", …)'
+        )
+    if settings.exactly_once == "off":
+        raise ClientError(
+            "option 'batchId' has no meaning with exactlyOnce=off", next_step="leave one of them out"
+        )
 
 
 def _usable(options: Mapping[str, str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ class HeadraceSource(DataSource):
             )
         from pyspark_headrace.sink import BatchWriter
 
-        settings = write_settings(self.options)
+        settings = write_settings(self.options, streaming=False)
         return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -62,7 +62,7 @@ class HeadraceSource(DataSource):
         _check_version("writing as a stream")
         from pyspark_headrace.stream_sink import StreamWriter
 
-        settings = write_settings(self.options)
+        settings = write_settings(self.options, streaming=True)
         return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
 

@@ -1,7 +1,7 @@
-"""The sink of a streaming query: every micro-batch is written at least once.
+"""The sink of a streaming query, as Spark sees it: tasks take rows, the driver ends every micro-batch.
 
 Spark has append and complete mode for Python sinks, not update. A module of its own since Spark before 4.1
-has no base class for it. Read next: sink.py.
+has no base class for it. Read next: sink.py, publish.py.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.sink import write_rows
+from pyspark_headrace.publish import publish_batch
 from pyspark_headrace.sink_columns import SinkColumns
+from pyspark_headrace.sink_task import write_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Nothing is left to do at commit or abort: what a task wrote is in the topic already."""
+    """Nothing is left to do at abort: what tasks encoded is in no topic that anybody reads."""
 
     def __init__(self, settings: WriteSettings, columns: SinkColumns) -> None:
         self._settings = settings
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_rows(iterator, self._settings, self._columns)
+        return write_task(iterator, self._settings, self._columns)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        publish_batch(messages, self._settings, batch_id)

@@ -107,7 +107,7 @@ def test_a_stream_appends_its_whole_result_in_complete_mode(
         (["id AS value"], {"topic": "out"}, "column 'value' is bigint, but must be binary or string"),
         (["id"], {"topic": "out"}, "there is no column 'value' to write, only id"),
         (["'v' AS value"], {}, "no topic is given"),
-        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "is not there yet"),
+        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "serves none; leave it out"),
         (["'v' AS value"], {"topic": "out", "compresion": "zstd"}, "did you mean 'compression'?"),
         (["'v' AS value", "CAST(NULL AS STRING) AS topic"], {}, "a row has no topic"),
         (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),

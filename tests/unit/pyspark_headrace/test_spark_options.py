@@ -91,9 +91,35 @@ def test_a_stream_has_no_end() -> None:
 
 
 def test_writes_have_options_of_their_own() -> None:
-    settings = write_settings({"topic": "out", "kafka.compression.type": "zstd", "checkpointlocation": "x"})
+    given = {"topic": "out", "kafka.compression.type": "zstd", "checkpointlocation": "x"}
+    settings = write_settings(given, streaming=True)
     assert (settings.topic, settings.compression) == ("out", "zstd")
     with pytest.raises(ClientError, match="no option 'subscribe'"):
-        write_settings({"subscribe": "out"})
+        write_settings({"subscribe": "out"}, streaming=True)
     with pytest.raises(ClientError, match="use one of none, gzip"):
-        write_settings({"compression": "rar"})
+        write_settings({"compression": "rar"}, streaming=True)
+
+
+def test_rows_are_written_once_where_that_can_be_unless_told_otherwise() -> None:
+    assert write_settings({}, streaming=True).exactly_once is None
+    for asked in ("batch", "off"):
+        assert write_settings({"exactlyonce": asked}, streaming=True).exactly_once == asked
+    numbered = write_settings({"sinkId": "counts", "batchId": "0"}, streaming=False)
+    assert (numbered.exactly_once, numbered.sink_id, numbered.batch_id) == ("batch", "counts", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "said"),
+    [
+        ({"exactlyOnce": "always"}, True, "use one of batch, off"),
+        ({"batchId": "3", "sinkId": "s"}, True, "a stream numbers its batches itself"),
+        ({"batchId": "3"}, False, "needs a sink that it counts for"),
+        ({"batchId": "3", "sinkId": "s", "exactlyOnce": "off"}, False, "no meaning with exactlyOnce=off"),
+        ({"batchId": "-1", "sinkId": "s"}, False, "a whole number of at least 0"),
+        ({"commitMessageBytes": "8MB"}, False, "a whole number of at least 1"),
+        ({"transactionTimeoutMs": "long"}, False, "write it like 500ms"),
+    ],
+)
+def test_what_a_sink_cannot_be(options: dict[str, str], streaming: bool, said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        write_settings(options, streaming=streaming)

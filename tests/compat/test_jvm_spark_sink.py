@@ -1,0 +1,281 @@
+"""The exactly-once sink on Apache Kafka, driven by hand: replays, kills, zombies, slices, staged rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sink_driver
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from sink_driver import MOMENTS, settings_for, task, values_of
+
+import headrace
+from headrace.client.arrow.transaction import Transaction
+from headrace.client.arrow.transaction_session import OutcomeUnknown
+from headrace.client.errors import ClientError
+from headrace.cluster.engines.kafka import KafkaEngine
+from pyspark_headrace.connections import kept
+from pyspark_headrace.internal_topics import SINKS, STAGING
+from pyspark_headrace.publish import publish_batch, publish_write
+from pyspark_headrace.sink_ledger import Published, SinkLedger
+from pyspark_headrace.sink_messages import InMessage, InStaging
+
+pytestmark = pytest.mark.compat_jvm
+
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with kafka_engine.start(tmp_path_factory.mktemp("sink"), {}) as node:
+        yield node.bootstrap
+
+
+@pytest.fixture
+def output(kafka: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    return topic
+
+
+def read(bootstrap: str, topic: str, **options: Any) -> list[str]:
+    found = headrace.read(topic, bootstrap=bootstrap, value="string", **options).read_all()
+    return [str(value) for value in found["value"].to_pylist()]
+
+
+def assert_published(bootstrap: str, topic: str, *batches: int, count: int = 40) -> None:
+    """A commit is for good when it returns; the partitions' leaders hear of it a moment later."""
+    wanted = sorted(value for batch in batches for value in values_of(batch, count))
+    deadline = time.monotonic() + 15
+    while len(found := read(bootstrap, topic)) < len(wanted) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sorted(found) == wanted
+
+
+@contextmanager
+def driver(bootstrap: str, topic: str, batch: int, moment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has reached the moment in the publication of a batch, and waits there."""
+    program = [sys.executable, sink_driver.__file__, bootstrap, topic, str(batch), moment]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reached\n", process.stderr and process.stderr.read()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_batch_that_comes_again_is_not_written_again(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    for batch in (0, 1, 1, 0, 2, 2):
+        publish_batch([task(settings, values_of(batch))], settings, batch)
+    assert_published(kafka, output, 0, 1, 2)
+
+
+def test_other_slices_of_a_replay_do_not_show(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    values = values_of(0)
+    publish_batch([task(settings, values[:25]), task(settings, []), task(settings, values[25:])], settings, 0)
+    publish_batch([task(settings, values[first::7]) for first in range(7)], settings, 0)
+    assert_published(kafka, output, 0)
+
+
+def test_only_messages_that_spark_hands_over_are_published(kafka: str, output: str) -> None:
+    """Attempts that failed after they had encoded, and speculative copies of tasks, leave no trace."""
+    settings = settings_for(kafka, output, sink_id=output, message_bytes=500)
+    values = values_of(0)
+    attempts = [task(settings, values) for _ in range(3)]
+    assert all(isinstance(run, InStaging) for attempt in attempts for run in attempt.runs)
+    publish_batch([attempts[1]], settings, 0)
+    assert_published(kafka, output, 0)
+    assert len(read(kafka, output, committed_only=False)) == len(values)
+
+
+@pytest.mark.parametrize(("compression", "message_bytes"), [("none", 60_000), ("zstd", 500)])
+def test_rows_that_are_too_many_for_messages_come_by_the_staging_topic(
+    kafka: str, output: str, compression: str, message_bytes: int
+) -> None:
+    """Tasks write there at the same time; every key keeps its order."""
+    settings = settings_for(
+        kafka, output, sink_id=output, message_bytes=message_bytes, compression=compression
+    )
+    values = values_of(0, 40_000)
+    with ThreadPoolExecutor(4) as tasks:
+        messages = list(tasks.map(lambda first: task(settings, values[first::4]), range(4)))
+    assert {type(run) for message in messages for run in message.runs} == {InStaging}
+    publish_batch(messages, settings, 0)
+    publish_batch(messages, settings, 0)
+    assert_published(kafka, output, 0, count=40_000)
+    for partition in range(PARTITIONS):
+        found = read(kafka, output, partitions=[partition])
+        of_task = [[value for value in found if int(value[-6:]) % 4 == first] for first in range(4)]
+        assert all(part == sorted(part) for part in of_task)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, STAGING.name)
+    (described,) = admin.describe_configs([resource]).values()
+    assert described.result(30)["retention.ms"].value == str(24 * 3600 * 1000)
+
+
+def test_staged_rows_that_are_gone_are_missed_before_anything_shows(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output, sink_id=output, message_bytes=1)
+    message = task(settings, values_of(0))
+    admin = AdminClient({"bootstrap.servers": kafka})
+    places = {(run.staging_partition, run.end) for run in message.runs if isinstance(run, InStaging)}
+    cut = [TopicPartition(STAGING.name, *place) for place in sorted(places)]
+    for done in admin.delete_records(cut[-1:]).values():
+        done.result(30)
+    with pytest.raises(ClientError, match=r"that a task left in .* are not there any more: .*out_of_range"):
+        publish_batch([task(settings, values_of(0)[:5]), message], settings, 0)
+    assert read(kafka, output) == []
+    publish_batch([task(settings, values_of(0))], settings, 0)
+    assert_published(kafka, output, 0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_driver_killed_at_any_moment(kafka: str, output: str, moment: str) -> None:
+    """Its query starts again from the checkpoint: the same batch comes again, then the next."""
+    settings = settings_for(kafka, output, sink_id=output)
+    with driver(kafka, output, 0, moment):
+        pass
+    for batch in (0, 1):
+        publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
+    assert_published(kafka, output, 0, 1)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_paused_driver_that_wakes_up_after_its_successor_went_on(
+    kafka: str, output: str, moment: str
+) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    with driver(kafka, output, 0, moment) as paused:
+        for batch in (0, 1):
+            publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
+        said, complaint = paused.communicate("\n", timeout=60)
+    if moment in ("before", "committed"):
+        assert said == "published\n", complaint
+    else:
+        assert f"sink '{output}' was taken over by another driver" in complaint
+    publish_batch([task(settings, values_of(2), query=output)], settings, 2)
+    assert_published(kafka, output, 0, 1, 2)
+
+
+def test_a_replay_does_not_fence_off_whoever_goes_on(
+    kafka: str, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    publish_batch([task(settings, values_of(0))], settings, 0)
+    commit = Transaction.commit
+
+    def replay_meanwhile(transaction: Transaction) -> None:
+        publish_batch([task(settings, values_of(0))], settings, 0)
+        commit(transaction)
+
+    monkeypatch.setattr(Transaction, "commit", replay_meanwhile)
+    publish_batch([task(settings, values_of(1))], settings, 1)
+    assert_published(kafka, output, 0, 1)
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["committed", "not-committed"])
+def test_a_commit_whose_outcome_is_not_known_is_looked_up(
+    kafka: str, output: str, monkeypatch: pytest.MonkeyPatch, reached: bool
+) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    commit, answers = Transaction.commit, [False]
+
+    def unanswered(transaction: Transaction) -> None:
+        answered = answers.pop() if answers else True
+        if answered or reached:
+            commit(transaction)
+        if not answered:
+            raise OutcomeUnknown("nobody answers")
+
+    monkeypatch.setattr(Transaction, "commit", unanswered)
+    publish_batch([task(settings, values_of(0))], settings, 0)
+    assert answers == []
+    assert_published(kafka, output, 0)
+
+
+def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, output: str) -> None:
+    """Its open transaction hides what was committed after it, which must not be taken for missing."""
+    settings = settings_for(kafka, output, sink_id=output)
+    ledger = SinkLedger(output, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000)
+    other = Transaction(f"other-{output}", bootstrap=kafka)
+    with driver(kafka, output, 0, "opened") as first:
+        other.begin()
+        other.append_batches(SINKS.name, ledger.partition, [ledger.entry(Published(query="x", batch=99))])
+        assert first.communicate("\n", timeout=60)[0] == "published\n"
+    assert ledger.last() is None, "hidden, though committed"
+    message = task(settings, values_of(0), query=output)
+    replay = threading.Thread(target=publish_batch, args=([message], settings, 0))
+    replay.start()
+    replay.join(1)
+    assert replay.is_alive()
+    other.abort()
+    other.close()
+    replay.join(30)
+    assert not replay.is_alive()
+    assert ledger.last() == Published(query=output, batch=0)
+    assert_published(kafka, output, 0)
+
+
+def test_a_sink_is_found_however_much_others_wrote_after_it(kafka: str, output: str) -> None:
+    ledger = SinkLedger(output, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000)
+    neighbours = (f"{output}-{number}" for number in range(10_000))
+    same_partition = (
+        SinkLedger(name, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000) for name in neighbours
+    )
+    neighbour = next(each for each in same_partition if each.partition == ledger.partition)
+    with Transaction(output, bootstrap=kafka) as transaction:
+        entries = [ledger.entry(Published(query="q", batch=7))]
+        entries += [neighbour.entry(Published(query="n", batch=batch)) for batch in range(700)]
+        transaction.append_batches(SINKS.name, ledger.partition, entries)
+    assert ledger.last_settled() == Published(query="q", batch=7)
+    assert neighbour.last_settled() == Published(query="n", batch=699)
+
+
+def test_another_query_under_the_same_name_counts_from_its_own_beginning(kafka: str, output: str) -> None:
+    """Its checkpoint was deleted: batch 0 is not the batch 0 of before."""
+    settings = settings_for(kafka, output, sink_id=output)
+    publish_batch([task(settings, values_of(0), "first")], settings, 0)
+    publish_batch([task(settings, values_of(1), "first")], settings, 1)
+    publish_batch([task(settings, values_of(2), "second")], settings, 0)
+    publish_batch([task(settings, values_of(2), "second")], settings, 0)
+    assert_published(kafka, output, 0, 1, 2)
+
+
+def test_a_write_is_whole_or_not_there(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output)
+    publish_write([task(settings, values_of(0)[:20]), task(settings, values_of(0)[20:])], settings)
+    bad = InMessage(topic=output, partition=PARTITIONS, batches=task(settings, ["lost"]).runs[0].batches)
+    message = task(settings, values_of(1))
+    with pytest.raises(ClientError, match=f"has no partition {PARTITIONS}"):
+        publish_write([sink_driver.replace(message, runs=(*message.runs, bad))], settings)
+    assert_published(kafka, output, 0)
+
+
+def test_a_write_with_a_number_is_recognised(kafka: str, output: str) -> None:
+    for batch in (0, 1, 1, 0):
+        settings = settings_for(kafka, output, exactly_once="batch", sink_id=output, batch_id=batch)
+        publish_write([task(settings, values_of(batch))], settings)
+    assert_published(kafka, output, 0, 1)
+
+
+def test_a_batch_without_rows_says_nothing_to_any_broker(output: str) -> None:
+    settings = settings_for("127.0.0.1:1", output)
+    publish_batch([], settings, 0)
+    publish_write([None], settings)
+
+
+def test_a_sink_that_nobody_can_name_is_refused(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output)
+    with pytest.raises(ClientError, match=r'give the sink a name of its own: .option\("sinkId"'):
+        publish_batch([task(settings, values_of(0), query="")], settings, 0)
