@@ -20,7 +20,7 @@ from headrace.client.arrow.values.json_sample import sampled_field
 from headrace.client.arrow.values.kernel import value_kernel
 from headrace.client.errors import ClientError
 
-QUICK = settings(deadline=None, max_examples=150)
+QUICK = settings(deadline=None, max_examples=80)
 ORDER = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
