@@ -12,15 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.client.arrow.bounds import TryAgain
-from headrace.client.arrow.cluster import LOST, Cluster, Patience
-from headrace.client.bootstrap import Address
+from headrace.client.arrow.cluster import GROUP, LOST, Cluster, Patience, find_coordinator
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.offsets import Offsets
 
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE = 8, 9, 10, 15, 69
+OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE = 8, 9, 15, 69
 _NEWEST_WITH_TOPIC_NAMES = 9
 """Of OffsetCommit and OffsetFetch: from version 10 on they name topics by their ids alone."""
 _PATIENCE_MS = 5_000
@@ -79,12 +78,9 @@ class GroupProgress:
                 await patience.wait(error)
 
     async def _coordinator(self) -> Connection:
-        fields = {"key": self._group, "key_type": 0, "coordinator_keys": [self._group]}
-        reply = await self._cluster.call_any(FIND_COORDINATOR, fields)
-        answer = reply.coordinators[0] if hasattr(reply, "coordinators") else reply
-        self._check(answer.error_code)
-        self._cluster.learn(int(answer.node_id), Address(str(answer.host), int(answer.port)))
-        return await self._cluster.connection(int(answer.node_id))
+        node_id, code = await find_coordinator(self._cluster, GROUP, self._group)
+        self._check(code)
+        return await self._cluster.connection(node_id)
 
     async def _members(self) -> list[str]:
         connection = await self._coordinator()

@@ -20,6 +20,10 @@ from headrace.client.security import PLAINTEXT, Security
 from headrace.wire.error_codes import ErrorCode
 
 METADATA = 3
+FIND_COORDINATOR = 10
+GROUP, TRANSACTION = 0, 1
+"""What may have a coordinator."""
+_SEVERAL_KEYS_FROM = 4
 CLIENT_ID = "headrace-arrow"
 _SPREADING_MS = 700
 """How long a new topic may take to be known to all brokers of a cluster."""
@@ -163,6 +167,20 @@ class Cluster:
             )
             self._connections[address, lane] = opening
         return await asyncio.shield(opening)
+
+
+async def find_coordinator(cluster: Cluster, kind: int, key: str) -> tuple[int, ErrorCode]:
+    """(the node that keeps the state of a group or of a transactional id, or why none is known)."""
+    connection = await cluster.any_connection()
+    version = connection.version_for(FIND_COORDINATOR)
+    several = version >= _SEVERAL_KEYS_FROM
+    asked = {"coordinator_keys": [key]} if several else {"key": key}
+    reply = await connection.call(FIND_COORDINATOR, {**asked, "key_type": kind}, version=version)
+    found = reply.coordinators[0] if several else reply
+    node_id, code = int(found.node_id), ErrorCode(int(found.error_code))
+    if code is ErrorCode.none:
+        cluster.learn(node_id, Address(str(found.host), int(found.port)))
+    return node_id, code
 
 
 def _view(entry: Any) -> TopicView:

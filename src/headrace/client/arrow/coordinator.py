@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from headrace.client.arrow.cluster import LOST, Cluster, Patience
-from headrace.client.bootstrap import Address
+from headrace.client.arrow.cluster import GROUP, LOST, Cluster, Patience, find_coordinator
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
 
-FIND_COORDINATOR = 10
-GROUP, TRANSACTION = 0, 1
-_SEVERAL_KEYS_FROM = 4
 _FIRST_PAUSE_MS = 20
 """A transaction that was just ended is settled within milliseconds; until then others have to wait."""
 _SPREADING_MS = 3000
@@ -109,17 +105,9 @@ class Coordinator:
             await patience.wait(_gave_up(problem, self._name, self._timeout_ms))
 
     async def _find(self) -> int:
-        connection = await self._cluster.any_connection()
-        version = connection.version_for(FIND_COORDINATOR)
-        several = version >= _SEVERAL_KEYS_FROM
-        asked = {"coordinator_keys": [self._key]} if several else {"key": self._key}
-        reply = await connection.call(FIND_COORDINATOR, {**asked, "key_type": self._kind}, version=version)
-        found = reply.coordinators[0] if several else reply
-        code = ErrorCode(int(found.error_code))
+        node_id, code = await find_coordinator(self._cluster, self._kind, self._key)
         if code is not ErrorCode.none:
             raise Refused(f"no coordinator for {self._name}", code)
-        node_id = int(found.node_id)
-        self._cluster.learn(node_id, Address(str(found.host), int(found.port)))
         return node_id
 
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from headrace.client.arrow.cluster import Cluster
-from headrace.client.arrow.coordinator import GROUP, TRANSACTION, Coordinator, GaveUp, Refused
+from headrace.client.arrow.cluster import GROUP, TRANSACTION, Cluster
+from headrace.client.arrow.coordinator import Coordinator, GaveUp, Refused
 from headrace.client.arrow.encode import NOBODY, Producer
 from headrace.client.arrow.group_metadata import GroupMetadata
 from headrace.client.errors import ClientError

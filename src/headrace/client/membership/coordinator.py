@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.client.arrow.cluster import LOST, Cluster, Patience
-from headrace.client.bootstrap import Address
+from headrace.client.arrow.cluster import GROUP, LOST, Cluster, Patience, find_coordinator
 from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
-
-FIND_COORDINATOR = 10
-_GROUP = 0
-_FIRST_WITH_MANY = 4
 
 GROUP_LANE, OFFSETS_LANE = "group", "offsets"
 """A JoinGroup may take minutes; commits must not wait behind it."""
@@ -114,15 +109,9 @@ class Coordinator:
         return await self._cluster.connection(self._node_id, lane)
 
     async def _find(self) -> int:
-        connection = await self._cluster.any_connection()
-        version = connection.version_for(FIND_COORDINATOR)
-        named = {"coordinator_keys": [self.group]} if version >= _FIRST_WITH_MANY else {"key": self.group}
-        reply = await connection.call(FIND_COORDINATOR, {"key_type": _GROUP, **named}, version=version)
-        answer = reply.coordinators[0] if version >= _FIRST_WITH_MANY else reply
-        if refusal := self.refusal(answer.error_code):
+        node_id, code = await find_coordinator(self._cluster, GROUP, self.group)
+        if refusal := self.refusal(code):
             raise refusal
-        node_id = int(answer.node_id)
-        self._cluster.learn(node_id, Address(str(answer.host), int(answer.port)))
         return node_id
 
 
