@@ -5,7 +5,7 @@ Knows no Arrow, so that planning loads none. Read next: arrow_columns.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -33,44 +33,92 @@ COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-_AS_TEXT = ("key", "value")
+TYPED = ("key", "value")
+"""Columns that may be read as something else than bytes."""
+_WORDS = {
+    "raw": "binary",
+    "string": "string",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float32": "float",
+    "float64": "double",
+}
+FORMATS = (*_WORDS, "json", "avro")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a key or a value is read. `schema`: fields as in `id BIGINT, name STRING` of JSON, or Avro's."""
+
+    word: str | None = None
+    """None: bytes, or text where the schema of the read says so."""
+    schema: str | None = None
+    registry: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """The columns of one read, in Spark's order; `text` are those that are read as strings."""
+    """The columns of one read, in Spark's order, and how keys and values are read."""
 
-    names: tuple[str, ...]
-    text: frozenset[str] = frozenset()
+    schema: StructType
+    forms: Mapping[str, Form]
 
 
-def default_schema(columns: Sequence[str] | None, *, include_headers: bool) -> StructType:
-    """As the official connector's: without headers unless they are asked for."""
+def default_schema(
+    columns: Sequence[str] | None, *, include_headers: bool, forms: Mapping[str, Form] | None = None
+) -> str:
+    """In Spark's own words. As the official connector's: without headers unless they are asked for."""
     names = list(columns) if columns is not None else [name for name in COLUMNS if name != "headers"]
     if include_headers and "headers" not in names:
         names.append("headers")
-    return StructType([StructField(name, COLUMNS[_proper(name)]) for name in names])
+    return ", ".join(f"{name} {_type_in_words(_proper(name), (forms or {}).get(name))}" for name in names)
 
 
-def projection(schema: StructType) -> Projection:
+def projection(schema: StructType, forms: Mapping[str, Form] | None = None) -> Projection:
     """Of a schema that the user gave, or ours. ClientError names the column that a topic cannot give."""
+    settled = {}
     for wanted in schema.fields:
-        proper = COLUMNS[_proper(wanted.name)]
-        as_text = wanted.name in _AS_TEXT and isinstance(wanted.dataType, StringType)
-        if not as_text and not _same(wanted.dataType, proper):
-            also = " or string" if wanted.name in _AS_TEXT else ""
-            raise ClientError(
-                f"column {wanted.name!r} of the schema is {wanted.dataType.simpleString()}, "
-                f"but a topic's is {proper.simpleString()}{also}",
-                next_step="leave the schema out, or cast after reading",
-            )
-    names = tuple(schema.fieldNames())
+        form = (forms or {}).get(wanted.name, Form())
+        if _proper(wanted.name) in TYPED:
+            settled[wanted.name] = _settled(wanted, form)
+        else:
+            _check_type(wanted, COLUMNS[wanted.name].simpleString())
+    names = schema.fieldNames()
     if len(set(names)) < len(names):
         raise ClientError(f"a column is named twice: {', '.join(names)}")
-    text = {
-        each.name for each in schema.fields if each.name in _AS_TEXT and isinstance(each.dataType, StringType)
-    }
-    return Projection(names=names, text=frozenset(text))
+    return Projection(schema=schema, forms=settled)
+
+
+def _type_in_words(name: str, form: Form | None) -> str:
+    if form is None or form.word is None:
+        return COLUMNS[name].simpleString()
+    if form.word == "json":
+        if form.schema is None:
+            raise ClientError(
+                f"{name!r} is read as JSON, but its fields are not given",
+                next_step=f'add .option("{name}Schema", "id BIGINT, name STRING"), or a schema to the read',
+            )
+        return f"struct<{form.schema}>"
+    if form.word == "avro":
+        from pyspark_headrace.avro_types import spark_type
+
+        return spark_type(name, form)
+    return _WORDS[form.word]
+
+
+def _settled(wanted: StructField, form: Form) -> Form:
+    """With a word, whatever decided on it."""
+    if form.word is None:
+        word = "string" if isinstance(wanted.dataType, StringType) else "raw"
+        _check_type(wanted, _WORDS[word], " or string")
+        return Form(word=word)
+    if form.word == "json":
+        if not isinstance(wanted.dataType, StructType):
+            raise ClientError(f"column {wanted.name!r} is read as JSON, so its type must be a struct")
+    else:
+        _check_type(wanted, _type_in_words(wanted.name, form))
+    return form
 
 
 def _proper(name: str) -> str:
@@ -79,6 +127,11 @@ def _proper(name: str) -> str:
     return name
 
 
-def _same(given: DataType, proper: DataType) -> bool:
+def _check_type(wanted: StructField, proper: str, also: str = "") -> None:
     """Whether a column may be null does not matter."""
-    return given.simpleString() == proper.simpleString()
+    if wanted.dataType.simpleString() != proper:
+        raise ClientError(
+            f"column {wanted.name!r} of the schema is {wanted.dataType.simpleString()}, "
+            f"but a topic's is {proper}{also}",
+            next_step="leave the schema out, or cast after reading",
+        )

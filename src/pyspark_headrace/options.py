@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP, parse_bootstrap
 from headrace.client.errors import ClientError
+from pyspark_headrace.columns import FORMATS, TYPED, Form
 from pyspark_headrace.limits import Limits
 from pyspark_headrace.option_values import Given
 
@@ -31,6 +32,7 @@ READ_NAMES = (
     *("group", "onDataLoss", "failOnDataLoss", "isolation", "budget", "pushdown"),
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay"),
+    *("key", "value", "keySchema", "valueSchema", "registry", "rejectsTopic"),
 )
 WRITE_NAMES = (
     *_BOTH,
@@ -110,6 +112,10 @@ class ReadSettings:
     min_partitions: int | None
     max_records_per_partition: int | None
     limits: Limits
+    forms: Mapping[str, Form]
+    """How keys and values are read."""
+    rejects_topic: str | None
+    """Where records go that cannot be read so."""
     pushdown: bool
     budget: int
     timeout_ms: int
@@ -151,6 +157,8 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         min_partitions=given.integer("minPartitions"),
         max_records_per_partition=given.integer("maxRecordsPerPartition"),
         limits=_limits(given),
+        forms={name: _form(given, name) for name in TYPED},
+        rejects_topic=given.text("rejectsTopic"),
         pushdown=given.boolean("pushdown", False),
         budget=given.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=given.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),
@@ -274,6 +282,14 @@ def _on_data_loss(given: Given) -> DataLossPolicy:
     policies: tuple[DataLossPolicy, ...] = ("fail", "skip", "earliest")
     chosen = given.choice("onDataLoss", policies, default)
     return next(policy for policy in policies if policy == chosen)
+
+
+def _form(given: Given, name: str) -> Form:
+    return Form(
+        word=given.choice(name, FORMATS, "raw") if name in given else None,
+        schema=given.text(f"{name}Schema"),
+        registry=given.text("registry"),
+    )
 
 
 def _limits(given: Given) -> Limits:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.client.errors import ClientError
 from pyspark_headrace.columns import default_schema, projection
 from pyspark_headrace.options import read_settings, write_settings
+from pyspark_headrace.refused_stream import RefusedStream
 from pyspark_headrace.sink_columns import SinkColumns
 
 _STREAMS_SINCE = (4, 2)
@@ -29,23 +30,30 @@ class HeadraceSource(DataSource):
     def name(cls) -> str:
         return "headrace"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """Of reads. Streams ask for it too, before anybody says that they are streams."""
         settings = read_settings(self.options, streaming=False)
-        return default_schema(settings.columns, include_headers=settings.include_headers)
+        return default_schema(
+            settings.columns, include_headers=settings.include_headers, forms=settings.forms
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_headrace.batch_reader import BatchReader, PushdownReader
 
         settings = read_settings(self.options, streaming=False)
         kind = PushdownReader if settings.pushdown else BatchReader
-        return kind(settings, projection(schema))
+        return kind(settings, projection(schema, settings.forms))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        _check_version("reading as a stream")
+        try:
+            _check_version("reading as a stream")
+            settings = read_settings(self.options, streaming=True)
+            columns = projection(schema, settings.forms)
+        except ClientError as error:
+            return RefusedStream(error)
         from pyspark_headrace.stream_reader import StreamReader
 
-        return StreamReader(read_settings(self.options, streaming=True), projection(schema))
+        return StreamReader(settings, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:

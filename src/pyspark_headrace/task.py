@@ -17,6 +17,7 @@ from headrace.client.errors import ClientError
 from pyspark_headrace.arrow_columns import ArrowColumns
 from pyspark_headrace.columns import Projection
 from pyspark_headrace.connections import Kept, kept
+from pyspark_headrace.dead_letters import rejects_of
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.splits import Range
 
@@ -48,7 +49,11 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
     )
     columns = ArrowColumns(projection)
     decoder = TypedDecoder(
-        wanted.topic, columns.wanted, key=columns.format_of("key"), value=columns.format_of("value")
+        wanted.topic,
+        columns.wanted,
+        key=columns.format_of("key"),
+        value=columns.format_of("value"),
+        rejects=rejects_of(settings),
     )
     connections = kept(settings.bootstrap)
     try:

@@ -49,6 +49,9 @@ def spark_session(
     for key, value in {**default_settings(master, ui=ui), **(settings or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    # Spark finds the format by itself, but where that fails once (a slow start is enough) it says nothing
+    # and never looks again.
+    session.dataSource.register(importlib.import_module("pyspark_headrace").DefaultSource)
     return session
 
 

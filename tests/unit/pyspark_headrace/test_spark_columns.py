@@ -16,9 +16,10 @@ from pyspark.sql.types import (
 from headrace.client.arrow.types import FIELDS
 from headrace.client.errors import ClientError
 from pyspark_headrace.arrow_columns import ArrowColumns
-from pyspark_headrace.columns import COLUMNS, default_schema, projection
+from pyspark_headrace.columns import COLUMNS, HEADERS, Form, default_schema, projection
 from pyspark_headrace.sink_columns import SinkColumns
 
+ALL = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 ROWS = [
     {
         "key": b"k",
@@ -50,7 +51,7 @@ def batch_of(columns: list[str]) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("names", [list(COLUMNS), ["headers"], ["timestampType", "value"]])
 def test_batches_are_of_the_types_that_spark_wants(names: list[str]) -> None:
-    schema = default_schema(names, include_headers=False)
+    schema = StructType([StructField(name, COLUMNS[name]) for name in names])
     chosen = ArrowColumns(projection(schema))
     made = chosen.to_spark(batch_of(chosen.wanted))
     made.validate(full=True)
@@ -58,7 +59,7 @@ def test_batches_are_of_the_types_that_spark_wants(names: list[str]) -> None:
 
 
 def test_values_stay_what_they_are() -> None:
-    chosen = ArrowColumns(projection(default_schema(None, include_headers=True)))
+    chosen = ArrowColumns(projection(ALL))
     first, second = chosen.to_spark(batch_of(chosen.wanted)).to_pylist()
     assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
     assert second["headers"] is None
@@ -73,20 +74,42 @@ def test_values_stay_what_they_are() -> None:
 
 
 def test_a_slice_keeps_its_own_headers() -> None:
-    chosen = ArrowColumns(projection(default_schema(["headers"], include_headers=False)))
+    chosen = ArrowColumns(projection(StructType([StructField("headers", HEADERS)])))
     doubled = pa.Table.from_batches([batch_of(["headers"])] * 2).combine_chunks().to_batches()[0]
     assert chosen.to_spark(doubled.slice(1, 2)).to_pylist()[1]["headers"][0]["key"] == "a"
 
 
 def test_headers_are_left_out_unless_asked_for() -> None:
-    assert "headers" not in default_schema(None, include_headers=False).fieldNames()
-    assert default_schema(["value"], include_headers=True).fieldNames() == ["value", "headers"]
+    assert "headers" not in default_schema(None, include_headers=False)
+    assert default_schema(["value"], include_headers=True) == (
+        "value binary, headers array<struct<key:string,value:binary>>"
+    )
 
 
 def test_a_schema_may_ask_for_text() -> None:
     schema = StructType([StructField("value", StringType()), StructField("offset", LongType())])
     chosen = ArrowColumns(projection(schema))
     assert (chosen.format_of("value"), chosen.format_of("key")) == ("string", "raw")
+
+
+def test_values_get_the_types_that_their_form_gives() -> None:
+    avro = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
+    forms = {"key": Form(word="int64"), "value": Form(word="json", schema="id BIGINT, tags ARRAY<STRING>")}
+    assert default_schema(["key", "value"], include_headers=False, forms=forms) == (
+        "key bigint, value struct<id BIGINT, tags ARRAY<STRING>>"
+    )
+    forms = {"value": Form(word="avro", schema=avro)}
+    assert default_schema(["value"], include_headers=False, forms=forms) == "value struct<id:bigint>"
+
+
+@pytest.mark.parametrize("word", ["json", "avro"])
+def test_structured_values_need_their_fields(word: str) -> None:
+    with pytest.raises(ClientError, match=r"(is|are) not given"):
+        default_schema(["value"], include_headers=False, forms={"value": Form(word=word)})
+    value = StructType([StructField("value", StringType())])
+    if word == "json":
+        with pytest.raises(ClientError, match="read as JSON, so its type must be a struct"):
+            projection(value, {"value": Form(word=word)})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""Keys and values as typed columns; what does not fit is named, or goes to a topic of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from spark_lab import Broker, Query, message_of
+
+import headrace
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+FIELDS = "id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags ARRAY<STRING>, place STRUCT<x: DOUBLE>"
+GOOD = {"id": 7, "name": "pears", "at": "2026-01-02T03:04:05Z", "tags": ["a", "b"], "place": {"x": 1.5}}
+AVRO = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "kind", "type": {"type": "enum", "name": "kinds", "symbols": ["BUY", "SELL"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+
+@pytest.fixture
+def read(spark: Any, broker: Broker) -> Callable[..., Any]:
+    def load(topic: str, **options: str) -> Any:
+        reader = spark.read.format("headrace").options(bootstrap=broker.bootstrap, subscribe=topic)
+        return reader.options(**options).load()
+
+    return load
+
+
+def write(broker: Broker, topic: str, values: list[bytes | None]) -> None:
+    keys = pa.array([number.to_bytes(4, "big") for number in range(len(values))], pa.binary())
+    table = pa.table({"key": keys, "value": pa.array(values, pa.binary())})
+    headrace.write(table, topic, bootstrap=broker.bootstrap, key="key")
+
+
+def test_json_becomes_typed_columns_and_what_does_not_fit_goes_elsewhere(
+    read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic, rejects = new_topic(), new_topic(suffix="-rejects")
+    write(broker, topic, [json.dumps(GOOD).encode(), None, b"not JSON", b'{"name": "no id"}'])
+    options = {"value": "json", "valueSchema": FIELDS, "key": "int32", "columns": "key,value,offset"}
+    said = message_of(lambda: read(topic, **options).collect())
+    assert f"value at offset 2 of partition 0 of topic '{topic}'" in said
+    assert "rejectsTopic" in said
+
+    rows = read(topic, **options, rejectsTopic=rejects).selectExpr("key", "offset", "value.*").collect()
+    first, tombstone = sorted(rows, key=lambda row: row.offset)
+    assert (first.key, first.id, first.name, first.tags, first.place.x) == (0, 7, "pears", ["a", "b"], 1.5)
+    assert first["at"].timestamp() == 1_767_323_045
+    assert (tombstone.key, tombstone.id) == (1, None)
+
+    letters = headrace.read(rejects, bootstrap=broker.bootstrap, columns=["value", "headers"]).read_all()
+    assert letters["value"].to_pylist() == [b"not JSON", b'{"name": "no id"}']
+    headers = {each["key"]: each["value"] for each in letters["headers"][1].as_py()}
+    assert headers.pop("headrace.error")
+    assert headers == {
+        "headrace.topic": topic.encode(),
+        "headrace.partition": b"0",
+        "headrace.offset": b"3",
+        "headrace.column": b"value",
+        "headrace.attempt": b"0",
+    }
+
+
+def test_avro_becomes_typed_columns(
+    read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    orders = [{"id": n, "kind": "SELL", "at": 1_700_000_000_000 + n, "note": None} for n in range(3)]
+    encoded: list[bytes | None] = []
+    for order in orders:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), order)
+        encoded.append(out.getvalue())
+    write(broker, topic, encoded)
+    frame = read(topic, value="avro", valueSchema=json.dumps(AVRO), columns="value")
+    assert frame.schema.simpleString() == (
+        "struct<value:struct<id:bigint,kind:string,at:timestamp,note:string>>"
+    )
+    rows = sorted(row.value for row in frame.collect())
+    assert [(row.id, row.kind, row.note) for row in rows] == [(n, "SELL", None) for n in range(3)]
+    assert [round(row["at"].timestamp() * 1000) for row in rows] == [order["at"] for order in orders]
+
+
+def test_a_stream_that_cannot_be_says_why(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    query = Query(spark, broker, tmp_path, subscribe="orders", endingOffsets="latest")
+    assert "'endingOffsets' is for batch reads" in message_of(query.run)
