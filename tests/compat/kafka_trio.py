@@ -15,6 +15,8 @@ _TIMEOUT_S = 30
 _SETTINGS = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.num.partitions": "4",
     "min.insync.replicas": "1",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
