@@ -21,9 +21,9 @@ typedef struct {
     int32_t kind, first_child, children, nullable;
     const uint8_t *name; /* of a field */
     int64_t name_size, plain_name; /* plain: stands in JSON as it is */
-    int64_t low, high; /* K_INT: bounds. K_STRUCT: whether other fields are a fault. K_FLOAT: whether it is a float32. K_TIME: ticks per second (0: days), whether
-                          it has a zone. K_FIXED: its size. K_ENUM: how many symbols. K_DECIMAL: 16, and the size of a
-                          fixed one or -1 */
+    int64_t low, high; /* K_INT: bounds. K_FLOAT: whether it is a float32. K_STRUCT: whether other fields are a fault.
+                          K_TIME: ticks per second (0: days), whether it has a zone. K_FIXED: its size. K_ENUM: how
+                          many symbols. K_DECIMAL: 16, and the size of a fixed one or -1 */
     int64_t null_branch; /* of an Avro union; -1: none */
     uint8_t *validity, *data;
     void *values; /* int64, double, a byte for K_BOOL; ends as int32, one more than entries */

@@ -159,8 +159,19 @@ static int put_leaf(writer *w, int32_t n, int64_t row) {
     }
 }
 
+/* A union of several types is a struct of its branches: the first that is set counts. */
+static int put_branch(writer *w, int32_t n, int64_t row) {
+    const source *from = &w->sources[n];
+    int32_t i = is_there(from, row) ? 0 : from->children;
+    while (i < from->children && !is_there(&w->sources[from->first_child + i], row)) i++;
+    if (i == from->children) return from->null_branch >= 0 ? put_long(w, from->null_branch) : spoil(w, n, V_NULL);
+    int code = put_long(w, i + (from->null_branch >= 0 && i >= from->null_branch));
+    return code ? code : put_avro(w, from->first_child + i, row);
+}
+
 static int put_avro(writer *w, int32_t n, int64_t row) {
     const source *from = &w->sources[n];
+    if (from->kind == K_UNION) return put_branch(w, n, row);
     int there = from->kind != K_NULL && is_there(from, row);
     int code = 0;
     if (from->null_branch >= 0) code = put_long(w, there ? 1 - from->null_branch : from->null_branch);

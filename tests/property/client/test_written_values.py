@@ -23,6 +23,7 @@ from headrace.client.arrow.values.avro_sources import avro_source
 from headrace.client.arrow.values.formats import Avro, Json
 from headrace.client.arrow.values.json_sources import json_source
 from headrace.client.arrow.values.kernel import value_kernel
+from headrace.client.arrow.values.nodes import Fault
 from headrace.client.arrow.values.producers import bytes_writer
 from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
@@ -161,6 +162,33 @@ def test_avro_of_a_given_schema() -> None:
     assert found == [{**row, "absent": None, "nothing": None} for row in rows]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@given(rows=st.lists(st.none() | st.integers(-9, 9) | texts, max_size=5))
+@QUICK
+def test_unions_are_written_as_they_are_read(place: int, rows: list[Any]) -> None:
+    branches: list[Any] = ["long", "string"]
+    branches.insert(place, "null")
+    schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": branches}]}
+    members = {int: "member0", str: "member1"}
+    values = [{"u": None if row is None else {members[type(row)]: row}} for row in rows]
+    kind = pa.struct({"u": pa.struct({"member0": pa.int64(), "member1": pa.string()})})
+    written = both(avro_source(pa.array(values, kind), parse_schema(schema)), "write_avro", avro_row)
+    parsed = fastavro.parse_schema(schema)
+    found = [fastavro.schemaless_reader(io.BytesIO(data[1:]), parsed, None) for data in written.to_pylist()]
+    assert found == [{"u": row} for row in rows]
+
+
+def test_a_union_without_null_has_to_have_a_value() -> None:
+    source = avro_source(
+        pa.array([{"member1": "x"}, {"member1": None}], pa.struct({"member1": pa.string()})),
+        parse_schema(["long", "string"]),
+    )
+    for kernel in (value_kernel("write_avro"), None):
+        with pytest.raises(RowUnfit) as caught:
+            write_rows(source, kernel, avro_row)
+        assert (caught.value.row, caught.value.fault) == (1, Fault.NULL)
+
+
 LONG = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 BATCH = pa.record_batch(
     {
@@ -251,7 +279,7 @@ def test_numbers_beyond_an_avro_int_are_named() -> None:
         (["n", "s"], Avro(LONG), "the Avro schema has no field 's'"),
         ("n", Avro(LONG), "a value: int64 as record cannot be written as Avro"),
         ("s", Avro("long"), "a value: string as int64 cannot be written as Avro; cast it"),
-        ("n", Avro(["int", "string", "null"]), "a union of several types cannot be written as Avro"),
+        ("n", Avro(["int", "string", "null"]), "int64 as a union, which is a struct of member0, member1"),
         (["s"], Avro(registry="somewhere"), "'somewhere' is no address of a schema registry; write it"),
         (["s"], Avro(registry="http://127.0.0.1:1"), "no schema registry answers at http://127.0.0.1:1"),
     ],

@@ -32,11 +32,11 @@ def avro_source(array: Any, schema: AvroType, path: str = "") -> Source:
     """ClientError when a column is missing, is one too many, or cannot hold what the schema wants."""
     if schema.optional is not None:
         return avro_source(array, schema.optional, path)._replace(null_branch=schema.null_branch)
-    if schema.kind == "union":
-        raise _cannot(path, "a union of several types")
     if schema.kind == "enum":  # before dictionaries are unfolded
         return _enum(plain_form(array), schema, path)
     array = plain_form(array)
+    if schema.kind == "union":
+        return _union(array, schema, path)
     if schema.kind == "record":
         return _record(array, schema, path)
     if schema.kind == "array":
@@ -70,6 +70,20 @@ def _record(array: Any, schema: AvroType, path: str) -> Source:
         else:
             raise ClientError(f"no column for field {inner!r} of the Avro schema, which may not be null")
     return Source(Kind.STRUCT, array, path, children=children)
+
+
+def _union(array: Any, schema: AvroType, path: str) -> Source:
+    """A struct of `member0`, `member1`, …, as unions are read."""
+    members = [branch for branch in schema.branches if branch.kind != "null"]
+    places = {f"member{place}": place for place in range(len(members))}
+    if not pa.types.is_struct(array.type) or any(field.name not in places for field in array.type):
+        raise _cannot(path, f"{array.type} as a union, which is a struct of {', '.join(places)},")
+    children = []
+    for name, place in places.items():
+        number = array.type.get_field_index(name)
+        column = array.field(number) if number >= 0 else pa.nulls(len(array), arrow_type(members[place]))
+        children.append(avro_source(column, members[place], _below(path, name)))
+    return Source(Kind.UNION, array, path, null_branch=schema.null_branch, children=children)
 
 
 def _enum(array: Any, schema: AvroType, path: str) -> Source:

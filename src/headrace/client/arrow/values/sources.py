@@ -111,7 +111,7 @@ def _raw(sources: Sequence[Source]) -> list[_Source]:
     for each in sources:
         buffers = each.array.buffers()
         validity = buffers[0] if each.array.null_count else None
-        body = buffers[1] if len(buffers) > 1 and each.kind is not Kind.STRUCT else None
+        body = buffers[1] if len(buffers) > 1 and each.kind not in (Kind.STRUCT, Kind.UNION) else None
         data = buffers[2] if each.kind in _WITH_DATA else body
         found.append(
             _Source(

@@ -66,7 +66,19 @@ def _items(source: Source, row: int) -> range:
     return range(ends[place], ends[place + 1])
 
 
+def _branch(source: Source, row: int) -> bytes:
+    """A union of several types is a struct of its branches: the first that is set counts."""
+    for place, child in enumerate(source.children if source.array[row].is_valid else ()):
+        if child.array[row].is_valid:
+            return _long(place + (NO_BRANCH < source.null_branch <= place)) + _avro(child, row)
+    if source.null_branch == NO_BRANCH:
+        raise _Unfit(Fault.NULL, source.path)
+    return _long(source.null_branch)
+
+
 def _avro(source: Source, row: int) -> bytes:
+    if source.kind is Kind.UNION:
+        return _branch(source, row)
     there = source.kind is not Kind.NULL and source.array[row].is_valid
     branch = b""
     if source.null_branch != NO_BRANCH:
