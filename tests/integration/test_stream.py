@@ -421,6 +421,35 @@ def test_asyncio_streams_share_a_group(quick: str, topic: str, options: Any) -> 
     assert [committed(quick, topic, topic, partition) for partition in (0, 1)] == [1, 1]
 
 
+def test_who_waited_in_vain_may_wait_again(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+
+    async def read() -> Any:
+        async with headrace.astream(topic, group=topic, **options) as stream:
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(stream), 0.2)
+            await asyncio.to_thread(write, quick, topic, b"at last")
+            return (await anext(stream))["value"].to_pylist()
+
+    assert asyncio.run(read()) == [b"at last"]
+
+
+def test_a_callback_that_is_cancelled_ends_the_stream(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+
+    async def read() -> None:
+        async with headrace.astream(
+            topic, group=topic, on_assigned=lambda _: asyncio.sleep(60), **options
+        ) as stream:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 2)
+            with pytest.raises(ClientError, match="the stream is closed"):
+                await stream.poll(0)
+
+    asyncio.run(read())
+
+
 def test_an_asyncio_stream_wants_its_context(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
 

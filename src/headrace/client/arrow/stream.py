@@ -242,19 +242,28 @@ class AsyncStream(_Reading):
         if self._state == "closed":
             raise StreamClosed
         self._check_open()
+        left_ms = _countdown(timeout_ms)
         try:
-            left_ms = _countdown(timeout_ms)
             while (found := await self._core.next(left_ms())) is not None:
-                if isinstance(found, Change):
-                    await _called(self._listener(found))
-                    self._core.settle(found)
-                elif (batch := await asyncio.to_thread(self._decode, found)) is not None:
+                if (batch := await self._taken(found)) is not None:
                     return batch
-        except StreamClosed:
-            raise
+        except (StreamClosed, asyncio.CancelledError):
+            raise  # who waited in vain may wait again
         except BaseException:
             await self._close(failed=True)
             raise
+        return None
+
+    async def _taken(self, found: Chunk | Change) -> Any:
+        """The batch; None after a change. What is interrupted here is lost, and so the stream ends."""
+        try:
+            if isinstance(found, Chunk):
+                return await asyncio.to_thread(self._decode, found)
+            await _called(self._listener(found))
+        except asyncio.CancelledError:
+            await self._close(failed=True)
+            raise
+        self._core.settle(found)
         return None
 
     async def _close(self, *, failed: bool) -> None:
