@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
+from headrace.client.arrow.results import WriteFailed
 from headrace.client.arrow.types import HEADERS
 from headrace.cluster.engines.kafka import KafkaEngine
 
@@ -128,6 +129,18 @@ def test_hashes_agree_with_the_broker_of_either_kind(engine: str, topic: str) ->
             )
     assert producer.flush(30) == 0
     assert {row["key"]: row["partition"] for row in ours if row["key"] is not None} == theirs
+
+
+def test_rows_that_nobody_answers_for_arrive(engine: str, topic: str) -> None:
+    create(engine, topic)
+    delivered = headrace.write(TABLE, topic, bootstrap=engine, acks=0, idempotent=False, batch_bytes=4000)
+    assert (delivered.records, delivered.partitions[0].last_offset) == (200, -1)
+    back = headrace.read(topic, bootstrap=engine, columns=["value"]).read_all()
+    assert back["value"].to_pylist() == TABLE["value"].to_pylist()
+    with pytest.raises(WriteFailed, match="not acknowledged"):  # brokers hang up on what they refuse
+        headrace.write(
+            pa.table({"value": [b"x" * 2_000_000]}), topic, bootstrap=engine, acks=0, idempotent=False
+        )
 
 
 @pytest.mark.compat_jvm
