@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.delta.protocol import check_terms
+from headrace.pipelines.delta.protocol import check_append_only, check_features
 from headrace.pipelines.delta.table import first_line, open_table
 from pyspark_headrace_delta.files import WrittenFile
 from pyspark_headrace_delta.options import TableSettings
@@ -167,7 +167,9 @@ def check_fit(
     table: DeltaTable, schema: Document, settings: TableSettings, *, overwrite: bool
 ) -> list[Document]:
     """The columns that the rows have beyond the table's; ClientError says why rows cannot go there."""
-    check_terms(table, overwrite=overwrite)
+    check_features(table, overwrite=overwrite)
+    if overwrite:
+        check_append_only(table)
     partitioned = table.metadata().partition_columns
     if list(settings.partition_by) != partitioned:
         raise ClientError(

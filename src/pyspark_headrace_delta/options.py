@@ -5,19 +5,17 @@ Pure. Names are those of Delta's own Spark connector where it has them. Read nex
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.table import local_path
+from headrace.pipelines.sizes import parse_size
 from pyspark_headrace.option_values import Given
 
 NAMES = ("path", "partitionBy", "mergeSchema", "targetFileSize", "txnAppId", "txnVersion")
 _OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", flags=re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 DEFAULT_FILE_SIZE = 128 << 20
 
@@ -63,12 +61,6 @@ def table_path(options: Mapping[str, str]) -> Path:
     return _path(Given(options, names=("path",), aliases={}))
 
 
-def parse_size(text: str) -> int | None:
-    """`128m`, `64 MiB`, `1048576`; None for what is no size."""
-    match = _SIZE.fullmatch(text.strip())
-    return int(match[1]) * _UNITS[match[2].lower()] if match else None
-
-
 def _path(given: Given) -> Path:
     written = given.text("path")
     if not written:
@@ -81,6 +73,6 @@ def _size(given: Given) -> int:
     if text is None:
         return DEFAULT_FILE_SIZE
     size = parse_size(text)
-    if not size:
+    if size is None:
         raise given.wrong("targetFileSize", "write it like 128m or 134217728")
     return size

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace import __version__
-from headrace.cli import configs, consume, groups, log, plan, produce, serve, topics
+from headrace.cli import configs, consume, groups, log, pipeline, plan, produce, serve, topics
 from headrace.cli.help import HELP_STYLE
 from headrace.cli.wrong_usage import WrongUsage
 
@@ -36,6 +36,7 @@ app.add_typer(groups.app, name="groups")
 app.command("plan")(plan.plan)
 app.add_typer(configs.app, name="configs")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

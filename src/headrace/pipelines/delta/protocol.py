@@ -57,10 +57,6 @@ class TableTerms:
             schema=json.loads(table.schema().to_json()),
         )
 
-    @property
-    def append_only(self) -> bool:
-        return str(self.configuration.get("delta.appendOnly")).lower() == "true"
-
     def unmet(self, *, overwrite: bool = False) -> list[str]:
         """Names of the features in use that a writer has to serve and this one does not."""
         fine = _NEEDS_NOTHING if overwrite else _NEEDS_NOTHING | _NEEDS_NOTHING_TO_APPEND
@@ -82,16 +78,19 @@ class TableTerms:
         return True
 
 
-def check_terms(table: DeltaTable, *, overwrite: bool = False) -> None:
-    """ClientError names what keeps this writer from the table."""
-    terms = TableTerms.of(table)
-    unmet = terms.unmet(overwrite=overwrite)
+def check_features(table: DeltaTable, *, overwrite: bool) -> None:
+    """ClientError names what keeps this writer from the table. `overwrite`: files are removed too."""
+    unmet = TableTerms.of(table).unmet(overwrite=overwrite)
     if unmet:
         raise ClientError(
             f"the table {table.table_uri} asks its writers for {', '.join(unmet)}, not served here",
             next_step="write to another table, or drop the feature from this one",
         )
-    if overwrite and terms.append_only:
+
+
+def check_append_only(table: DeltaTable) -> None:
+    """ClientError if rows of the table must stay."""
+    if str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true":
         raise ClientError(
             f"the table {table.table_uri} may only be appended to: delta.appendOnly is true",
             next_step="append, or unset the property",
