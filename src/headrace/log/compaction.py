@@ -25,6 +25,7 @@ from headrace.log.producer_state import NO_OFFSET
 from headrace.log.segment import NEVER_MS, Segment
 from headrace.log.segment_scan import Visit, scan
 from headrace.wire.batch import BatchHeader, read_header
+from headrace.wire.record_keys import RecordKey, read_keys
 from headrace.wire.records import Record, build_batch, read_records
 
 __all__ = ["CompactionPlan", "CompactionResult", "compact"]
@@ -128,9 +129,9 @@ class _Compaction:
         if self._full or self._keys.full:
             self._full = True  # here the next compaction goes on
             return
-        for record in () if header.is_control else _records(batch):
-            if record.key is not None:
-                self._keys.put(record.key, record.offset)
+        for offset, key, _ in () if header.is_control else _keys_or_none(batch) or ():
+            if key is not None:
+                self._keys.put(key, offset)
         self._mapped_to = header.next_offset
         if header.producer_id >= 0:
             self._last_of_producers[header.producer_id] = header.last_offset
@@ -156,44 +157,45 @@ class _Compaction:
         bases = tuple(source.base_offset for source in group)
         return CleanedGroup(bases, target.segment.size, last_batch_end)
 
-    def _filter(
-        self, fields: tuple[int, ...], batch: memoryview, target: _Target, group_end: int
-    ) -> None:
+    def _filter(self, fields: tuple[int, ...], batch: memoryview, target: _Target, group_end: int) -> None:
         header = tuple.__new__(BatchHeader, fields)
-        records = None
+        keys = None
         if not header.is_control and header.last_offset < self._mapped_to:
-            records = _records_or_none(batch)
-        if records is None:
+            keys = _keys_or_none(batch)
+        if keys is None:
             self._records_read += header.record_count
             self._records_kept += header.record_count
             target.add(batch)
             return
-        kept = [record for record in records if self._stays(record, header)]
-        self._records_read += len(records)
-        self._records_kept += len(kept)
-        if kept:
-            self._put(header, batch, kept, target, all_kept=len(kept) == len(records))
+        stays = [self._stays(record, header) for record in keys]
+        self._records_read += len(keys)
+        self._records_kept += sum(stays)
+        if any(stays):
+            tombstones = any(stay and key[2] for stay, key in zip(stays, keys, strict=True))
+            self._put(header, batch, stays, target, tombstones=tombstones)
         elif not self._is_needed(header, group_end):
             target.changed = True
-        elif records:
+        elif keys:
             target.changed = True
             target.add(_emptied(header))
         else:
             target.add(batch)
 
-    def _stays(self, record: Record, header: BatchHeader) -> bool:
-        if record.key is None or record.offset < self._keys.last_offset(record.key):
+    def _stays(self, record: RecordKey, header: BatchHeader) -> bool:
+        offset, key, is_tombstone = record
+        if key is None or offset < self._keys.last_offset(key):
             return False
-        if record.value is not None or not header.has_delete_horizon:
+        if not is_tombstone or not header.has_delete_horizon:
             return True
         return self._plan.now_ms < header.base_timestamp
 
     def _put(
-        self, header: BatchHeader, batch: memoryview, kept: list[Record], target: _Target, *, all_kept: bool
+        self, header: BatchHeader, batch: memoryview, stays: list[bool], target: _Target, *, tombstones: bool
     ) -> None:
         """A tombstone's time to live is written into its batch by the first compaction that meets it."""
         horizon = header.base_timestamp if header.has_delete_horizon else None
-        if any(record.value is None for record in kept):
+        all_kept = all(stays)
+        if tombstones:
             if horizon is None:
                 horizon = self._plan.now_ms + self._plan.config.delete_retention_ms
                 all_kept = False
@@ -201,6 +203,7 @@ class _Compaction:
         if all_kept:
             target.add(batch)
         else:
+            kept = [record for record, stay in zip(read_records(batch), stays, strict=True) if stay]
             target.changed = True
             target.add(_rebuilt(header, kept, horizon))
 
@@ -291,14 +294,10 @@ def _groups(sources: Sequence[SourceSegment], plan: CompactionPlan) -> Iterator[
         yield group
 
 
-def _records(batch: memoryview) -> list[Record]:
-    return _records_or_none(batch) or []
-
-
-def _records_or_none(batch: memoryview) -> list[Record] | None:
+def _keys_or_none(batch: memoryview) -> list[RecordKey] | None:
     """None for a batch whose records cannot be read: its producer wrote it so, and it stays as it is."""
     try:
-        return read_records(batch)
+        return read_keys(batch)
     except DecodeError:
         return None
 

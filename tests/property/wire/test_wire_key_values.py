@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DecodeError
 from headrace.wire.batch import HEADER_SIZE
 from headrace.wire.key_values import iter_key_values
-from headrace.wire.records import Record, build_batch, iter_records
+from headrace.wire.record_keys import read_keys
+from headrace.wire.records import Record, build_batch, iter_records, read_records
 
 some_bytes = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2)
@@ -49,3 +51,28 @@ def test_damaged_bytes_are_refused_or_read_alike(batch: bytearray, data: st.Data
     except DecodeError:
         return
     assert found == expected
+
+
+@given(batches(), st.data())
+def test_keys_alone_are_those_of_the_long_way_and_the_same_bytes_are_refused(
+    batch: bytearray, data: st.DataObject
+) -> None:
+    for _ in range(data.draw(st.integers(0, 3))):
+        batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    view = memoryview(batch)
+    try:
+        expected = [(offset, key, value is None) for offset, key, value in long_way(view)]
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_keys(view)
+    else:
+        assert read_keys(view) == expected
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+def test_keys_of_records_with_an_impossible_time_are_refused_as_the_records_are(time: int) -> None:
+    batch = build_batch([Record(0, 0, b"k", b"v"), Record(1, time, b"k", b"v")], max_timestamp=0)
+    batch[27:35] = (2 if time > 0 else -1).to_bytes(8, "big", signed=True)
+    for read in (read_keys, read_records):
+        with pytest.raises(DecodeError, match="64 bits"):
+            read(memoryview(batch))
