@@ -44,7 +44,7 @@ class Outgoing:
     """Where it lies once it is acknowledged; -1 too when the broker only knew that it had it already."""
 
 
-class Transaction(Protocol):
+class OpenTransaction(Protocol):
     """What batches have to know of the transaction that they are part of."""
 
     @property
@@ -72,7 +72,7 @@ class Sender:
         acks: int,
         budget: int,
         timeout_ms: int,
-        transaction: Transaction | None = None,
+        transaction: OpenTransaction | None = None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
