@@ -17,8 +17,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
+from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.testing.consumer_crowd import QUICK_GROUPS
+from headrace.testing.node import NodeProcess
 from headrace.testing.stream_members import QUICK, StreamGroup
 
 TIMEOUT_S = 20
@@ -257,3 +259,35 @@ def test_a_copy_in_transactions_is_exact(
         copied = headrace.read(copy, bootstrap=node.bootstrap, columns=["value"]).read_all()
     assert tries > 10
     assert sorted(copied["value"].to_pylist()) == sorted(values)
+
+
+def test_a_stream_takes_a_classic_group_to_the_new_protocol(engine: str, shared_topic: str) -> None:
+    """And shares with the member that is there, which stays with the classic protocol."""
+    other = with_confluent(engine, shared_topic, "range")
+    try:
+        with StreamGroup(engine, shared_topic, shared_topic) as group:
+            values = write(engine, shared_topic, range(40))
+            group.until(lambda: len(other.values) >= 40, "the other reads")
+            group.join("ours", protocol="consumer")
+            group.until_shared(2)
+            values += write(engine, shared_topic, range(40, 140))
+            group.until_read(values, also=lambda: other.values)
+            assert len(group.values()) == 50
+    finally:
+        other.leave()
+
+
+def test_a_group_that_must_stay_classic_is_named(tmp_path: Path, topic: str) -> None:
+    settings = {**QUICK_GROUPS, "group.consumer.migration.policy": "disabled"}
+    with NodeProcess(tmp_path, settings=settings) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(TIMEOUT_S)
+        with StreamGroup(node.bootstrap, topic, topic) as group:
+            group.join("classic", protocol="classic")
+            group.until_shared(2)
+            options: Any = {"bootstrap": node.bootstrap, "group": topic, "protocol": "consumer"}
+            with (
+                headrace.stream(topic, **options) as stream,
+                pytest.raises(ClientError, match=r'upgrade is disabled\); use protocol="classic"'),
+            ):
+                next(stream)

@@ -46,6 +46,13 @@ _WORDS = {
     ErrorCode.invalid_group_id: "this is no name of a group",
 }
 
+_NEXT_STEPS = {
+    ErrorCode.group_id_not_found: 'use protocol="classic"',
+    ErrorCode.inconsistent_group_protocol: "see what they use: headrace groups describe {group}",
+    ErrorCode.unreleased_instance_id: "see who: headrace groups describe {group}",
+    ErrorCode.unsupported_assignor: "leave assignor= out",
+}
+
 Fields = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 """Of a request; where versions differ in more than a field that is left out, a function of the version."""
 
@@ -56,7 +63,9 @@ class GroupRefused(ClientError):
     def __init__(self, group: str, code: ErrorCode, message: str | None = None) -> None:
         words = message or _WORDS.get(code)
         super().__init__(
-            f"group {group!r}: {code.name}" + (f" ({words})" if words else ""), code=code.name.upper()
+            f"group {group!r}: {code.name}" + (f" ({words.rstrip('.')})" if words else ""),
+            next_step=_NEXT_STEPS.get(code, "").format(group=group) or None,
+            code=code.name.upper(),
         )
         self.error_code = code
 
