@@ -1,0 +1,85 @@
+"""A query's progress as a group, without Spark: commits that fail are counted and tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.client.arrow.cluster import Cluster
+from headrace.client.errors import ClientError
+from headrace.types import TopicPartition
+from pyspark_headrace.offsets import Offsets, Position, TopicPositions
+from pyspark_headrace.progress import GroupProgress
+
+
+def at(topic: str, offset: int) -> Offsets:
+    partitions = {0: Position(offset=offset, epoch=0)}
+    return Offsets(query="my-query", topics={topic: TopicPositions(topic_id=None, partitions=partitions)})
+
+
+@pytest.fixture
+def orders(bootstrap: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    return topic
+
+
+def join(bootstrap: str, topic: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "client.id": "somebody"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "the consumer did not get into its group"
+        consumer.poll(0.1)
+    return consumer
+
+
+def test_commits_that_fail_are_counted_and_tried_again(bootstrap: str, orders: str) -> None:
+    async def story() -> None:
+        cluster = Cluster(bootstrap)
+        progress = GroupProgress(cluster, orders)
+        consumer = await asyncio.to_thread(join, bootstrap, orders)
+        try:
+            with pytest.raises(ClientError, match="has members: somebody at "):
+                await progress.refuse_members()
+            await progress.commit(at(orders, 5))
+            assert progress.failures == 1
+        finally:
+            await asyncio.to_thread(consumer.close)
+        await progress.refuse_members()
+        await progress.commit(at(orders, 5))
+        assert progress.failures == 1
+        assert await progress.committed() == {TopicPartition(orders, 0): 5}
+        await cluster.close()
+
+    asyncio.run(story())
+
+
+def test_an_unreachable_coordinator_is_a_failure_too(bootstrap: str, orders: str) -> None:
+    async def story() -> None:
+        cluster = Cluster("127.0.0.1:1")
+        progress = GroupProgress(cluster, orders, patience_ms=100)
+        await progress.commit(at(orders, 5))
+        assert progress.failures == 1
+        await cluster.close()
+
+    asyncio.run(story())
+
+
+def test_a_commit_names_the_query_and_the_end_of_its_batch(bootstrap: str, orders: str) -> None:
+    async def story() -> None:
+        cluster = Cluster(bootstrap)
+        await GroupProgress(cluster, orders).commit(at(orders, 7))
+        await cluster.close()
+
+    asyncio.run(story())
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(orders)])
+    (committed,) = asked[orders].result(20).topic_partitions
+    assert committed.offset == 7
+    assert json.loads(committed.metadata) == {"batchEnd": 7, "query": "my-query"}
