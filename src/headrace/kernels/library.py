@@ -15,7 +15,7 @@ LIBRARY = Path(__file__).with_name("_kernels.so")
 
 NO_ROOM = -8
 FAULTS = {
-    -1: "it is cut off",
+    -1: "it ends in the middle",
     -2: "a varint is too long",
     -3: "a size runs past its record",
     -4: "its headers are malformed",

@@ -27,8 +27,14 @@ from headrace.machines.record_bytes import (
     string,
 )
 from headrace.types import NO_TOPIC_ID
-from headrace.wire.primitives import MALFORMED, read_compact_string, read_string, uuid_from_bytes, uvarint
-from headrace.wire.records import varint
+from headrace.wire.primitives import (
+    MALFORMED,
+    read_compact_string,
+    read_string,
+    uuid_from_bytes,
+    uvarint,
+    varint,
+)
 
 NO_TIMESTAMP = -1
 NO_EPOCH = -1

@@ -22,7 +22,7 @@ from headrace.machines.group_records import (
 )
 from headrace.machines.machine import Event, Record, ReplyToken
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.records import varint
+from headrace.wire.primitives import varint
 
 _ONE_BYTE_BELOW, _TWO_BYTES_BELOW = 64, 8192
 """Numbers of records whose signed varint is one byte, or two, long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.wire.batch import HEADER_SIZE, HEADER_STRUCT, LOG_OVERHEAD, MAGIC, BatchHeader, write_crc
-from headrace.wire.records import varint
+from headrace.wire.primitives import varint
 
 
 def plain_record(number: int, key: bytes, value: bytes | None) -> bytes:

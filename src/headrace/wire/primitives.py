@@ -158,3 +158,25 @@ def string(text: str | None) -> bytes:
         return b"\xff\xff"
     raw = text.encode()
     return _INT16.pack(len(raw)) + raw
+
+
+def varint(value: int) -> bytes:
+    """The bytes of a signed varint, of any width up to 64 bits."""
+    if 0 <= value < _SMALL:
+        return _SMALL_VARINTS[value]
+    return _any_varint(value)
+
+
+def _any_varint(value: int) -> bytes:
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+_SMALL = 4096
+_SMALL_VARINTS = tuple(map(_any_varint, range(_SMALL)))
+"""Lengths and deltas are mostly among these."""

@@ -37,15 +37,18 @@ class Layout(NamedTuple):
 
 def layouts(view: memoryview, count: int) -> Iterator[Layout]:
     """The layout of each of `count` records, which must fill the view exactly."""
-    end = len(view)
-    if not 0 <= count * SMALLEST_RECORD <= end:
-        raise DecodeError(f"{count} records in {end} bytes")
+    _check_count(view, count)
     position = 0
     for layout in _layouts(view, count):
         yield layout
         position = layout[-1]
-    if position != end:
-        raise DecodeError(f"{end - position} bytes left after {count} records")
+    if position != len(view):
+        raise DecodeError(f"{len(view) - position} bytes left after {count} records")
+
+
+def _check_count(view: memoryview, count: int) -> None:
+    if not 0 <= count * SMALLEST_RECORD <= len(view):
+        raise DecodeError(f"{count} records in {len(view)} bytes")
 
 
 def _layouts(view: memoryview, count: int) -> Iterator[Layout]:
@@ -65,7 +68,8 @@ def check_records(view: memoryview, count: int, base_timestamp: int, *, needs_ke
         return
     fault = WALK.check(view, count, base_timestamp, needs_key=needs_key)
     if fault is not None:
-        raise DecodeError(str(fault))
+        _check_count(view, count)
+        raise DecodeError(f"bytes left after {count} records" if fault.record == count else str(fault))
 
 
 def check_in_turn(view: memoryview, count: int, base_timestamp: int, *, needs_key: bool) -> None:

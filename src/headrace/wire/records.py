@@ -24,6 +24,7 @@ from headrace.wire.batch import (
 )
 from headrace.wire.compression import PRODUCER_CAPS, STORED_CAPS, Caps, compress, decompress
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.primitives import varint
 from headrace.wire.record_layout import INT64_MAX, SMALLEST_RECORD, check_records, layouts, read_headers
 
 NO_TIMESTAMP = -1
@@ -201,27 +202,5 @@ def _expanded(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
     return memoryview(decompress(header.codec, payload, caps))
 
 
-def varint(value: int) -> bytes:
-    """The bytes of a signed varint, of any width up to 64 bits."""
-    if 0 <= value < _SMALL:
-        return _SMALL_VARINTS[value]
-    return _any_varint(value)
-
-
-def _any_varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
-
-
 def _sized(data: bytes | None) -> bytes:
     return b"\1" if data is None else varint(len(data)) + data
-
-
-_SMALL = 4096
-_SMALL_VARINTS = tuple(map(_any_varint, range(_SMALL)))
-"""Lengths and deltas are mostly among these."""

@@ -12,6 +12,7 @@ from headrace.wire import record_layout
 from headrace.wire.batch import BatchHeader, crc_ok, read_header, split_batches, write_crc
 from headrace.wire.compression import Caps, Codec, compress
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.primitives import varint
 from headrace.wire.record_layout import read_varint, read_varlong
 from headrace.wire.records import (
     Record,
@@ -21,7 +22,6 @@ from headrace.wire.records import (
     read_records,
     recompress,
     validate_records,
-    varint,
 )
 
 RECORDS = [
