@@ -309,6 +309,39 @@ def test_a_static_member_comes_back_to_its_partitions(quick: str, topic: str, pr
         assert len(other.heard) == heard, "nobody else noticed"
 
 
+def test_of_two_with_one_instance_id_the_newer_takes_over(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic)
+    options |= {"group": topic, "protocol": "classic", "instance_id": "only"}
+    with headrace.stream(topic, **options) as older:
+        while not older.assignment():
+            older.poll(50)
+        with headrace.stream(topic, **options) as newer:
+            while not newer.assignment():
+                newer.poll(50)
+            with pytest.raises(ClientError, match=r"fenced_instance_id \(another member with the same"):
+                older.poll(20_000)
+
+
+def test_of_two_with_one_instance_id_the_newer_waits(quick: str, topic: str, options: Any) -> None:
+    """KIP-848 has it so: the older one keeps its place until it leaves or its session ends."""
+    create(quick, topic)
+    options |= {"group": topic, "protocol": "consumer", "instance_id": "only"}
+    with headrace.stream(topic, **options) as older:
+        while not older.assignment():
+            older.poll(50)
+        with (
+            headrace.stream(topic, timeout_ms=500, **options) as impatient,
+            pytest.raises(ClientError, match=f"unreleased_instance_id.*headrace groups describe {topic}"),
+        ):
+            next(impatient)
+        newer = headrace.stream(topic, **options)
+        assert newer.poll(300) is None
+        assert newer.assignment() == []
+    with newer:
+        while not newer.assignment():
+            newer.poll(50)
+
+
 @with_both_protocols
 def test_a_group_finds_new_partitions_and_topics(quick: str, topic: str, protocol: str) -> None:
     create(quick, topic, 2)
