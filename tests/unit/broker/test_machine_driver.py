@@ -63,7 +63,7 @@ def test_the_steps_of_one_turn_share_a_batch():
 
 def test_a_step_larger_than_a_batch_is_written_in_several_and_answered_once():
     async def scenario(lab: Lab) -> None:
-        count = BATCH_BYTES // 32
+        count = BATCH_BYTES // 8  # of records of more than 8 bytes each
         lab.ask("write", size=count)
         assert sum(map(len, lab.partition.batches)) == count
         assert len(lab.partition.batches) > 1
