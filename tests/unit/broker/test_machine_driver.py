@@ -65,6 +65,7 @@ def test_a_step_larger_than_a_batch_is_written_in_several_and_answered_once():
     async def scenario(lab: Lab) -> None:
         count = BATCH_BYTES // 8  # of records of more than 8 bytes each
         lab.ask("write", size=count)
+        await lab.turn()
         assert sum(map(len, lab.partition.batches)) == count
         assert len(lab.partition.batches) > 1
         lab.partition.commit()
