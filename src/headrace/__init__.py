@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from headrace.client.arrow.selection import topic as topic
     from headrace.client.arrow.stream import astream as astream
     from headrace.client.arrow.stream import stream as stream
-    from headrace.client.arrow.stream import astream as astream
-    from headrace.client.arrow.stream import stream as stream
     from headrace.client.arrow.transaction import transaction as transaction
     from headrace.client.arrow.typed import Rejects as Rejects
     from headrace.client.arrow.values.formats import Avro as Avro
@@ -30,10 +28,8 @@ _LAZY = {
     "Security": "security",
     "aread": "reader",
     "astream": "stream",
-    "astream": "stream",
     "awrite": "writer",
     "read": "reader",
-    "stream": "stream",
     "stream": "stream",
     "topic": "selection",
     "transaction": "transaction",
