@@ -199,3 +199,24 @@ def test_logins_that_run_out_are_renewed_while_rows_are_written(kafka: Guarded, 
         rows = everything.filter(pc.equal(everything["partition"], partition))["value"].to_pylist()
         assert [int(value) for value in rows] == sorted(int(value) for value in rows)
     assert sorted(int(value) for value in everything["value"].to_pylist()) == list(range(50 * batches))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_of_a_group_outlives_its_logins(kafka: Guarded, name: str, protocol: Any) -> None:
+    """Heartbeats, commits and fetches go on over logins that end after 1.5 s; each row is handed out once."""
+    security = Security(sasl=Plain("ann", PASSWORD))
+    options: Any = {"bootstrap": kafka.brief, "security": security, "group": name, "protocol": protocol}
+    heard: list[Any] = []
+    found: list[int] = []
+    with headrace.stream(name, on_assigned=heard.append, on_revoked=heard.append, **options) as stream:
+        for place in range(5):
+            rows = pa.table({"value": [b"%d" % (place * 50 + n) for n in range(50)]})
+            headrace.write(rows, name, bootstrap=kafka.plain, partitioner="round_robin")
+            while len(found) < (place + 1) * 50:
+                found += [int(value) for value in next(stream)["value"].to_pylist()]
+            time.sleep(1)
+        assert heard == [[(name, 0), (name, 1)]]
+        stream.commit()
+    assert sorted(found) == list(range(250))
+    with headrace.stream(name, **options) as stream:
+        assert stream.poll(1000) is None, "all of it was committed"
