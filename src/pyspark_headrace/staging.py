@@ -103,7 +103,7 @@ class StagingReader:
         while position < run.end:
             try:
                 records = await self._fetch(run, position, run.size - sum(map(len, parts)))
-                part, position = _wanted(memoryview(records or b""), run, position)
+                part, position = wanted_batches(memoryview(records or b""), run, position)
             except (*LOST, TryAgain) as error:
                 if isinstance(error, TryAgain) and not error.retriable:
                     raise _gone(run, error.what) from error
@@ -146,7 +146,7 @@ class StagingReader:
         return data.records
 
 
-def _wanted(records: memoryview, run: InStaging, position: int) -> tuple[bytes, int]:
+def wanted_batches(records: memoryview, run: InStaging, position: int) -> tuple[bytes, int]:
     """(the batches of the run that begin at `position`, where the next one begins)."""
     end = 0
     for at, header in whole_batches(records):

@@ -1,0 +1,106 @@
+"""A sink's tasks against a live node: staged bytes come back the same; without transactions tasks write."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.wire.batch import HEADER_SIZE
+from headrace.wire.records import Record, build_batch
+from pyspark_headrace.connections import kept
+from pyspark_headrace.internal_topics import STAGING
+from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.sink_columns import SinkColumns
+from pyspark_headrace.sink_messages import InStaging, Written
+from pyspark_headrace.sink_task import write_task
+from pyspark_headrace.staging import StagingReader, StagingWriter
+
+VALUES = SinkColumns(names=frozenset({"value"}))
+
+
+def batch(tag: str, count: int, size: int = 10) -> bytearray:
+    return build_batch([Record(n, 1000 + n, None, f"{tag} {n}".encode() * size) for n in range(count)])
+
+
+def read_back(bootstrap: str, run: InStaging) -> bytes:
+    connections = kept(bootstrap)
+    reader = StagingReader(connections.cluster, timeout_ms=10_000)
+    return connections.call(reader.read(run))
+
+
+def bodies(*batches: bytes | bytearray) -> bytes:
+    return b"".join(bytes(each[HEADER_SIZE:]) for each in batches)
+
+
+def test_staged_batches_come_back_as_they_were(bootstrap: str) -> None:
+    one, other = (StagingWriter(kept(bootstrap), bootstrap, timeout_ms=20_000) for _ in range(2))
+    other._partition = one._partition  # tasks that share a partition
+    first = {("a", 0): [batch("x", 3), batch("y", 5)], ("a", 7): [batch("z", 1, size=200_000)]}
+    runs = one.put(first)
+    between = other.put({("b", 0): [batch("between", 4)]})
+    runs += one.put({("a", 0): [batch("later", 2)]})
+    assert [(run.topic, run.partition, run.end - run.start) for run in runs] == [
+        ("a", 0, 8),
+        ("a", 7, 1),
+        ("a", 0, 2),
+    ]
+    assert {run.staging_partition for run in runs} == {one._partition}
+    found = [read_back(bootstrap, run) for run in (*runs, *between)]
+    assert found[0][HEADER_SIZE : len(first["a", 0][0])] == bodies(first["a", 0][0])
+    assert found[1][HEADER_SIZE:] == bodies(first["a", 7][0])
+    assert found[2][HEADER_SIZE:] == bodies(batch("later", 2))
+    assert found[3][HEADER_SIZE:] == bodies(batch("between", 4))
+    assert [len(each) for each in found] == [run.size for run in (*runs, *between)]
+    with pytest.raises(ClientError, match="other records lie at offset"):
+        read_back(bootstrap, dataclasses.replace(runs[2], start=between[0].start))
+    with pytest.raises(ClientError, match=r"are not there any more: .*offset_out_of_range"):
+        read_back(bootstrap, dataclasses.replace(runs[2], start=10**9, end=10**9 + 1))
+    for writer in (one, other):
+        writer.close()
+
+
+def test_the_staging_topic_keeps_a_day(bootstrap: str) -> None:
+    StagingWriter(kept(bootstrap), bootstrap, timeout_ms=20_000).close()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, STAGING.name)
+    (described,) = admin.describe_configs([resource]).values()
+    assert described.result(20)["retention.ms"].value == str(24 * 3600 * 1000)
+
+
+@pytest.fixture
+def settings(bootstrap: str, topic: str) -> WriteSettings:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    return WriteSettings(bootstrap=bootstrap, topic=topic, compression="none", timeout_ms=20_000)
+
+
+def rows() -> Any:
+    return iter([pa.record_batch({"value": [f"row {number}" for number in range(100)]})])
+
+
+@pytest.mark.parametrize("asked", [None, "off"])
+def test_without_transactions_tasks_write_themselves(settings: WriteSettings, asked: Any) -> None:
+    chosen = dataclasses.replace(settings, exactly_once=asked)
+    assert write_task(rows(), chosen, VALUES) == Written(100)
+    assert settings.topic is not None
+    found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
+    assert found.num_rows == 100
+
+
+def test_exactly_once_without_transactions_is_refused_before_a_row_is_written(
+    settings: WriteSettings,
+) -> None:
+    chosen = dataclasses.replace(settings, exactly_once="batch")
+    with pytest.raises(
+        ClientError, match=r"exactlyOnce=batch needs transactions, and the broker at .* serves none"
+    ):
+        write_task(rows(), chosen, VALUES)
+    assert settings.topic is not None
+    found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
+    assert found.num_rows == 0
