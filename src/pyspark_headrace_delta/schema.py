@@ -115,7 +115,7 @@ def _check_partition_column(name: str, types: Mapping[str, Any]) -> None:
             f"there is no column {name!r} to partition by, only {', '.join(types)}",
             next_step="correct option 'partitionBy'",
         )
-    if types[name] not in _PARTITION_TYPES:
+    if not isinstance(types[name], str) or types[name] not in _PARTITION_TYPES:
         raise ClientError(
             f"tables cannot be partitioned by {name!r}, which is {_shown(types[name])}",
             next_step="partition by a string, a whole number, a boolean or a date: CAST(… AS DATE)",

@@ -1,4 +1,4 @@
-"""What Spark finds under `format("headrace_delta")`: checks options and columns, hands out writers.
+"""What Spark finds under `format("headrace_delta")`: checks options, hands out readers and writers.
 
 Has no side effects: Spark makes several per batch, each in a process of its own. So that these start fast,
 what reads and writes is imported where it is used. Read next: sink.py, stream_sink.py, reader.py.
@@ -6,10 +6,11 @@ what reads and writes is imported where it is used. Read next: sink.py, stream_s
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from pyspark_headrace_delta.options import table_settings
+from headrace.client.errors import ClientError
+from pyspark_headrace_delta.options import table_path, table_settings
 from pyspark_headrace_delta.schema import table_schema
 
 
@@ -17,6 +18,25 @@ class DeltaSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "headrace_delta"
+
+    def schema(self) -> StructType:
+        """Of reads."""
+        from pyspark_headrace_delta.reader import table_columns
+
+        return table_columns(table_path(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_headrace_delta.reader import TableReader, table_columns
+
+        path = table_path(self.options)
+        there = {field.name: field.dataType for field in table_columns(path).fields}
+        for field in schema.fields:
+            if there.get(field.name) != field.dataType:
+                raise ClientError(
+                    f"the table {path} has no column {field.name!r} of type {field.dataType.simpleString()}",
+                    next_step="leave out .schema(…): the table knows its columns",
+                )
+        return TableReader(path, schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write may be long: what keeps the table from taking it is said before it begins."""

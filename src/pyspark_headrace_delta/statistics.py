@@ -1,7 +1,8 @@
 """What a table's log says of a file: its rows, nulls, and the bounds of columns, so that readers may skip it.
 
-Taken from what the Parquet writer has counted already. A bound that could mislead is left out: too few are
-slow, a wrong one loses rows. Pure. Read next: files.py.
+Taken from what the Parquet writer has counted already. Where a bound could mislead, those of all columns are
+left out: some readers take one that is missing among others for a null and lose rows. Pure. Read next:
+files.py.
 """
 
 from __future__ import annotations
@@ -15,80 +16,76 @@ from typing import Any
 
 import pyarrow as pa
 
-Path = tuple[str, ...]
+Bounds = tuple[Any, Any]
 
-_INDEXED_COLUMNS = 32
-"""Delta's own default: columns further to the right have no bounds."""
 _LONGEST_TEXT = 32
 _GREATEST_LETTER = "\U0010ffff"
+_ANY_TEXT = ("", _GREATEST_LETTER * _LONGEST_TEXT)
+"""For texts so long that Parquet keeps no bounds of them."""
 
 
 def statistics_of(metadata: Any, schema: pa.Schema, *, with_nan: Collection[str]) -> str:
-    """As JSON. `metadata`: the file's footer. `with_nan`: columns with a NaN, which Parquet's bounds omit."""
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, Any] = {}
-    for index, (path, kind) in enumerate(_leaves(schema)):
-        if path is None or index >= _INDEXED_COLUMNS:
-            continue
+    """As JSON. `metadata`: the file's footer. `with_nan`: columns with a NaN, which Parquet's bounds omit.
+
+    All columns that can have bounds have them, not the first few: which those are depends on the table.
+    """
+    nulls: dict[str, int] = {}
+    bounds: dict[str, Bounds] = {}
+    complete = not with_nan
+    for index, field in _plain_columns(schema):
         groups = [
-            metadata.row_group(number).column(index).statistics for number in range(metadata.num_row_groups)
+            metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)
         ]
-        if any(group is None for group in groups):
+        nulls[field.name] = sum(group.null_count for group in groups)
+        if not complete or not _has_bounds(field.type) or nulls[field.name] == metadata.num_rows:
             continue
-        _set(nulls, path, sum(group.null_count for group in groups))
-        may_mislead = pa.types.is_floating(kind) and (len(path) > 1 or path[0] in with_nan)
-        if not may_mislead and _has_bounds(kind):
-            _set_bounds(groups, path, least, greatest)
-    return json.dumps(
-        {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
-    )
+        found = _bounds(groups, field.type)
+        complete = found is not None
+        if found is not None:
+            bounds[field.name] = found
+    document: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    if complete:
+        document["minValues"] = {name: least for name, (least, _) in bounds.items()}
+        document["maxValues"] = {name: greatest for name, (_, greatest) in bounds.items()}
+    return _json(document)
 
 
-def _set_bounds(groups: list[Any], path: Path, least: dict[str, Any], greatest: dict[str, Any]) -> None:
+def _bounds(groups: list[Any], kind: pa.DataType) -> Bounds | None:
+    """None where none can be written down."""
     filled = [group for group in groups if group.num_values]
-    if not filled or not all(group.has_min_max for group in filled):
-        return
+    if not all(group.has_min_max for group in filled):
+        return _ANY_TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
     try:
-        lower = _written(min(group.min for group in filled), is_greatest=False)
-        upper = _written(max(group.max for group in filled), is_greatest=True)
+        least = _written(min(group.min for group in filled), is_greatest=False)
+        greatest = _written(max(group.max for group in filled), is_greatest=True)
     except (OverflowError, ValueError):  # times that Python's calendar does not reach
-        return
-    if lower is not None and upper is not None:
-        _set(least, path, lower)
-        _set(greatest, path, upper)
+        return None
+    return None if least is None or greatest is None else (least, greatest)
 
 
-def _leaves(schema: pa.Schema) -> Iterator[tuple[Path | None, pa.DataType]]:
-    """The columns of a Parquet file in their order; no path for what lies in lists and maps."""
+def _plain_columns(schema: pa.Schema) -> Iterator[tuple[int, pa.Field]]:
+    """With their place among a Parquet file's columns, of which a nested one has several."""
+    place = 0
     for field in schema:
-        yield from _leaves_of(field.type, (field.name,))
+        if not pa.types.is_nested(field.type):
+            yield place, field
+        place += _leaves(field.type)
 
 
-def _leaves_of(kind: pa.DataType, path: Path | None) -> Iterator[tuple[Path | None, pa.DataType]]:
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield from _leaves_of(field.type, None if path is None else (*path, field.name))
-    elif pa.types.is_map(kind):
-        yield from _leaves_of(kind.key_type, None)
-        yield from _leaves_of(kind.item_type, None)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _leaves_of(kind.value_type, None)
-    else:
-        yield path, kind
+def _leaves(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _written(bound: Any, *, is_greatest: bool) -> Any:
-    """As the protocol writes a bound; None for one that cannot be written exactly."""
+    """As the protocol writes a bound; None for one that has no place in JSON."""
     if isinstance(bound, str):
         return _shortened(bound, is_greatest=is_greatest)
-    if isinstance(bound, decimal.Decimal):
-        near = float(bound)  # JSON's numbers are read as such, or by their digits
-        return near if decimal.Decimal(repr(near)) == bound else None
     if isinstance(bound, float):
         return bound if math.isfinite(bound) else None
     if isinstance(bound, datetime.datetime):
@@ -97,20 +94,19 @@ def _written(bound: Any, *, is_greatest: bool) -> Any:
         return bound.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
     if isinstance(bound, datetime.date):
         return bound.isoformat()
-    return bound if isinstance(bound, int) else None
+    return bound
 
 
-def _shortened(text: str, *, is_greatest: bool) -> str | None:
+def _shortened(text: str, *, is_greatest: bool) -> str:
     if len(text) <= _LONGEST_TEXT:
         return text
     if not is_greatest:
         return text[:_LONGEST_TEXT]
-    if text[_LONGEST_TEXT] == _GREATEST_LETTER:
-        return None
-    return text[:_LONGEST_TEXT] + _GREATEST_LETTER
+    return text if text[_LONGEST_TEXT] == _GREATEST_LETTER else text[:_LONGEST_TEXT] + _GREATEST_LETTER
 
 
-def _set(tree: dict[str, Any], path: Path, value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value
+def _json(value: Any) -> str:
+    """Decimals have all their digits, and letters are themselves: some readers misread pairs of escapes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json(name)}: {_json(inner)}" for name, inner in value.items()) + "}"
+    return format(value, "f") if isinstance(value, decimal.Decimal) else json.dumps(value, ensure_ascii=False)

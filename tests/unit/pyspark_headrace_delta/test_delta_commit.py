@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -287,3 +288,33 @@ def test_the_log_says_whose_batch_it_was(tmp_path: Path) -> None:
     commit(tmp_path, numbered(7))
     entry = json.loads((tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()[0])
     assert (entry["commitInfo"]["appId"], entry["commitInfo"]["batchId"]) == ("query", 7)
+
+
+def test_a_replay_is_known_after_the_log_was_cut(tmp_path: Path) -> None:
+    """Long queries: checkpoints of the log hold the last batch's number when its entry is gone."""
+    for version in range(3):
+        commit(tmp_path, numbered(version))
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in range(3):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    assert not commit(tmp_path, numbered(2))
+    assert commit(tmp_path, numbered(3))
+    assert len(rows_in(tmp_path)) == 12
+
+
+def test_drivers_in_processes_of_their_own_write_every_batch_once(tmp_path: Path) -> None:
+    """Three that all run the same twelve batches, as after a network split that left an old driver alive."""
+    spawn = multiprocessing.get_context("spawn")
+    drivers = [spawn.Process(target=_run_batches, args=(tmp_path,)) for _ in range(3)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join(120)
+    assert [driver.exitcode for driver in drivers] == [0, 0, 0]
+    assert len(rows_in(tmp_path)) == 12 * 3
+    assert DeltaTable(tmp_path).transaction_version("query") == 11
+
+
+def _run_batches(path: Path) -> None:
+    for version in range(12):
+        commit(path, numbered(version))
