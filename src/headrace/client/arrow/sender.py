@@ -255,6 +255,9 @@ class _Lane:
         self._flying: deque[tuple[Outgoing, asyncio.Future[Any]]] = deque()
         self._arrived = asyncio.Event()
         self._patience = sender.patience()
+        self._window = 1
+        """Of batches in flight. A leader that does not know the producer yet takes any sequence as its first:
+        the second batch would pass where the first was refused, as by a leader that was just made."""
         self._connection: Connection | None = None
         """While a reply is waited for: what comes meanwhile is sent there at once."""
         self._task = asyncio.create_task(self._run())
@@ -322,7 +325,7 @@ class _Lane:
             self._connection = None
 
     def _fill_window(self, connection: Connection) -> None:
-        while self._waiting and len(self._flying) < IN_FLIGHT:
+        while self._waiting and len(self._flying) < self._window:
             reply = self._sender.send(connection, self._waiting[0])
             self._flying.append((self._waiting.popleft(), reply))
 
@@ -346,12 +349,14 @@ class _Lane:
         """None when the batch is in the log, a problem that another try may solve, or WriteFailed."""
         if self._sender.forgets:
             self._patience.progress()
+            self._window = IN_FLIGHT
             await self._sender.settled(outgoing, -1)
             return None
         (entry,) = (entry for topic in answer.responses for entry in topic.partition_responses)
         code = ErrorCode(int(entry.error_code))
         if code in (ErrorCode.none, _KNOWN_ALREADY):
             self._patience.progress()
+            self._window = IN_FLIGHT
             await self._sender.settled(outgoing, int(entry.base_offset))
             return None
         refusal = Refusal(outgoing.partition, outgoing.rows, code, entry)
