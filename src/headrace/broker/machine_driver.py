@@ -288,7 +288,7 @@ class MachineDriver(Generic[M]):
         batch.replies += replies
         if effects.records or effects.timeline:
             batch.told.append((name, effects.records, effects.timeline))
-        if batch.bytes >= BATCH_BYTES:
+        if batch.full or batch.bytes >= BATCH_BYTES:
             self._append(batch)
 
     def _batch_for(self, writes: bool) -> _Batch:
