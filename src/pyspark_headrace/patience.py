@@ -11,8 +11,16 @@ from headrace.client.arrow.cluster import LOST, Patience
 T = TypeVar("T")
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], *, timeout_ms: int) -> T:
-    """The first answer; what made the last try fail when none came in time."""
+async def patiently(
+    ask: Callable[[], Awaitable[T]],
+    *,
+    timeout_ms: int,
+    prepare: Callable[[Patience], Awaitable[None]] | None = None,
+) -> T:
+    """The first answer; what made the last try fail when none came in time.
+
+    `prepare` comes before every other try, for whoever has to find out again whom to ask.
+    """
     patience = Patience(timeout_ms)
     while True:
         try:
@@ -21,3 +29,5 @@ async def patiently(ask: Callable[[], Awaitable[T]], *, timeout_ms: int) -> T:
             if isinstance(error, TryAgain) and not error.retriable:
                 raise
             await patience.wait(error)
+            if prepare is not None:
+                await prepare(patience)

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.client.arrow.bounds import TryAgain
-from headrace.client.arrow.cluster import GROUP, LOST, Cluster, Patience, find_coordinator
+from headrace.client.arrow.cluster import GROUP, Cluster, find_coordinator
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.offsets import Offsets
+from pyspark_headrace.patience import patiently
 
 OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE = 8, 9, 15, 69
 _NEWEST_WITH_TOPIC_NAMES = 9
@@ -68,14 +69,7 @@ class GroupProgress:
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Coordinators move, and a cluster's first group has to wait for the topic of groups."""
-        patience = Patience(self._patience_ms)
-        while True:
-            try:
-                return await ask()
-            except (*LOST, TryAgain) as error:
-                if isinstance(error, TryAgain) and not error.retriable:
-                    raise
-                await patience.wait(error)
+        return await patiently(ask, timeout_ms=self._patience_ms)
 
     async def _coordinator(self) -> Connection:
         node_id, code = await find_coordinator(self._cluster, GROUP, self._group)

@@ -19,6 +19,7 @@ from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.offsets import NO_EPOCH, Offsets
 from pyspark_headrace.options import Selection
+from pyspark_headrace.patience import patiently
 
 OFFSET_FOR_LEADER_EPOCH = 23
 _NOT_CREATED_YET_MS = 700
@@ -80,15 +81,7 @@ class Survey:
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks again, of whoever leads then, while leaders move and brokers restart."""
-        patience = Patience(self._timeout_ms)
-        while True:
-            try:
-                return await ask()
-            except (*LOST, TryAgain) as error:
-                if isinstance(error, TryAgain) and not error.retriable:
-                    raise
-                await patience.wait(error)
-                await self._renew_views(patience)
+        return await patiently(ask, timeout_ms=self._timeout_ms, prepare=self._renew_views)
 
     def by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
