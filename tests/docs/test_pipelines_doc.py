@@ -11,11 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.pipelines.java import find_java
 from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
+from pyspark_headrace_delta.options import NAMES as TABLE_NAMES
 
 TEXT = (Path(__file__).parents[2] / "docs/pipelines.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
@@ -55,6 +57,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, re.sub(r"^\tat .*\n", "", ran.stderr, flags=re.MULTILINE)[-5000:]
+    assert DeltaTable(tmp_path / "table").count() == ORDERS
     assert ran.stdout.split()[-3:] == [str(ORDERS), "6.5", str(ORDERS)]
     copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
     assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)
@@ -64,4 +67,4 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
 
 def test_every_option_is_explained() -> None:
     named = set(re.findall(r"`(\w+)`", TEXT))
-    assert {*READ_NAMES, *WRITE_NAMES} <= named
+    assert {*READ_NAMES, *WRITE_NAMES, *TABLE_NAMES} <= named
