@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.client.admin import Admin
-from headrace.client.arrow.cluster import NoSuchTopic, TopicView
+from headrace.client.arrow.bounds import TryAgain
+from headrace.client.arrow.cluster import Cluster, NoSuchTopic, TopicView
 from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.connections import Kept
 from pyspark_headrace.patience import patiently
 
@@ -55,7 +57,15 @@ def find_or_create(topic: InternalTopic, connections: Kept, bootstrap: str, *, t
         return connections.call(patiently(lambda: cluster.topic(topic.name), timeout_ms=timeout_ms))
     except NoSuchTopic:
         _create(topic, bootstrap)
-    return connections.call(patiently(lambda: cluster.find(topic.name), timeout_ms=timeout_ms))
+    return connections.call(patiently(lambda: _created(topic, cluster), timeout_ms=timeout_ms))
+
+
+async def _created(topic: InternalTopic, cluster: Cluster) -> TopicView:
+    """Brokers hear of a new topic one after the other."""
+    try:
+        return await cluster.topic(topic.name)
+    except NoSuchTopic as error:
+        raise TryAgain(error.what, ErrorCode.unknown_topic_or_partition) from error
 
 
 def _create(topic: InternalTopic, bootstrap: str) -> None:

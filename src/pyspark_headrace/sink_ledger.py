@@ -95,9 +95,10 @@ class SinkLedger:
     # -- private -------------------------------------------------------------------------------------------
 
     async def _last(self, *, settled: bool) -> Published | None:
-        ends = await self._look(committed_only=False)
-        end = await self._settled(ends[1]) if settled else (await self._look(committed_only=True))[1]
-        first, window = ends[0], _FIRST_WINDOW
+        first, end = await self._look(committed_only=not settled)
+        if settled:
+            await self._settle(end)
+        window = _FIRST_WINDOW
         while end > first:
             start = max(first, end - window)
             value = await self._newest(start, end)
@@ -106,7 +107,7 @@ class SinkLedger:
             end, window = start, window * _WIDER
         return None
 
-    async def _settled(self, end: int) -> int:
+    async def _settle(self, end: int) -> None:
         """Waits until readers of committed records may read up to `end`."""
         patience = Patience(self._settle_ms + self._timeout_ms, first_ms=5, most_ms=500)
         while (await self._look(committed_only=True))[1] < end:
@@ -116,7 +117,6 @@ class SinkLedger:
                     next_step="find it with kafka-transactions.sh find-hanging, and abort it",
                 )
             )
-        return end
 
     async def _look(self, *, committed_only: bool) -> tuple[int, int]:
         """(first offset, the one after the last) of the sink's partition."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ import headrace
 from headrace.client.arrow.transaction import Transaction
 from headrace.client.arrow.transaction_session import OutcomeUnknown
 from headrace.client.errors import ClientError
+from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
 from pyspark_headrace.connections import kept
 from pyspark_headrace.internal_topics import SINKS, STAGING
@@ -34,9 +35,14 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with kafka_engine.start(tmp_path_factory.mktemp("sink"), {}) as node:
-        yield node.bootstrap
+def node(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with kafka_engine.start(tmp_path_factory.mktemp("sink"), {}) as running:
+        yield running
+
+
+@pytest.fixture
+def kafka(node: RunningNode) -> str:
+    return node.bootstrap
 
 
 @pytest.fixture
@@ -279,3 +285,25 @@ def test_a_sink_that_nobody_can_name_is_refused(kafka: str, output: str) -> None
     settings = settings_for(kafka, output)
     with pytest.raises(ClientError, match=r'give the sink a name of its own: .option\("sinkId"'):
         publish_batch([task(settings, values_of(0), query="")], settings, 0)
+
+
+def test_a_broker_that_is_killed_in_the_middle_and_comes_back(
+    node: RunningNode, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last: it stops the node that the others use."""
+    settings = settings_for(node.bootstrap, output, sink_id=output, message_bytes=500, timeout_ms=60_000)
+    entry = SinkLedger.entry
+
+    with ExitStack() as restarted:
+
+        def restart_after_rows(ledger: SinkLedger, published: Published) -> bytes:
+            monkeypatch.undo()
+            node.kill()
+            restarted.enter_context(node.prepared.launch())
+            return entry(ledger, published)
+
+        monkeypatch.setattr(SinkLedger, "entry", restart_after_rows)
+        for batch in (0, 0, 1):
+            publish_batch([task(settings, values_of(batch))], settings, batch)
+        assert SinkLedger.entry is entry, "it was restarted"
+        assert_published(node.bootstrap, output, 0, 1)
