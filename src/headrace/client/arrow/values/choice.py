@@ -1,26 +1,36 @@
-"""Which converter reads what a user named. Read next: formats.py, converters.py."""
+"""Which converter reads what a user named. Read next: formats.py, converters.py.
+
+Converters are loaded when they are named: most processes need one of them or none, and what they stand on
+(pyarrow.compute) takes longer to load than all the rest of the client.
+"""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from headrace.client.arrow.values.avro_reader import AvroConverter
-from headrace.client.arrow.values.converters import Converter, PlainConverter
 from headrace.client.arrow.values.formats import Avro, Json, Word
-from headrace.client.arrow.values.json_reader import JsonConverter
-from headrace.client.arrow.values.plain import NUMBERS
 from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from headrace.client.arrow.values.converters import Converter
 
 
 def converter_for(name: str, form: Any, topic: str) -> Converter | None:
     """For the column `name` of this topic; None leaves its bytes as they are."""
     if form == "raw":
         return None
+    from headrace.client.arrow.values.converters import PlainConverter
+    from headrace.client.arrow.values.plain import NUMBERS
+
     if isinstance(form, str) and (form == "string" or form in NUMBERS):
         return PlainConverter(name, form)
     if form == "json" or isinstance(form, Json):
+        from headrace.client.arrow.values.json_reader import JsonConverter
+
         return JsonConverter(name, form if isinstance(form, Json) else Json())
     if form == "avro" or isinstance(form, Avro):
+        from headrace.client.arrow.values.avro_reader import AvroConverter
+
         return AvroConverter(name, form if isinstance(form, Avro) else Avro(), topic)
     raise no_such_format(form)
 
