@@ -1,0 +1,24 @@
+"""Every micro-batch is planned in a process of its own, which loads neither Arrow nor Delta."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from pyspark.sql.types import LongType, StructField, StructType
+from pyspark_headrace_delta import DefaultSource
+
+source = DefaultSource({"path": "/nowhere", "partitionBy": "a"})
+schema = StructType([StructField("a", LongType()), StructField("b", LongType())])
+source.streamWriter(schema, overwrite=False)
+print(*sorted({"pyarrow", "numpy", "deltalake"} & set(sys.modules)))
+"""
+
+
+def test_planning_a_stream_loads_neither_arrow_nor_delta() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.split() == []
