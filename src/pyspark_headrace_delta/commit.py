@@ -1,13 +1,14 @@
 """The files of a batch become part of the table, once: by one entry in its log, with the batch's number.
 
 The table is opened once per try, and on that picture of it the last batch's number is compared and the commit
-made. Whoever commits the same batch in between makes ours fail, and the next try sees it. Comparing on one
-picture and committing on a newer one would let a replay through. Read next: schema.py, delta/protocol.py.
+made. Whoever commits in between makes ours fail, and the next try sees the other's. Comparing on one picture
+and committing on a newer one would let a replay through. Read next: schema.py, delta/protocol.py.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from pyspark_headrace_delta.files import WrittenFile
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document, new_columns, required_columns
 
-_TRIES = 12
+_TRIES = 40
 _FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,8 @@ class TableCommit:
                 if table is not None or open_table(self.settings.path) is None:
                     raise self._refused(error) from error
                 failed = error  # somebody else made the table meanwhile
-            time.sleep(pause_s)
-            pause_s *= 2
+            time.sleep(random.uniform(pause_s / 2, pause_s))  # those who wait for each other part ways
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise self._refused(failed) from failed
 
     def _try(self, table: DeltaTable | None) -> bool:
@@ -101,7 +103,7 @@ class TableCommit:
         added = self._check(table)
         if added:
             fields = [Field.from_json(json.dumps(field)) for field in added]
-            table.alter.add_columns(fields)
+            table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
             return False
         table.create_write_transaction(
             self._actions(),
@@ -150,10 +152,15 @@ class TableCommit:
         ]
 
     def _properties(self) -> CommitProperties:
+        """Directly on the opened table or not at all. The library's own further tries let too much pass: a
+        table made twice at once gets both first batches, and rows merged meanwhile stay where all are replaced."""
         if self.batch is None:
-            return CommitProperties()
-        noted = {"appId": self.batch.app_id, "batchId": self.batch.version}
-        return CommitProperties(custom_metadata=noted, app_transactions=self.batch.transactions())
+            return CommitProperties(max_commit_retries=0)
+        return CommitProperties(
+            custom_metadata={"appId": self.batch.app_id, "batchId": self.batch.version},
+            app_transactions=self.batch.transactions(),
+            max_commit_retries=0,
+        )
 
     def _refused(self, error: Exception) -> ClientError:
         return ClientError(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
+
+if TYPE_CHECKING:  # planning a query does not load Arrow
+    from pyspark_headrace_delta.files import WrittenFile
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -23,7 +26,7 @@ _QUERY_ID = "sql.streaming.queryId"
 class TaskWrote(WriterCommitMessage):
     """What one attempt of a task wrote, and the streaming query it worked for."""
 
-    files: list[Any]
+    files: list[WrittenFile]
     query_id: str | None
 
 
@@ -71,5 +74,5 @@ def write_files(batches: Iterator[Any], settings: TableSettings) -> TaskWrote:
     return TaskWrote(files=files.write(batches), query_id=query_id)
 
 
-def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[Any]:
+def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenFile]:
     return [file for message in messages if isinstance(message, TaskWrote) for file in message.files]

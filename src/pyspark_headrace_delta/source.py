@@ -6,6 +6,8 @@ what reads and writes is imported where it is used. Read next: sink.py, stream_s
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
@@ -56,5 +58,12 @@ class DeltaSource(DataSource):
         """In complete mode `overwrite` is true."""
         from pyspark_headrace_delta.stream_sink import StreamWriter
 
+        _check_library()
         settings = table_settings(self.options, streaming=True)
         return StreamWriter(settings, table_schema(schema, settings.partition_by), overwrite=overwrite)
+
+
+def _check_library() -> None:
+    """Before the first batch and not at its end, where it is needed."""
+    if find_spec("deltalake") is None:
+        raise ClientError("deltalake is not installed", next_step="pip install headrace[spark]")

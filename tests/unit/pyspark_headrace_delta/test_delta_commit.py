@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.optimize import optimize_table
 from pyspark_headrace_delta import commit as commit_module
 from pyspark_headrace_delta.commit import BatchNumber, TableCommit
 from pyspark_headrace_delta.files import TaskFiles, WrittenFile
@@ -154,12 +155,36 @@ def test_a_column_added_in_between_is_no_hindrance(tmp_path: Path, monkeypatch: 
     assert len(rows_in(tmp_path)) == 9
 
 
-def test_many_drivers_at_once_write_a_batch_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_merged_in_between_are_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """`headrace pipeline optimize` beside a running query, in append and in complete mode."""
+    for version in range(3):
+        commit(tmp_path, numbered(version))
+    interrupt(monkeypatch, lambda: optimize_table(tmp_path))
+    assert commit(tmp_path, numbered(3), overwrite=overwrite)
+    assert len(DeltaTable(tmp_path).file_uris()) == (1 if overwrite else 2)
+    assert len(rows_in(tmp_path)) == (3 if overwrite else 12)
+
+
+@pytest.mark.parametrize("round_number", range(6))
+def test_many_drivers_at_once_write_a_batch_once(tmp_path: Path, round_number: int) -> None:
     """Real threads on a table that does not exist yet: one of them makes it."""
     with ThreadPoolExecutor(8) as pool:
-        attempts = [pool.submit(commit, tmp_path, numbered(version)) for version in (0,) * 8]
+        attempts = [pool.submit(commit, tmp_path, numbered(0)) for _ in range(8)]
         assert sorted(attempt.result() for attempt in attempts) == [False] * 7 + [True]
     assert len(rows_in(tmp_path)) == 3
+
+
+def test_many_queries_at_once_all_get_their_turn(tmp_path: Path) -> None:
+    def run(query: str) -> list[bool]:
+        return [commit(tmp_path, numbered(version, query)) for version in range(5)]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(run, "abcdef")) == [[True] * 5] * 6
+    assert len(rows_in(tmp_path)) == 6 * 5 * 3
+    assert log_entries(tmp_path) == 30
 
 
 def test_a_conflict_that_never_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.client.errors import ClientError
+from pyspark_headrace_delta import source as source_module
+
 SCRIPT = """
 import sys
 from pyspark.sql.types import LongType, StructField, StructType
@@ -22,3 +28,10 @@ def test_planning_a_stream_loads_neither_arrow_nor_delta() -> None:
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stdout.split() == []
+
+
+def test_a_missing_library_is_said_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "find_spec", lambda _: None)
+    source = source_module.DeltaSource({"path": "/nowhere"})
+    with pytest.raises(ClientError, match=r"deltalake is not installed; pip install headrace\[spark\]"):
+        source.streamWriter(StructType([StructField("a", LongType())]), overwrite=False)
