@@ -59,6 +59,9 @@ _NO_MEANING = frozenset(
 """Of Spark and its connector: nothing here to be tuned by them."""
 _SECURITY = re.compile(r"kafka\.(security\.protocol|sasl\..*|ssl\..*)")
 
+_OURS = "__headrace_"
+"""Topics that sinks and brokers keep for themselves: read by name, never because a pattern fits."""
+
 DEFAULT_BUDGET = 32 << 20
 DEFAULT_TIMEOUT_MS = 60_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 300_000
@@ -83,7 +86,7 @@ class Selection:
             chosen = self.partitions.get(topic, ())
             return bool(chosen) if partition is None else partition in chosen
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return not topic.startswith(_OURS) and re.fullmatch(self.pattern, topic) is not None
         return topic in (self.names or ())
 
 

@@ -123,3 +123,14 @@ def test_rows_are_written_once_where_that_can_be_unless_told_otherwise() -> None
 def test_what_a_sink_cannot_be(options: dict[str, str], streaming: bool, said: str) -> None:
     with pytest.raises(ClientError, match=said):
         write_settings(options, streaming=streaming)
+
+
+def test_a_pattern_does_not_take_in_what_sinks_keep_for_themselves() -> None:
+    anything = read_settings({"subscribePattern": ".*"}, streaming=False).selection
+    assert [anything.takes(name) for name in ("orders", "_orders", "__headrace_staging")] == [
+        True,
+        True,
+        False,
+    ]
+    named = read_settings({"subscribe": "__headrace_sinks"}, streaming=False).selection
+    assert named.takes("__headrace_sinks")

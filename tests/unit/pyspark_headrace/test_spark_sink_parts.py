@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.client.errors import ClientError
 from headrace.wire.records import Record, build_batch
+from pyspark_headrace import connections
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.publish import publish_batch, with_bytes
 from pyspark_headrace.sink_ledger import Published, read_published
 from pyspark_headrace.sink_messages import Encoded, InMessage, InStaging, Run, Written
 from pyspark_headrace.sink_task import Shelf
+from pyspark_headrace.source import HeadraceSource
 from pyspark_headrace.staging import wanted_batches
 
 NOWHERE = WriteSettings(bootstrap="127.0.0.1:1", topic="out", compression="none", timeout_ms=100)
@@ -174,3 +178,13 @@ def test_at_least_once_is_said_when_a_query_begins(caplog: pytest.LogCaptureFixt
     assert record.getMessage().startswith(
         "the broker serves no transactions: every row is written at least once"
     )
+
+
+def test_making_writers_has_no_side_effects() -> None:
+    """Spark makes two for every batch, in two processes, and pickles one of them to its tasks."""
+    schema = StructType([StructField("value", StringType())])
+    source = HeadraceSource({"bootstrap": "127.0.0.1:1", "topic": "out", "exactlyOnce": "batch"})
+    kept_before, threads_before = dict(connections._kept), threading.active_count()
+    for writer in (source.writer(schema, False), source.streamWriter(schema, False)):
+        assert vars(pickle.loads(pickle.dumps(writer))) == vars(writer)
+    assert (connections._kept, threading.active_count()) == (kept_before, threads_before)
