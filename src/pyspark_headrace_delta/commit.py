@@ -20,9 +20,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.files import WrittenFile
 from headrace.pipelines.delta.protocol import check_append_only, check_features
 from headrace.pipelines.delta.table import first_line, open_table
-from pyspark_headrace_delta.files import WrittenFile
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document, new_columns, required_columns
 
@@ -153,7 +153,7 @@ class TableCommit:
 
     def _properties(self) -> CommitProperties:
         """Directly on the opened table or not at all. The library's own further tries let too much pass: a
-        table made twice at once gets both first batches, and rows merged meanwhile stay where all are replaced."""
+        table made twice at once gets both first batches, and rows merged meanwhile stay where all go."""
         if self.batch is None:
             return CommitProperties(max_commit_retries=0)
         return CommitProperties(

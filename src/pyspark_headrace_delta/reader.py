@@ -7,33 +7,25 @@ at asking for a few rows of a large table. Read next: source.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.listing import TableFile, files_of
+from headrace.pipelines.delta.rows import rows_of
 from headrace.pipelines.delta.table import open_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _TASK_BYTES = 128 << 20
-_BATCH_ROWS = 32_768
 _READABLE = frozenset({"timestampNtz"})
-
-
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    path: str
-    size: int
-    partition_values: Mapping[str, Any]
 
 
 @dataclass
@@ -55,7 +47,7 @@ class TableReader(DataSourceReader):
         schema = pa.schema([known.field(name) for name in self._columns])
         groups: list[list[TableFile]] = []
         room = 0
-        for file in _files(table):
+        for file in files_of(table):
             if file.size > room:
                 groups.append([])
                 room = _TASK_BYTES
@@ -66,7 +58,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, FileGroup)
         for file in partition.files:
-            yield from _rows(self._path / file.path, file.partition_values, partition.schema)
+            yield from rows_of(self._path / file.path, file.partition_values, partition.schema)
 
 
 def table_in(path: Path) -> DeltaTable:
@@ -87,36 +79,3 @@ def table_in(path: Path) -> DeltaTable:
 
 def table_columns(path: Path) -> StructType:
     return StructType.fromJson(json.loads(table_in(path).schema().to_json()))
-
-
-def _files(table: DeltaTable) -> list[TableFile]:
-    actions = pa.table(table.get_add_actions())
-    partitions = actions["partition"].to_pylist() if "partition" in actions.column_names else []
-    return [
-        TableFile(unquote(path), size, values or {})
-        for path, size, values in zip(
-            actions["path"].to_pylist(),
-            actions["size_bytes"].to_pylist(),
-            partitions or [{}] * actions.num_rows,
-            strict=True,
-        )
-    ]
-
-
-def _rows(path: Path, partition_values: Mapping[str, Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """With the columns that lie in the table's log or were added after the file was written."""
-    with pq.ParquetFile(path) as file:
-        there = set(file.schema_arrow.names)
-        wanted = [name for name in schema.names if name in there]
-        for batch in file.iter_batches(_BATCH_ROWS, columns=wanted):
-            columns = [
-                batch.column(field.name).cast(field.type)
-                if field.name in there
-                else _constant(partition_values.get(field.name), field.type, batch.num_rows)
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)

@@ -17,7 +17,7 @@ from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
 
 if TYPE_CHECKING:  # planning a query does not load Arrow
-    from pyspark_headrace_delta.files import WrittenFile
+    from headrace.pipelines.delta.files import WrittenFile
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -61,7 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def write_files(batches: Iterator[Any], settings: TableSettings) -> TaskWrote:
     """One attempt of a task."""
-    from pyspark_headrace_delta.files import TaskFiles
+    from headrace.pipelines.delta.files import TaskFiles
 
     context = TaskContext.get()
     files = TaskFiles(

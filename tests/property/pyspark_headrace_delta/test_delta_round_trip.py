@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from headrace.pipelines.delta.files import TaskFiles
 from pyspark_headrace_delta.commit import TableCommit
-from pyspark_headrace_delta.files import TaskFiles
 from pyspark_headrace_delta.options import table_settings
 from pyspark_headrace_delta.schema import table_schema
 

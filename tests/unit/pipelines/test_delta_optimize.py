@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -68,6 +71,71 @@ def test_less_than_the_table_retains_needs_force(table: Path) -> None:
         optimize_table(table, retain_hours=24)
     assert optimize_table(table, retain_hours=24, force=True).orphans == 2
     assert numbers(table) == list(range(BATCHES))
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, between: Callable[[], Any], times: int) -> None:
+    """Something happens after files were merged and before the commit that names them, so many times."""
+    really_commit = DeltaTable.create_write_transaction
+    left = [times]
+
+    def commit(table: DeltaTable, *arguments: Any, **options: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            with monkeypatch.context() as undone:
+                undone.setattr(DeltaTable, "create_write_transaction", really_commit)
+                between()
+        really_commit(table, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+
+
+@pytest.mark.parametrize("by_the_library", [True, False])
+def test_merging_twice_at_once_does_not_double_rows(
+    table: Path, monkeypatch: pytest.MonkeyPatch, by_the_library: bool
+) -> None:
+    """The library alone would: it takes the second merge of the same files."""
+    other = DeltaTable(table).optimize.compact if by_the_library else partial(optimize_table, table)
+    interrupt(monkeypatch, other, 1)
+    with pytest.raises(
+        ClientError, match=r"others changed the files .* nothing was changed here; run it again"
+    ):
+        optimize_table(table)
+    assert numbers(table) == list(range(BATCHES))
+    assert len(DeltaTable(table).file_uris()) == 2
+
+
+def test_rows_that_were_replaced_meanwhile_do_not_come_back(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = pa.table({"number": [100], "side": ["a/b 0"]})
+    interrupt(monkeypatch, lambda: write_deltalake(table, new, mode="overwrite"), 1)
+    with pytest.raises(ClientError, match="others changed the files"):
+        optimize_table(table)
+    assert numbers(table) == [100]
+
+
+def test_a_stream_that_commits_meanwhile_is_no_hindrance(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = pa.table({"number": [100], "side": ["a/b 0"]})
+    interrupt(monkeypatch, lambda: write_deltalake(table, more, mode="append"), 5)
+    assert optimize_table(table).files_after == 2 + 5
+    assert numbers(table) == [*range(BATCHES), *[100] * 5]
+
+
+def test_files_are_merged_up_to_their_size(table: Path) -> None:
+    sizes = DeltaTable(table).get_add_actions()["size_bytes"].to_pylist()
+    care = optimize_table(table, target_size=2 * min(sizes))
+    assert care.files_after == 4, "of three files in each partition two make a large one"
+    assert numbers(table) == list(range(BATCHES))
+
+
+def test_columns_that_came_later_are_kept(table: Path) -> None:
+    more = pa.table({"number": [100], "side": ["a/b 0"], "more": [1.5]})
+    write_deltalake(table, more, mode="append", schema_mode="merge")
+    before = DeltaTable(table).to_pyarrow_table().sort_by("number").to_pylist()
+    optimize_table(table)
+    assert DeltaTable(table).to_pyarrow_table().sort_by("number").to_pylist() == before
 
 
 def test_old_versions_are_readable_within_the_time_retained(table: Path) -> None:

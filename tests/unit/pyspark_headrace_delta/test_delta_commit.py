@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.files import TaskFiles, WrittenFile
 from headrace.pipelines.delta.optimize import optimize_table
 from pyspark_headrace_delta import commit as commit_module
 from pyspark_headrace_delta.commit import BatchNumber, TableCommit
-from pyspark_headrace_delta.files import TaskFiles, WrittenFile
 from pyspark_headrace_delta.options import table_settings
 from pyspark_headrace_delta.schema import table_schema
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pyspark_headrace_delta.partitions import PartitionValues, as_mapping, folder, split
-from pyspark_headrace_delta.statistics import statistics_of
+from headrace.pipelines.delta.partitions import PartitionValues, as_mapping, folder, split
+from headrace.pipelines.delta.statistics import statistics_of
 
 _ROW_GROUP_BYTES = 32 << 20
 _SMALLEST_ROW_GROUP = 64 << 10

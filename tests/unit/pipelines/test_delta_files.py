@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_headrace_delta import files as files_module
-from pyspark_headrace_delta.files import TaskFiles, WrittenFile
-from pyspark_headrace_delta.partitions import folder
+from headrace.pipelines.delta import files as files_module
+from headrace.pipelines.delta.files import TaskFiles, WrittenFile
+from headrace.pipelines.delta.partitions import folder
 
 UTC = datetime.UTC
 

@@ -32,7 +32,7 @@ def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[PartitionVal
         kept = kept.take(pa.array(np.argsort(codes, kind="stable")))
     start = 0
     for count, row in zip(np.bincount(codes), first, strict=True):
-        values = tuple(_text(rows.column(name)[int(row)].as_py()) for name in columns)
+        values = tuple(text_of(rows.column(name)[int(row)].as_py()) for name in columns)
         yield values, kept.slice(start, int(count))
         start += int(count)
 
@@ -58,7 +58,7 @@ def _numbered(columns: Sequence[Any], rows: int) -> tuple[Any, Any]:
     return codes, first
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """As the protocol has it, where an empty text is a null."""
     if value is None or value == "":
         return None

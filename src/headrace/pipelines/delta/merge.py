@@ -1,0 +1,111 @@
+"""Small files of a table into large ones: the same rows, in one commit.
+
+Not by the library's own way, which tries its commit again on a newer table: when two merge at once, all rows
+are there twice. Here every file that goes must still be in the very table that the commit is made on. Only the
+commit is tried again, not the writing. Knows no Spark. Read next: rows.py, files.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.delta.files import TaskFiles, WrittenFile
+from headrace.pipelines.delta.listing import TableFile, files_of
+from headrace.pipelines.delta.partitions import text_of
+from headrace.pipelines.delta.rows import rows_of
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_TRIES = 200
+
+
+Group = list[TableFile]
+
+
+def small_groups(table: DeltaTable, target_size: int) -> list[Group]:
+    """Files of one partition each, which together make one file of about this size."""
+    waiting: dict[str, Group] = defaultdict(list)
+    full: list[Group] = []
+    for file in files_of(table):
+        if file.size < target_size:
+            place = str(PurePosixPath(file.path).parent)
+            waiting[place].append(file)
+            if sum(each.size for each in waiting[place]) >= target_size:
+                full.append(waiting.pop(place))
+    return [group for group in [*full, *waiting.values()] if len(group) > 1]
+
+
+def merge(path: Path, open_table: Callable[[], DeltaTable], groups: list[Group]) -> None:
+    """ClientError where others removed the files meanwhile, or leave no room for a commit."""
+    table = open_table()
+    merged = [_merged(path, table, group) for group in groups]
+    failed: Exception | None = None
+    for _ in range(_TRIES):
+        there = {file.path for file in files_of(table)}
+        if any(file.path not in there for group in groups for file in group):
+            break
+        try:
+            table.create_write_transaction(
+                list(_actions(groups, merged)),
+                mode="append",
+                schema=table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+            return
+        except CommitFailedError as error:
+            failed = error
+        table = open_table()
+    raise ClientError(
+        f"others changed the files of the table {path} while they were merged",
+        next_step="nothing was changed here; run it again",
+    ) from failed
+
+
+def _merged(path: Path, table: DeltaTable, group: Group) -> WrittenFile:
+    """One file with the rows of all."""
+    partition_by = table.metadata().partition_columns
+    known = pa.schema(table.schema().to_arrow())
+    schema = pa.schema([field for field in known if field.name not in partition_by])
+    folder = PurePosixPath(group[0].path).parent
+    batches = (batch for file in group for batch in rows_of(path / file.path, {}, schema))
+    never_full = 1 << 62
+    (written,) = TaskFiles(path / folder, (), task=0, target_size=never_full).write(batches)
+    return replace(written, path=str(folder / written.path), partition_values=_texts(group[0]))
+
+
+def _actions(groups: list[Group], merged: list[WrittenFile]) -> Iterator[AddAction | RemoveAction]:
+    now_ms = time.time_ns() // 1_000_000
+    for group, written in zip(groups, merged, strict=True):
+        for file in group:
+            yield RemoveAction(file.path, False, now_ms, file.size, _texts(file))
+        yield AddAction(
+            path=written.path,
+            size=written.size,
+            partition_values=written.partition_values,
+            modification_time=written.modified_ms,
+            data_change=False,
+            stats=written.statistics,
+        )
+
+
+def _texts(file: TableFile) -> dict[str, str | None]:
+    for name, value in file.partition_values.items():
+        if isinstance(value, float | bytes | datetime.datetime):
+            raise ClientError(
+                f"files of a table partitioned by {name!r}, of such a type, are not merged here"
+            )
+    return {name: text_of(value) for name, value in file.partition_values.items()}
