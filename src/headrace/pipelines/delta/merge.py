@@ -1,8 +1,8 @@
 """Small files of a table into large ones: the same rows, in one commit.
 
 Not by the library's own way, which tries its commit again on a newer table: when two merge at once, all rows
-are there twice. Here every file that goes must still be in the very table that the commit is made on. Only the
-commit is tried again, not the writing. Knows no Spark. Read next: rows.py, files.py.
+are there twice. Here every file that goes must still be in the very table that the commit is made on. The
+commit alone is tried again, not the writing. Knows no Spark. Read next: rows.py, files.py.
 """
 
 from __future__ import annotations
