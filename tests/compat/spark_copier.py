@@ -1,4 +1,4 @@
-"""A Spark program that copies a topic, micro-batch by micro-batch; the first attempt of some tasks fails.
+"""A Spark program that copies a topic, micro-batch by micro-batch; first attempts of tasks fail or are slow.
 
 Arguments: bootstrap address, source topic, output topic, folder of the checkpoint, master, shuffle
 partitions, and further settings of Spark as NAME=VALUE.
@@ -7,20 +7,27 @@ partitions, and further settings of Spark as NAME=VALUE.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from headrace.pipelines.session import spark_session
 
+SPECULATION = "spark.speculation=true"
 
-def failing_once(batches: Iterator[Any]) -> Iterator[Any]:
+
+def hindered(batches: Iterator[Any], *, stragglers: bool) -> Iterator[Any]:
+    """First attempts: that of partition 0 fails when it gave its rows; that of 1 is slow, if asked for."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    for batch in batches:
-        yield batch
-        if context.attemptNumber() == 0 and context.partitionId() == 0:
-            raise RuntimeError("this attempt fails after it gave some rows")
+    place = context.partitionId() if context.attemptNumber() == 0 else -1
+    if place == 1 and stragglers:
+        time.sleep(3)
+    yield from batches
+    if place == 0:
+        raise RuntimeError("this attempt fails after it gave its rows")
 
 
 def main(bootstrap: str, source: str, output: str, checkpoint: str, master: str, *settings: str) -> None:
@@ -34,7 +41,7 @@ def main(bootstrap: str, source: str, output: str, checkpoint: str, master: str,
         rows.load()
         .select("key", "value")
         .repartition("key")
-        .mapInArrow(failing_once, "key BINARY, value BINARY")
+        .mapInArrow(partial(hindered, stragglers=SPECULATION in others), "key BINARY, value BINARY")
         .writeStream.format("headrace")
         .options(bootstrap=bootstrap, topic=output, checkpointLocation=checkpoint)
         .options(exactlyOnce="batch", commitMessageBytes="3000")

@@ -34,9 +34,18 @@ pytestmark = pytest.mark.compat_jvm
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="module")
-def node(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+@pytest.fixture(scope="module", params=[2, 1], ids=["version-2", "version-1"])
+def node(
+    request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningNode]:
+    """Under both of its transaction protocols."""
     with kafka_engine.start(tmp_path_factory.mktemp("sink"), {}) as running:
+        if request.param == 1:
+            arguments = ("downgrade", "--feature", "transaction.version=1")
+            done = kafka_engine.tool(
+                "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", running.bootstrap, *arguments
+            )
+            assert done.returncode == 0, done.output
         yield running
 
 

@@ -15,6 +15,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from spark_copier import SPECULATION
 
 import headrace
 from headrace.client.errors import ClientError
@@ -158,7 +159,7 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_is_done(copier: Copie
 
 SPECULATING = (
     *("local-cluster[2,1,1024]", "5"),
-    *("spark.speculation=true", "spark.speculation.multiplier=1.01", "spark.speculation.quantile=0.1"),
+    *(SPECULATION, "spark.speculation.multiplier=1.01", "spark.speculation.quantile=0.1"),
 )
 
 
