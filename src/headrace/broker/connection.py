@@ -28,6 +28,8 @@ READY_PARTS = 256
 """Replies leave in one piece at the end of a read, or earlier when they are this many pieces."""
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
+_HEAD = Struct(">4xh")  # the API key, behind the length
+_HEAD_BYTES = _HEAD.size
 
 
 class Run(Protocol):
@@ -67,8 +69,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_active_tick = 0
         self.frame_began_tick = 0
         self.on_close: Callable[[], None] | None = None
-        self.run: Run | None = None
-        """Set by whoever handles a frame, if it can handle more of the same at once."""
+        self.runs: dict[int, Run] = {}
+        """By API key; set by whoever handles a frame, if more of the same can be handled with less."""
         self._hub = hub
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._outbox: Outbox = None  # type: ignore[assignment]
@@ -160,13 +162,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _take(self, view: memoryview, end: int, *, is_backlog: bool = False) -> None:
         """Handles the frames in view[:end]; keeps what must wait."""
-        position = 0
+        position, runs = 0, self.runs
         while end - position >= _LENGTH_BYTES:
             if self._must_wait():
                 break
-            if self.run is not None and (after := self.run.take(view, position, end)) > position:
-                position = after
-                continue
+            if runs and end - position >= _HEAD_BYTES:
+                run = runs.get(_HEAD.unpack_from(view, position)[0])
+                if run is not None and (after := run.take(view, position, end)) > position:
+                    position = after
+                    continue
             (size,) = _LENGTH.unpack_from(view, position)
             if not 0 < size <= self._hub.max_frame_bytes:
                 raise DecodeError(f"a frame of {size} bytes; 1 to {self._hub.max_frame_bytes} are allowed")

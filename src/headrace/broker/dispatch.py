@@ -28,7 +28,8 @@ from headrace.broker.handlers import (
 )
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
-from headrace.broker.quick_reply import QuickHandler, QuickReply
+from headrace.broker.heartbeat_run import HEARTBEAT_KEYS, HeartbeatRun
+from headrace.broker.quick_reply import Asked, QuickHandler, QuickReply
 from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
@@ -98,7 +99,9 @@ class Dispatcher:
                 pending = connection.expect_reply(api_key, started)
                 context = _context(connection, header)
                 if api_key in QUICK_HANDLERS:
-                    self._answer_at_once(connection, pending, context, request)
+                    reply = self._answer_at_once(connection, pending, context, request)
+                    if api_key in HEARTBEAT_KEYS:
+                        self._remember_heartbeat(connection, context, bytes(view[start:end]), reply.asked)
                 else:
                     answering = HANDLERS[api_key](self._broker, context, request)
                     self._run_alone(connection, self._answer(pending, context, answering))
@@ -158,13 +161,22 @@ class Dispatcher:
 
     def _answer_at_once(
         self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object
-    ) -> None:
+    ) -> QuickReply:
         reply = QuickReply(self._broker, connection, context, pending)
         slow = QUICK_HANDLERS[context.api_key](self._broker, context, request, reply)
         if slow is None:
             reply.block_until_given()
         else:
             self._run_alone(connection, self._answer(pending, context, slow))
+        return reply
+
+    def _remember_heartbeat(
+        self, connection: KafkaConnection, context: RequestContext, frame: bytes, asked: Asked | None
+    ) -> None:
+        run = connection.runs.get(context.api_key)
+        if not isinstance(run, HeartbeatRun):
+            run = connection.runs[context.api_key] = HeartbeatRun(self._broker, connection)
+        run.seen(context, frame, asked)
 
     async def _answer_quick_key(
         self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object

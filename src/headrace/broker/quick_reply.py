@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.context import Reply, RequestContext
@@ -27,8 +27,16 @@ Finish = Callable[[ReplyBody | ApiError], dict[str, Any] | bytes]
 """From a machine's answer to the fields of the reply, or its whole frame; may raise ApiError."""
 
 
+class Asked(NamedTuple):
+    """What a request asked of its group."""
+
+    group_id: str
+    make_event: Callable[[ReplyToken], Event]
+    finish: Finish
+
+
 class QuickReply:
-    __slots__ = ("_broker", "_context", "_finish", "_given", "_on_given", "_pending", "connection")
+    __slots__ = ("_broker", "_context", "_finish", "_given", "_on_given", "_pending", "asked", "connection")
 
     def __init__(
         self, broker: Broker, connection: KafkaConnection, context: RequestContext, pending: PendingReply
@@ -38,11 +46,13 @@ class QuickReply:
         self._context = context
         self._pending = pending
         self._finish: Finish = _as_it_is
+        self.asked: Asked | None = None
         self._given = False
         self._on_given: Callable[[], None] | None = None
 
     def ask_group(self, group_id: str, make_event: Callable[[ReplyToken], Event], finish: Finish) -> None:
         self._finish = finish
+        self.asked = Asked(group_id, make_event, finish)
         self._broker.groups.submit(group_id, make_event, self)
 
     def give(self, frame: bytes) -> None:

@@ -90,9 +90,10 @@ def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit,
         for code in refused:
             broker.metrics.request_error(context.api_key, code)
         if offsets and not refused:
-            run = reply.connection.run
+            connection = reply.connection
+            run = connection.runs.get(context.api_key)
             if not isinstance(run, CommitRun):
-                run = reply.connection.run = CommitRun(broker, reply.connection)
+                run = connection.runs[context.api_key] = CommitRun(broker, connection)
             run.seen(context, request, view, event)
         return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
 

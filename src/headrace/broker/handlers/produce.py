@@ -87,9 +87,9 @@ class ProduceHandler:
         started: float,
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
-        run = connection.run
+        run = connection.runs.get(PRODUCE_KEY)
         if not isinstance(run, ProduceRun):
-            run = connection.run = ProduceRun(self._broker, connection)
+            run = connection.runs[PRODUCE_KEY] = ProduceRun(self._broker, connection)
         run.seen(view, start, end, header.api_version, request)
         produce = _Produce(header, request, started, [], [])
         results = [self._append_topic(topic, produce, view) for topic in request.topics]
