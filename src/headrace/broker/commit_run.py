@@ -7,7 +7,7 @@ common, and ask their group without being taken apart. Whatever is not like them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.context import RequestContext
@@ -34,7 +34,6 @@ class CommitRun:
         "_connection",
         "_context",
         "_last",
-        "_now",
         "_places",
         "_request",
         "_shape",
@@ -44,7 +43,6 @@ class CommitRun:
     def __init__(self, broker: Broker, connection: KafkaConnection) -> None:
         self._broker = broker
         self._connection = connection
-        self._now = broker.world.clock.monotonic
         self._last: object = None
         self._shape: CommitShape | None = None
         self._places: CommitPlaces
@@ -77,10 +75,8 @@ class CommitRun:
         if self._broker.cluster.view is not self._view:  # its topics may be others now
             self._last = self._shape = None
             return position
-        _, offsets, leader_epochs = found
-        context = self._context._replace(correlation_id=found.correlation_id)
-        pending = self._connection.expect_reply(OFFSET_COMMIT_KEY, self._now())
-        reply = QuickReply(self._broker, self._connection, context, pending)
+        correlation_id, offsets, leader_epochs = found
+        reply = QuickReply.again(self._broker, self._connection, self._context, correlation_id)
         places, request = self._places, self._request
 
         def event(token: ReplyToken) -> RepeatedCommit:
@@ -88,23 +84,25 @@ class CommitRun:
 
         def finish(body: ReplyBody | ApiError) -> bytes:
             if body is places.accepted:
-                return shape.accepted(found.correlation_id)
-            return self._refused(context, request, body)
+                return shape.accepted(correlation_id)
+            codes = list(commit_errors(body, len(places.where)))
+            for code in filter(None, codes):
+                self._broker.metrics.request_error(OFFSET_COMMIT_KEY, code)
+            version = self._context.api_version
+            return write_offset_commit_reply(version, correlation_id, request.topics, codes)
 
         reply.ask_group(request.group_id, event, finish)
         reply.block_until_given()
         return position + shape.size
 
-    def _refused(self, context: RequestContext, request: AskedCommit, body: ReplyBody | ApiError) -> bytes:
-        code = body.code if isinstance(body, ApiError) else ErrorCode.unknown_server_error
-        if isinstance(body, OffsetCommitReply):
-            code = body.error
-        count = len(self._places.where)
-        for _ in range(count):
-            self._broker.metrics.request_error(OFFSET_COMMIT_KEY, code)
-        return write_offset_commit_reply(
-            context.api_version, context.correlation_id, request.topics, [code] * count
-        )
+
+def commit_errors(body: ReplyBody | ApiError, count: int) -> Iterable[ErrorCode]:
+    """Of each of the `count` partitions that the group decided about."""
+    if isinstance(body, ApiError):
+        return [body.code] * count
+    if not isinstance(body, OffsetCommitReply):
+        raise TypeError(f"{body!r} is no OffsetCommitReply")
+    return body.errors if body.error is ErrorCode.none else [body.error] * count
 
 
 def _places(request: AskedCommit) -> object:

@@ -30,12 +30,11 @@ _NUMBER_AT, _BEHIND_NUMBER = 8, 12
 
 
 class HeartbeatRun:
-    __slots__ = ("_asked", "_body", "_broker", "_connection", "_context", "_head", "_now", "_reply", "_tail")
+    __slots__ = ("_asked", "_body", "_broker", "_connection", "_context", "_head", "_reply", "_tail")
 
     def __init__(self, broker: Broker, connection: KafkaConnection) -> None:
         self._broker = broker
         self._connection = connection
-        self._now = broker.world.clock.monotonic
         self._head = self._tail = b""
         self._asked: Asked | None = None
         self._context: RequestContext
@@ -57,20 +56,20 @@ class HeartbeatRun:
         if view[position : position + _NUMBER_AT] != self._head or view[behind:after] != self._tail:
             return position
         (correlation_id,) = _NUMBER.unpack_from(view, position)
-        context = self._context._replace(correlation_id=correlation_id)
-        pending = self._connection.expect_reply(context.api_key, self._now())
-        reply = QuickReply(self._broker, self._connection, context, pending)
-        reply.ask_group(asked.group_id, asked.make_event, lambda body: self._finish(context, asked, body))
+        reply = QuickReply.again(self._broker, self._connection, self._context, correlation_id)
+        reply.ask_group(
+            asked.group_id, asked.make_event, lambda body: self._finish(correlation_id, asked, body)
+        )
         reply.block_until_given()
         return after
 
-    def _finish(self, context: RequestContext, asked: Asked, body: ReplyBody | ApiError) -> bytes:
+    def _finish(self, correlation_id: int, asked: Asked, body: ReplyBody | ApiError) -> bytes:
         if body == self._body:
-            return self._reply.for_request(context.correlation_id)
+            return self._reply.for_request(correlation_id)
         fields = asked.finish(body)
         if isinstance(fields, bytes):
             return fields
-        frame = encode_reply(context.api_key, context.api_version, context.correlation_id, fields)
+        frame = encode_reply(self._context.api_key, self._context.api_version, correlation_id, fields)
         if isinstance(body, ErrorReply | ConsumerGroupHeartbeatReply) and body.error is ErrorCode.none:
             self._body, self._reply = body, EncodedReply(frame)
         return frame

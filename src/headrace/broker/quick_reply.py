@@ -36,7 +36,17 @@ class Asked(NamedTuple):
 
 
 class QuickReply:
-    __slots__ = ("_broker", "_context", "_finish", "_given", "_on_given", "_pending", "asked", "connection")
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_finish",
+        "_given",
+        "_group_id",
+        "_make_event",
+        "_on_given",
+        "_pending",
+        "connection",
+    )
 
     def __init__(
         self, broker: Broker, connection: KafkaConnection, context: RequestContext, pending: PendingReply
@@ -46,13 +56,28 @@ class QuickReply:
         self._context = context
         self._pending = pending
         self._finish: Finish = _as_it_is
-        self.asked: Asked | None = None
+        self._group_id = ""
+        self._make_event: Callable[[ReplyToken], Event] | None = None
         self._given = False
         self._on_given: Callable[[], None] | None = None
 
+    @classmethod
+    def again(
+        cls, broker: Broker, connection: KafkaConnection, context: RequestContext, correlation_id: int
+    ) -> QuickReply:
+        """To a request that repeats the one of `context` but for its number."""
+        pending = connection.expect_reply(context.api_key, broker.world.clock.monotonic())
+        return cls(broker, connection, context._replace(correlation_id=correlation_id), pending)
+
+    @property
+    def asked(self) -> Asked | None:
+        """None: no group was asked."""
+        if self._make_event is None:
+            return None
+        return Asked(self._group_id, self._make_event, self._finish)
+
     def ask_group(self, group_id: str, make_event: Callable[[ReplyToken], Event], finish: Finish) -> None:
-        self._finish = finish
-        self.asked = Asked(group_id, make_event, finish)
+        self._finish, self._group_id, self._make_event = finish, group_id, make_event
         self._broker.groups.submit(group_id, make_event, self)
 
     def give(self, frame: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.commit_run import CommitRun
+from headrace.broker.commit_run import CommitRun, commit_errors
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.quick_reply import QuickHandler, QuickReply
 from headrace.broker.turns import in_turns
@@ -84,7 +84,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit,
         )
 
     def finish(body: ReplyBody | ApiError) -> bytes:
-        decided = iter(_commit_errors(body, len(offsets)))
+        decided = iter(commit_errors(body, len(offsets)))
         results = [next(decided) if code is None else code for code in codes]
         refused = [code for code in results if code]
         for code in refused:
@@ -101,14 +101,6 @@ def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit,
         reply.ask_group(request.group_id, event, finish)
     else:
         reply.give(finish(OffsetCommitReply()))
-
-
-def _commit_errors(body: ReplyBody | ApiError, count: int) -> Iterable[ErrorCode]:
-    if isinstance(body, ApiError):
-        return [body.code] * count
-    if not isinstance(body, OffsetCommitReply):
-        raise TypeError(f"{body!r} is no OffsetCommitReply")
-    return body.errors if body.error is ErrorCode.none else [body.error] * count
 
 
 # OffsetFetch

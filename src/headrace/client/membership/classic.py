@@ -24,7 +24,14 @@ from headrace.client.membership.coordinator import (
     GroupRefused,
     is_passing,
 )
-from headrace.client.membership.member import NO_GENERATION, Holder, MemberSettings, Partitions, by_topic
+from headrace.client.membership.member import (
+    LEAVE_WITHIN_MS,
+    NO_GENERATION,
+    Holder,
+    MemberSettings,
+    Partitions,
+    by_topic,
+)
 from headrace.client.membership.watch import TopicWatch
 from headrace.wire.error_codes import ErrorCode
 
@@ -32,7 +39,6 @@ JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 _FIRST_LEAVE_OF_MANY = 3
 _GRACE_MS = 5_000
 """How much later than the broker we give up waiting for the others to join."""
-_LEAVE_WITHIN_MS = 2_000
 
 
 class ClassicMember:
@@ -89,7 +95,7 @@ class ClassicMember:
                 **({"members": [who]} if version >= _FIRST_LEAVE_OF_MANY else who),
             },
             lane=OFFSETS_LANE,
-            timeout_ms=_LEAVE_WITHIN_MS,
+            timeout_ms=LEAVE_WITHIN_MS,
         )
         self._forget_membership()
 

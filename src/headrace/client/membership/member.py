@@ -14,6 +14,7 @@ from headrace.client.errors import ClientError
 from headrace.types import TopicPartition
 
 NO_GENERATION = -1
+LEAVE_WITHIN_MS = 2_000
 Partitions = frozenset[TopicPartition]
 ProtocolName = Literal["classic", "consumer"]
 

@@ -21,14 +21,19 @@ from headrace.client.membership.coordinator import (
     GroupRefused,
     is_passing,
 )
-from headrace.client.membership.member import Holder, MemberSettings, Partitions, by_topic
+from headrace.client.membership.member import (
+    LEAVE_WITHIN_MS,
+    Holder,
+    MemberSettings,
+    Partitions,
+    by_topic,
+)
 from headrace.client.membership.watch import TopicWatch
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 CONSUMER_GROUP_HEARTBEAT = 68
 _JOINING, _LEAVING, _LEAVING_FOR_A_WHILE = 0, -1, -2
-_LEAVE_WITHIN_MS = 2_000
 
 
 class ModernMember:
@@ -86,7 +91,7 @@ class ModernMember:
             CONSUMER_GROUP_HEARTBEAT,
             {**self._identity(), "member_epoch": epoch},
             lane=OFFSETS_LANE,
-            timeout_ms=_LEAVE_WITHIN_MS,
+            timeout_ms=LEAVE_WITHIN_MS,
         )
         self._epoch = _JOINING
 
