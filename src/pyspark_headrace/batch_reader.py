@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self._narrowing = Narrowing()
 
     def partitions(self) -> Sequence[InputPartition]:
-        connections = kept(self._settings.bootstrap)
+        connections = kept(self._settings.bootstrap, self._settings.security)
         ranges = connections.call(self._ranges(connections))
         pieces = split(
             ranges,

@@ -39,7 +39,11 @@ class DeadLetters(Rejects):
     def __init__(self, settings: ReadSettings, topic: str) -> None:
         super().__init__()
         self._settings = WriteSettings(
-            bootstrap=settings.bootstrap, topic=topic, compression="none", timeout_ms=settings.timeout_ms
+            bootstrap=settings.bootstrap,
+            topic=topic,
+            compression="none",
+            timeout_ms=settings.timeout_ms,
+            security=settings.security,
         )
 
     def add(self, batch: Any) -> None:

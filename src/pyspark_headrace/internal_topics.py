@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.admin import Admin
 from headrace.client.arrow.bounds import TryAgain
-from headrace.client.arrow.cluster import Cluster, NoSuchTopic, TopicView
+from headrace.client.arrow.cluster import METADATA, Cluster, NoSuchTopic, TopicView
+from headrace.client.bootstrap import Address
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.connections import Kept
 from pyspark_headrace.patience import patiently
 
+CREATE_TOPICS = 19
 _MAX_REPLICAS = 3
+_CREATION_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +53,12 @@ STAGING = InternalTopic(
 )
 
 
-def find_or_create(topic: InternalTopic, connections: Kept, bootstrap: str, *, timeout_ms: int) -> TopicView:
+def find_or_create(topic: InternalTopic, connections: Kept, *, timeout_ms: int) -> TopicView:
     cluster = connections.cluster
     try:
         return connections.call(patiently(lambda: cluster.topic(topic.name), timeout_ms=timeout_ms))
     except NoSuchTopic:
-        _create(topic, bootstrap)
+        connections.call(patiently(lambda: _create(topic, cluster), timeout_ms=timeout_ms))
     return connections.call(patiently(lambda: _created(topic, cluster), timeout_ms=timeout_ms))
 
 
@@ -68,19 +70,29 @@ async def _created(topic: InternalTopic, cluster: Cluster) -> TopicView:
         raise TryAgain(error.what, ErrorCode.unknown_topic_or_partition) from error
 
 
-def _create(topic: InternalTopic, bootstrap: str) -> None:
-    admin = Admin(bootstrap)
-    try:
-        admin.create_topic(
-            topic.name,
-            partitions=topic.partitions,
-            replication_factor=min(_MAX_REPLICAS, len(admin.describe_cluster().nodes)),
-            configs=topic.settings,
-        )
-    except ClientError as error:
-        if error.code != "TOPIC_ALREADY_EXISTS":  # another sink was quicker
-            raise ClientError(
-                f"topic {topic.name!r}, which exactly-once sinks need, cannot be created: {error.what}",
-                next_step="have somebody create it who may, as docs/pipelines.md says; or exactlyOnce=off",
-                code=error.code,
-            ) from error
+async def _create(topic: InternalTopic, cluster: Cluster) -> None:
+    nodes = await cluster.call_any(METADATA, {"topics": []})
+    for node in nodes.brokers:
+        cluster.learn(int(node.node_id), Address(str(node.host), int(node.port)))
+    controller = await cluster.connection(int(nodes.controller_id))
+    entry = {
+        "name": topic.name,
+        "num_partitions": topic.partitions,
+        "replication_factor": min(_MAX_REPLICAS, len(nodes.brokers)),
+        "assignments": [],
+        "configs": [{"name": name, "value": value} for name, value in topic.settings.items()],
+    }
+    reply = await controller.call(CREATE_TOPICS, {"topics": [entry], "timeout": _CREATION_MS})
+    (made,) = reply.topics
+    code = ErrorCode(int(made.error_code))
+    if code in (ErrorCode.none, ErrorCode.topic_already_exists):  # another sink was quicker
+        return
+    refused = TryAgain(f"topic {topic.name!r}: {code.name}", code)
+    if refused.retriable:
+        raise refused
+    raise ClientError(
+        f"topic {topic.name!r}, which exactly-once sinks need, cannot be created: "
+        f"{made.error_message or code.name}",
+        next_step="have somebody create it who may, as docs/pipelines.md says; or exactlyOnce=off",
+        code=code.name.upper(),
+    )

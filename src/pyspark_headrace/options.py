@@ -15,6 +15,7 @@ from headrace.client.errors import ClientError
 from pyspark_headrace.columns import FORMATS, TYPED, Form
 from pyspark_headrace.limits import Limits
 from pyspark_headrace.option_values import Given
+from pyspark_headrace.security_options import NO_SECURITY, SecurityOptions, security_of
 
 if TYPE_CHECKING:  # planning a query loads neither pyarrow nor the client
     from headrace.client.arrow.writer import Compression
@@ -57,7 +58,6 @@ _NO_MEANING = frozenset(
     }
 )
 """Of Spark and its connector: nothing here to be tuned by them."""
-_SECURITY = re.compile(r"kafka\.(security\.protocol|sasl\..*|ssl\..*)")
 
 _OURS = "__headrace_"
 """Topics that sinks and brokers keep for themselves: read by name, never because a pattern fits."""
@@ -122,6 +122,7 @@ class ReadSettings:
     pushdown: bool
     budget: int
     timeout_ms: int
+    security: SecurityOptions = NO_SECURITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +140,12 @@ class WriteSettings:
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     message_bytes: int = DEFAULT_MESSAGE_BYTES
     """Up to so many bytes of a task's batches go to the driver directly."""
+    security: SecurityOptions = NO_SECURITY
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
-    given = Given(_usable(options), names=READ_NAMES, aliases=READ_ALIASES, ignored=_NO_MEANING)
+    security, others = security_of(options)
+    given = Given(_usable(others), names=READ_NAMES, aliases=READ_ALIASES, ignored=_NO_MEANING)
     settings = ReadSettings(
         bootstrap=_bootstrap(given),
         selection=_selection(given),
@@ -165,13 +168,15 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         pushdown=given.boolean("pushdown", False),
         budget=given.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=given.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),
+        security=security,
     )
     _check_together(given, settings, streaming=streaming)
     return settings
 
 
 def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
-    given = Given(_usable(options), names=WRITE_NAMES, aliases=WRITE_ALIASES, ignored=_NO_MEANING)
+    security, others = security_of(options)
+    given = Given(_usable(others), names=WRITE_NAMES, aliases=WRITE_ALIASES, ignored=_NO_MEANING)
     codecs: tuple[Compression, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     chosen = given.choice("compression", codecs, "none")
     settings = WriteSettings(
@@ -184,6 +189,7 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
         batch_id=given.integer("batchId", least=0),
         transaction_timeout_ms=given.duration_ms("transactionTimeoutMs", DEFAULT_TRANSACTION_TIMEOUT_MS),
         message_bytes=given.integer("commitMessageBytes") or DEFAULT_MESSAGE_BYTES,
+        security=security,
     )
     _check_identity(settings, streaming=streaming)
     return settings
@@ -215,19 +221,13 @@ def _check_identity(settings: WriteSettings, *, streaming: bool) -> None:
 
 
 def _usable(options: Mapping[str, str]) -> dict[str, str]:
-    """Without what only tunes Java's clients; security is refused rather than left out."""
-    kept = {}
+    """Without what only tunes Java's clients."""
     aliases = READ_ALIASES | WRITE_ALIASES
-    for name, value in options.items():
-        lower = name.lower()
-        plain = lower == "kafka.security.protocol" and value.upper() == "PLAINTEXT"
-        if _SECURITY.fullmatch(lower) and not plain:
-            raise ClientError(
-                f"option {name!r}: TLS and SASL are not there yet", next_step="use a plain listener"
-            )
-        if not lower.startswith("kafka.") or lower in aliases:
-            kept[name] = value
-    return kept
+    return {
+        name: value
+        for name, value in options.items()
+        if not name.lower().startswith("kafka.") or name.lower() in aliases
+    }
 
 
 def _bootstrap(given: Given) -> str:

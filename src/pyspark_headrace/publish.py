@@ -68,7 +68,7 @@ class Publication:
     def __init__(self, sink: str, encoded: Sequence[Encoded], settings: WriteSettings) -> None:
         self._sink = sink
         self._settings = settings
-        self._connections = kept(settings.bootstrap)
+        self._connections = kept(settings.bootstrap, settings.security)
         self._by_topic: dict[str, list[Run]] = defaultdict(list)
         for run in (run for each in encoded for run in each.runs):
             self._by_topic[run.topic].append(run)
@@ -78,7 +78,6 @@ class Publication:
         ledger = SinkLedger(
             self._sink,
             self._connections,
-            self._settings.bootstrap,
             timeout_ms=self._settings.timeout_ms,
             settle_ms=self._settings.transaction_timeout_ms,
         )
@@ -122,6 +121,7 @@ class Publication:
             transaction = Transaction(
                 f"headrace-sink-{self._sink}",
                 bootstrap=settings.bootstrap,
+                security=settings.security.security(),
                 transaction_timeout_ms=settings.transaction_timeout_ms,
                 timeout_ms=settings.timeout_ms,
             )

@@ -60,15 +60,13 @@ def read_published(sink: str, value: bytes) -> Published:
 class SinkLedger:
     """What is known of one sink. `settle_ms`: how long a transaction of another sink may stay open."""
 
-    def __init__(
-        self, sink: str, connections: Kept, bootstrap: str, *, timeout_ms: int, settle_ms: int
-    ) -> None:
+    def __init__(self, sink: str, connections: Kept, *, timeout_ms: int, settle_ms: int) -> None:
         self.partition = zlib.crc32(sink.encode()) % SINKS.partitions
         self._sink = sink
         self._connections = connections
         self._timeout_ms = timeout_ms
         self._settle_ms = settle_ms
-        view = find_or_create(SINKS, connections, bootstrap, timeout_ms=timeout_ms)
+        view = find_or_create(SINKS, connections, timeout_ms=timeout_ms)
         if self.partition not in view.leaders:
             raise ClientError(
                 f"topic {SINKS.name!r} has {len(view.leaders)} partitions, but must have {SINKS.partitions}",

@@ -28,7 +28,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 def write_task(batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns) -> WriterCommitMessage:
-    connections = kept(settings.bootstrap)
+    connections = kept(settings.bootstrap, settings.security)
     if _encodes(settings, connections):
         return _encode(batches, settings, columns, connections)
     return write_rows(batches, settings, columns)
@@ -51,7 +51,7 @@ def _encodes(settings: WriteSettings, connections: Kept) -> bool:
 
 def write_rows(batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns) -> Written:
     """At least once. Returns when every row is acknowledged."""
-    connections = kept(settings.bootstrap)
+    connections = kept(settings.bootstrap, settings.security)
     records = 0
     for _, request in requests(batches, settings, columns, idempotent=True):
         sender = connections.call(request.open(connections.cluster))
@@ -68,7 +68,7 @@ def _encode(
     records = 0
     shelf = Shelf(
         limit=settings.message_bytes,
-        open_staging=lambda: StagingWriter(connections, settings.bootstrap, timeout_ms=settings.timeout_ms),
+        open_staging=lambda: StagingWriter(connections, timeout_ms=settings.timeout_ms),
     )
     try:
         for topic, request in requests(batches, settings, columns, idempotent=False):

@@ -31,8 +31,8 @@ _MAX_WAIT_MS = 500
 class StagingWriter:
     """For one attempt of a task: an idempotent producer of its own, so that its batches can be told apart."""
 
-    def __init__(self, connections: Kept, bootstrap: str, *, timeout_ms: int) -> None:
-        find_or_create(STAGING, connections, bootstrap, timeout_ms=timeout_ms)
+    def __init__(self, connections: Kept, *, timeout_ms: int) -> None:
+        find_or_create(STAGING, connections, timeout_ms=timeout_ms)
         self._connections = connections
         self._sender = Sender(
             connections.cluster, STAGING.name, acks=-1, budget=DEFAULT_BUDGET, timeout_ms=timeout_ms

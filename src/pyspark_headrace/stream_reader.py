@@ -80,10 +80,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._planner is not None:
-            drop(self._settings.bootstrap)
+            drop(self._settings.bootstrap, self._settings.security)
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        connections = kept(self._settings.bootstrap)
+        connections = kept(self._settings.bootstrap, self._settings.security)
         if self._planner is None:
             self._planner = Planner(self._settings, connections)
         return connections.call(getattr(self._planner, name)(*arguments, **options))

@@ -55,7 +55,7 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
         value=columns.format_of("value"),
         rejects=rejects_of(settings),
     )
-    connections = kept(settings.bootstrap)
+    connections = kept(settings.bootstrap, settings.security)
     try:
         for chunk in _chunks(connections, wanted.topic, bounds, settings):
             for batch in decoder.decode(chunk):

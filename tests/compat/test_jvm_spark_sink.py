@@ -222,7 +222,7 @@ def test_a_commit_whose_outcome_is_not_known_is_looked_up(
 def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, output: str) -> None:
     """Its open transaction hides what was committed after it, which must not be taken for missing."""
     settings = settings_for(kafka, output, sink_id=output)
-    ledger = SinkLedger(output, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000)
+    ledger = SinkLedger(output, kept(kafka), timeout_ms=30_000, settle_ms=30_000)
     other = Transaction(f"other-{output}", bootstrap=kafka)
     with driver(kafka, output, 0, "opened") as first:
         other.begin()
@@ -243,10 +243,10 @@ def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, outp
 
 
 def test_a_sink_is_found_however_much_others_wrote_after_it(kafka: str, output: str) -> None:
-    ledger = SinkLedger(output, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000)
+    ledger = SinkLedger(output, kept(kafka), timeout_ms=30_000, settle_ms=30_000)
     neighbours = (f"{output}-{number}" for number in range(10_000))
     same_partition = (
-        SinkLedger(name, kept(kafka), kafka, timeout_ms=30_000, settle_ms=30_000) for name in neighbours
+        SinkLedger(name, kept(kafka), timeout_ms=30_000, settle_ms=30_000) for name in neighbours
     )
     neighbour = next(each for each in same_partition if each.partition == ledger.partition)
     with Transaction(output, bootstrap=kafka) as transaction:

@@ -71,7 +71,7 @@ def assert_values(bootstrap: str, topic: str, wanted: list[str]) -> None:
 
 
 def last_published(bootstrap: str, sink: str) -> Published | None:
-    return SinkLedger(sink, kept(bootstrap), bootstrap, timeout_ms=30_000, settle_ms=30_000).last_settled()
+    return SinkLedger(sink, kept(bootstrap), timeout_ms=30_000, settle_ms=30_000).last_settled()
 
 
 def test_the_examples_of_the_guide(spark: Any, kafka: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def bodies(*batches: bytes | bytearray) -> bytes:
 
 
 def test_staged_batches_come_back_as_they_were(bootstrap: str) -> None:
-    one, other = (StagingWriter(kept(bootstrap), bootstrap, timeout_ms=20_000) for _ in range(2))
+    one, other = (StagingWriter(kept(bootstrap), timeout_ms=20_000) for _ in range(2))
     other._partition = one._partition  # tasks that share a partition
     first = {("a", 0): [batch("x", 3), batch("y", 5)], ("a", 7): [batch("z", 1, size=200_000)]}
     runs = one.put(first)
@@ -66,7 +66,7 @@ def test_staged_batches_come_back_as_they_were(bootstrap: str) -> None:
 
 
 def test_the_staging_topic_keeps_a_day(bootstrap: str) -> None:
-    StagingWriter(kept(bootstrap), bootstrap, timeout_ms=20_000).close()
+    StagingWriter(kept(bootstrap), timeout_ms=20_000).close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, STAGING.name)
     (described,) = admin.describe_configs([resource]).values()

@@ -68,7 +68,6 @@ def test_where_to_begin() -> None:
         ({"onDataLoss": "ignore"}, "use one of fail, skip, earliest"),
         ({"includeHeaders": "yes"}, "use true or false"),
         ({"bootstrap": "host:port"}, "option 'bootstrap': 'host:port' is not a bootstrap address"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not there yet"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "9 is more than maxOffsetsPerTrigger 3"),
         ({"bootstrap": "a:1", "kafka.bootstrap.servers": "b:1"}, "mean the same but differ"),
     ],
