@@ -19,7 +19,7 @@ from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
 from headrace.wire.api_table import SPOKEN_APIS
 from headrace.wire.framing import FrameReceiver
-from headrace.wire.messages import decode_reply, encode_request
+from headrace.wire.messages import decode_reply, encode_request, request_frame
 
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
@@ -48,6 +48,7 @@ class _Waiting(NamedTuple):
     version: int
     correlation_id: int
     reply: asyncio.Future[Any]
+    raw: bool = False
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -141,10 +142,19 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 return await reply
         except TimeoutError as error:
-            name = SPOKEN_APIS[api_key].name
-            raise RequestTimedOut(
-                f"no reply to {name} from {self.address} within {timeout_ms} ms", code="REQUEST_TIMED_OUT"
-            ) from error
+            raise _no_reply(SPOKEN_APIS[api_key].name, self.address, timeout_ms) from error
+
+    async def call_raw(self, api_key: int, version: int, rest: bytes, *, timeout_ms: int) -> bytes:
+        """For a request that came from elsewhere: all that follows the client id in its frame.
+
+        Returns the reply's frame without its length, undecoded.
+        """
+        reply = self._send_raw(api_key, version, rest)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return bytes(await reply)
+        except TimeoutError as error:
+            raise _no_reply(SPOKEN_APIS[api_key].name, self.address, timeout_ms) from error
 
     def send(
         self, api_key: int, fields: Mapping[str, Any], *, version: int | None = None
@@ -169,6 +179,14 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append(_Waiting(api_key, version, correlation_id, reply))
         return reply
 
+    def _send_raw(self, api_key: int, version: int, rest: bytes) -> asyncio.Future[Any]:
+        correlation_id = self._write(
+            lambda number, client_id: [request_frame(api_key, version, number, client_id, rest)]
+        )
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(api_key, version, correlation_id, reply, raw=True))
+        return reply
+
     def send_unanswered(self, make: Callable[[int, str], Sequence[bytes | bytearray]]) -> None:
         """As `send_parts`, for the one request that has no reply: Produce with acks=0."""
         self._write(make)
@@ -178,6 +196,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
             await self._closed
+
+    async def ended(self) -> None:
+        """Returns when the connection is over, whoever ended it."""
+        await asyncio.shield(self._closed)
 
     def abort(self) -> None:
         """Ends the connection at once, without waiting for anything."""
@@ -237,9 +259,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self._waiting:
             raise DecodeError("a reply that nobody asked for")
         expected = self._waiting[0]
-        correlation_id, reply = decode_reply(
-            expected.api_key, _version_of_reply(expected, frame), memoryview(frame)
-        )
+        reply: Any
+        if expected.raw:
+            correlation_id, reply = int.from_bytes(frame[:4], "big", signed=True), bytes(frame)
+        else:
+            version = _version_of_reply(expected, frame)
+            correlation_id, reply = decode_reply(expected.api_key, version, memoryview(frame))
         if correlation_id != expected.correlation_id:
             raise DecodeError(f"correlation id {correlation_id} where {expected.correlation_id} was due")
         self._waiting.popleft()
@@ -282,6 +307,12 @@ def _version_of_reply(waiting: _Waiting, frame: bytes | memoryview) -> int:
     if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
         return 0
     return waiting.version
+
+
+def _no_reply(name: str, address: str, timeout_ms: int) -> RequestTimedOut:
+    return RequestTimedOut(
+        f"no reply to {name} from {address} within {timeout_ms} ms", code="REQUEST_TIMED_OUT"
+    )
 
 
 def _tls_failure(address: str, error: ssl.SSLError) -> ClientError:

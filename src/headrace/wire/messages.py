@@ -83,6 +83,14 @@ def encode_request(
     return bytes(out)
 
 
+def request_frame(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, rest: bytes
+) -> bytes:
+    """A whole frame from an encoded request; `rest` begins with the header's tagged fields, if it has any."""
+    head = _REQUEST_HEADER.pack(0, api_key, version, correlation_id) + string(client_id)
+    return _LENGTH.pack(len(head) + len(rest) - 4) + head[4:] + rest
+
+
 def decode_reply(api_key: int, version: int, view: memoryview) -> tuple[int, Any]:
     """(correlation id, kio's reply object) of a frame without its length."""
     api = _api(api_key)

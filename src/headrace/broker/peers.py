@@ -1,0 +1,232 @@
+"""Connections to the other nodes of the cluster, and the notice that one of them is dead.
+
+One kept connection for each peer and purpose: a broker answers a connection's requests in their order, so
+that a long poll must not stand in the way of what is urgent. Addresses come from the view. Knows no partition
+and decides nothing about a dead node. Read next: client/connection.py, replica_fetcher.py, controller.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from headrace.broker.context import EncodedReply
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError
+from headrace.errors import HeadraceError
+from headrace.types import ClusterView, Endpoint, Node
+from headrace.wire.api_table import request_header_flexible
+from headrace.world import World
+
+logger = logging.getLogger(__name__)
+
+CONTROL, RELAY, FETCH, WATCH = "control", "relay", "fetch", "watch"
+CONNECT_TIMEOUT_MS = 2_000
+_PROBES = 5
+_PROBE_PAUSE_S = 0.02
+"""A process that ends closes its connections and its listener one after the other."""
+
+OnRefused = Callable[[int, int], None]
+"""Node id and node epoch of a peer whose connection ended and that lets nobody in any more."""
+
+
+class PeerLost(HeadraceError):
+    """No answer from a peer. `sent` False: the request surely did not reach it."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Peers:
+    def __init__(
+        self, *, world: World, node_id: int, view: Callable[[], ClusterView], listener: str | None
+    ) -> None:
+        self._world = world
+        self._client_id = f"node-{node_id}"
+        self._view = view
+        self._listener = listener
+        self._kept: dict[tuple[int, str], _Kept] = {}
+        self._watched: dict[int, int] = {}
+        """Node id to node epoch."""
+        self._on_refused: list[OnRefused] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def on_refused(self, callback: OnRefused) -> None:
+        """Told once per ended connection, on the loop; must not raise."""
+        self._on_refused.append(callback)
+
+    def watch(self, node_ids: Iterable[int]) -> None:
+        """These nodes, and no others, have a connection from now on whose end is noticed unasked."""
+        nodes = self._view().nodes
+        wanted = {node_id: nodes[node_id].epoch for node_id in node_ids if node_id in nodes}
+        new = [node_id for node_id, epoch in wanted.items() if self._watched.get(node_id) != epoch]
+        self._watched = wanted
+        for node_id in new:
+            self._spawn(self._open_quietly(node_id), f"watch node {node_id}")
+
+    async def request(
+        self,
+        node_id: int,
+        api_key: int,
+        version: int | None,
+        body: Mapping[str, Any],
+        timeout_ms: int,
+        *,
+        purpose: str = CONTROL,
+    ) -> Any:
+        """The decoded reply; `version` None: the highest that both know. Raises PeerLost."""
+        connection = await self._connection(node_id, purpose)
+        try:
+            return await connection.call(api_key, body, version=version, timeout_ms=timeout_ms)
+        except ClientError as error:
+            raise PeerLost(f"node {node_id}: {error}", sent=True) from error
+
+    async def relay(
+        self, node_id: int, api_key: int, version: int, body: bytes, timeout_ms: int
+    ) -> EncodedReply:
+        """A client's request as it came, and the reply as it comes. Raises PeerLost."""
+        connection = await self._connection(node_id, RELAY)
+        header_end = b"\0" if request_header_flexible(api_key, version) else b""
+        try:
+            frame = await connection.call_raw(api_key, version, header_end + body, timeout_ms=timeout_ms)
+        except ClientError as error:
+            raise PeerLost(f"node {node_id}: {error}", sent=True) from error
+        return EncodedReply(len(frame).to_bytes(4, "big") + frame)
+
+    def drop(self, node_id: int, purpose: str) -> None:
+        """Ends the connection, if there is one: what was asked on it is not waited for any more."""
+        kept = self._kept.pop((node_id, purpose), None)
+        if kept is not None:
+            kept.end()
+
+    async def close(self) -> None:
+        self._closed = True
+        kept, self._kept = self._kept, {}
+        for each in kept.values():
+            each.end()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # private
+
+    async def _connection(self, node_id: int, purpose: str) -> Connection:
+        node = self._view().nodes.get(node_id)
+        if node is None or self._closed:
+            raise PeerLost(f"node {node_id} is not in the cluster now", sent=False)
+        key = (node_id, purpose)
+        kept = self._kept.get(key)
+        if kept is None or not kept.is_for(node):
+            if kept is not None:
+                kept.end()
+            kept = self._kept[key] = _Kept(node)
+        try:
+            return await kept.get(lambda: self._open(node, kept))
+        except (ClientError, OSError) as error:
+            raise PeerLost(f"node {node_id}: {error}", sent=False) from error
+
+    async def _open(self, node: Node, kept: _Kept) -> Connection:
+        endpoint = self._endpoint_of(node)
+        connection = await Connection.open(
+            endpoint.host,
+            endpoint.port,
+            client_id=self._client_id,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+            connect=self._world.network.connect,
+        )
+        if self._closed:
+            connection.abort()
+        self._spawn(self._notice_end(node, kept, connection), f"connection to node {node.node_id}")
+        return connection
+
+    def _endpoint_of(self, node: Node) -> Endpoint:
+        endpoint = node.endpoint(self._listener) if self._listener is not None else node.endpoints[0]
+        if endpoint is None:
+            raise PeerLost(
+                f"node {node.node_id} has no listener {self._listener}: give every node the same "
+                "inter.broker.listener.name",
+                sent=False,
+            )
+        return endpoint
+
+    async def _open_quietly(self, node_id: int) -> None:
+        try:
+            await self._connection(node_id, WATCH)
+        except PeerLost as error:
+            logger.info("%s", error)
+
+    async def _notice_end(self, node: Node, kept: _Kept, connection: Connection) -> None:
+        await connection.ended()
+        if kept.wanted and self._is_registered(node) and await self._lets_nobody_in(node):
+            for callback in self._on_refused:
+                callback(node.node_id, node.epoch)
+
+    def _is_registered(self, node: Node) -> bool:
+        present = self._view().nodes.get(node.node_id)
+        return not self._closed and present is not None and present.epoch == node.epoch
+
+    async def _lets_nobody_in(self, node: Node) -> bool:
+        """Only a refusal counts: silence may be the network's."""
+        endpoint = self._endpoint_of(node)
+        for _ in range(_PROBES):
+            try:
+                connection = await Connection.open(
+                    endpoint.host,
+                    endpoint.port,
+                    client_id=self._client_id,
+                    timeout_ms=CONNECT_TIMEOUT_MS,
+                    connect=self._world.network.connect,
+                )
+            except ClientError as error:
+                if _is_refusal(error.__cause__):
+                    return True
+            else:
+                connection.abort()
+                if self._watched.get(node.node_id) == node.epoch:
+                    await self._open_quietly(node.node_id)
+                return False
+            await self._world.tasks.sleep(_PROBE_PAUSE_S)
+        return False
+
+    def _spawn(self, coroutine: Any, name: str) -> None:
+        task: asyncio.Task[None] = self._world.tasks.spawn(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Kept:
+    """The place of one connection: opened by the first who needs it, for all who ask meanwhile."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self.wanted = True
+
+    def is_for(self, node: Node) -> bool:
+        return self._node.epoch == node.epoch and self._node.endpoints == node.endpoints
+
+    async def get(self, open_one: Callable[[], Any]) -> Connection:
+        connection = self._connection
+        if connection is not None and connection.is_open:
+            return connection
+        async with self._opening:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await open_one()
+            return self._connection
+
+    def end(self) -> None:
+        self.wanted = False
+        if self._connection is not None:
+            self._connection.abort()
+
+
+def _is_refusal(cause: BaseException | None) -> bool:
+    """A name with several addresses has all its failures in one text."""
+    return isinstance(cause, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(cause)
