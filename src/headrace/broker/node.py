@@ -26,11 +26,12 @@ from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
 from headrace.broker.partitions import Partitions
+from headrace.broker.peers import Peers
 from headrace.broker.topic_settings import TopicSettings, topic_settings
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
 from headrace.coordination.cluster import Cluster
 from headrace.coordination.hosts import boot_id
-from headrace.coordination.sqlite import SqliteStore
+from headrace.coordination.opening import open_store
 from headrace.coordination.store import Store
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
@@ -40,7 +41,6 @@ from headrace.world import FileLock, Listener, World
 
 logger = logging.getLogger(__name__)
 
-SESSION_TTL_MS = 6_000
 DEFAULT_DESCRIPTORS = 1024
 _OTHER_DESCRIPTORS = 128
 """For the coordination store, the operators' endpoint, the worker processes, files open for a moment."""
@@ -65,6 +65,12 @@ class Broker:
         self.cluster = cluster
         self.checkpoints = checkpoints
         self.metrics = Metrics(world.clock)
+        self.peers = Peers(
+            world=world,
+            node_id=self.node_id,
+            view=lambda: cluster.view,
+            listener=config["inter.broker.listener.name"],
+        )
         self.controller = Controller(cluster, world, config)
         self.metadata_replies = MetadataReplies()
         self._phase: str | None = "starting"
@@ -130,7 +136,7 @@ class Broker:
             hostname=hostname,
             endpoints=self.endpoints,
             rack=self.config["broker.rack"],
-            session_ttl_ms=SESSION_TTL_MS,
+            session_ttl_ms=self.config["broker.session.timeout.ms"],
             replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
         )
         await self.cluster.become_controller(self.node_id)
@@ -199,6 +205,7 @@ class Broker:
 
     async def _let_go(self) -> None:
         self._http.close()
+        await self.peers.close()
         try:
             await self.cluster.close()
         except (HeadraceError, OSError) as error:
@@ -273,7 +280,7 @@ async def _assemble(
     checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
     checkpoints.load()
     if store is None:
-        store = await SqliteStore.open(world, config.coordination_directory)
+        store = await open_store(world, config.coordination, config.coordination_directory)
     try:
         cluster = await Cluster.open(store, world)
     except BaseException:

@@ -46,7 +46,18 @@ def serve(
             help="Let listeners without authentication face other machines.",
         ),
     ] = False,
-    node_id: Annotated[int | None, typer.Option("--node-id", min=0, help="The node's number.")] = None,
+    node_id: Annotated[
+        int | None, typer.Option("--node-id", min=0, help="The node's number in its cluster.")
+    ] = None,
+    coordination: Annotated[
+        str | None,
+        typer.Option(
+            "--coordination",
+            metavar="sqlite:DIR|zk://HOST:PORT,…/PATH",
+            help="The store that the nodes of a cluster share: a directory on one host, ZooKeeper on "
+            "several. Left out: the node is alone.",
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=-1, help="Of /metrics and /healthz; 0: a free one, -1: none."),
@@ -67,6 +78,7 @@ def serve(
       headrace serve --listener outside=0.0.0.0:9092,advertise=localhost:9092 \\
                      --listener inside=0.0.0.0:29092,advertise=broker:29092 --allow-anonymous
       headrace serve --set num.partitions=3 --set headrace.flush.default=os
+      headrace serve --node-id 3 --coordination zk://h1:2181,h2:2181,h3:2181/headrace
     """
     options = ServeOptions(
         data=data,
@@ -76,6 +88,7 @@ def serve(
         from_env=from_env,
         allow_anonymous=allow_anonymous,
         node_id=node_id,
+        coordination=coordination,
         metrics_port=metrics_port,
         log_format=log_format,
         as_json=as_json,

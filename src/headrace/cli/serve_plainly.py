@@ -29,6 +29,7 @@ class ServeOptions:
     from_env: bool = False
     allow_anonymous: bool = False
     node_id: int | None = None
+    coordination: str | None = None
     metrics_port: int | None = None
     log_format: str | None = None
     as_json: bool = False
@@ -36,7 +37,7 @@ class ServeOptions:
 
 FLAGS = {"--from-env": "from_env", "--allow-anonymous": "allow_anonymous", "--json": "as_json"}
 PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
-TEXTS = {"--log-format": "log_format"}
+TEXTS = {"--coordination": "coordination", "--log-format": "log_format"}
 NUMBERS = {"--node-id": ("node_id", 0), "--metrics-port": ("metrics_port", -1)}
 """With the smallest that is allowed."""
 REPEATED = {"--listener": "listeners", "-l": "listeners", "--set": "settings", "-s": "settings"}
@@ -97,6 +98,7 @@ def run_node(options: ServeOptions) -> int:
     flags: dict[str, object] = {
         "log.dirs": options.data,
         "node.id": options.node_id,
+        "headrace.coordination": options.coordination,
         "headrace.metrics.port": options.metrics_port,
         "headrace.log.format": options.log_format,
         "listeners.allow.anonymous": "true" if options.allow_anonymous else None,

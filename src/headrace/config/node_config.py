@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from headrace.config.coordination_address import CoordinationAddress, parse_coordination
 from headrace.config.listeners import ListenerConfig
 from headrace.config.node_settings import NODE_SETTINGS
 from headrace.errors import ConfigError
@@ -88,8 +89,13 @@ class NodeConfig(Mapping[str, Any]):
         return _absolute(directories[0]) if directories else default_data_directory()
 
     @property
+    def coordination(self) -> CoordinationAddress:
+        return parse_coordination(self["headrace.coordination"])
+
+    @property
     def coordination_directory(self) -> Path:
-        _, _, directory = self["headrace.coordination"].partition(":")
+        """Of the SQLite store."""
+        directory = getattr(self.coordination, "directory", None)
         return _absolute(directory) if directory else self.data_directory / "coordination"
 
 

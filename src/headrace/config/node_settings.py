@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headrace.config.coordination_address import FORMS, coordination_problem
 from headrace.config.group_settings import GROUPS
 from headrace.config.log_settings import DISK, LOG, TOPICS
 from headrace.config.setting import MIB, Allowed, Setting, at_least, between, node_setting, one_of
 
-_COORDINATION = Allowed(
-    text="sqlite or sqlite:DIRECTORY",
-    problem=lambda value: (
-        None
-        if value == "sqlite" or (value.startswith("sqlite:") and value != "sqlite:")
-        else "must be sqlite or sqlite:DIRECTORY (no other coordination store is served yet)"
-    ),
-)
+_COORDINATION = Allowed(text=FORMS, problem=coordination_problem)
 _ONE_DIRECTORY = Allowed(
     text="one directory",
     problem=lambda value: (
@@ -60,9 +54,17 @@ IDENTITY = (
         "string",
         "sqlite",
         "Where cluster truth (topics, assignments, epochs, settings) is kept: "
-        "`sqlite` in the data directory, "
-        "or `sqlite:DIRECTORY`. The directory must be on a local disk.",
+        "`sqlite` in the data directory for a node that is alone; `sqlite:DIRECTORY`, on a local disk, for "
+        "nodes of one host; `zk://h1:2181,h2:2181,h3:2181/headrace` for nodes of several hosts.",
         _COORDINATION,
+    ),
+    node_setting(
+        "broker.session.timeout.ms",
+        "int",
+        6_000,
+        "A node that is silent for this long is taken for dead; it renews its session four times as often. "
+        "A process that ends is noticed without it. ZooKeeper grants no less than its minSessionTimeout.",
+        at_least(100),
     ),
 )
 
@@ -84,6 +86,12 @@ NETWORK = (
         "list",
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
         "The security protocol of each listener name, `NAME:PROTOCOL`. Only PLAINTEXT is served yet.",
+    ),
+    node_setting(
+        "inter.broker.listener.name",
+        "string",
+        None,
+        "The listener by which the nodes of a cluster reach each other. Not set: each node's first.",
     ),
     node_setting(
         "listeners.allow.anonymous",

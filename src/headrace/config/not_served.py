@@ -21,7 +21,7 @@ _JVM = "it is for the Java virtual machine, and there is none"
 
 _REASONS = {
     "log.flush.": "the flush policy is headrace.flush.default (ack, interval or os)",
-    "zookeeper.": "a single node keeps its own store (headrace.coordination)",
+    "zookeeper.": "name the ensemble in headrace.coordination, as zk://HOST:PORT,…/PATH",
     "remote.": "there is no tiered storage",
     "log.cleaner.enable": "compaction is always on; choose with cleanup.policy",
     "max.connections.per.ip.overrides": "one limit holds for every address: max.connections.per.ip",

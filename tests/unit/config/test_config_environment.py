@@ -42,7 +42,7 @@ def test_the_drawn_container_file_only_changes_its_image_line():
 
 def test_what_the_drawn_file_sets_without_effect_is_said_once_per_reason():
     notes = _load(_drawn_environment()).notes
-    assert any("KAFKA_ZOOKEEPER_CONNECT: a single node keeps its own store" in note for note in notes)
+    assert any("KAFKA_ZOOKEEPER_CONNECT: name the ensemble in" in note for note in notes)
     assert any("KAFKA_HEAP_OPTS: it is for the Java virtual machine" in note for note in notes)
     mentioned = re.findall(r"KAFKA_[A-Z_]+", " ".join(notes))
     assert sorted(mentioned) == sorted(set(mentioned))

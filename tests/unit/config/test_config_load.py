@@ -73,7 +73,7 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
     ("line", "advice"),
     [
         ("log.flush.interval.messages=1", "the flush policy is headrace.flush.default"),
-        ("zookeeper.connect=zk:2181", "a single node keeps its own store"),
+        ("zookeeper.connect=zk:2181", "name the ensemble in headrace.coordination"),
         ("process.roles=broker,controller", "is its own controller"),
         ("group.share.max.size=1", "share groups and Streams groups are not served yet"),
         ("transaction.state.log.min.isr=1", "transactions are not served yet"),
@@ -111,8 +111,10 @@ def test_several_data_directories_are_refused(tmp_path):
         ("log.cleaner.max.compaction.lag.ms=5\nlog.cleaner.min.compaction.lag.ms=6", "may not exceed"),
         ("log.retention.ms=0", r"must be -1 \(for ever\) or at least 1"),
         ("headrace.metrics.port=70000", "no more than 65535"),
-        ("headrace.coordination=zookeeper", "no other coordination store is served yet"),
-        ("headrace.coordination=sqlite:", "must be sqlite or sqlite:DIRECTORY"),
+        ("headrace.coordination=zookeeper", "must be sqlite, sqlite:DIRECTORY or zk://"),
+        ("headrace.coordination=sqlite:", "names no directory"),
+        ("headrace.coordination=zk://h1:2181,/x", "is not HOST:PORT"),
+        ("broker.session.timeout.ms=5", "at least 100"),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_their_place(tmp_path, text, message):
