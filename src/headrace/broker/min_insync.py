@@ -1,0 +1,20 @@
+"""min.insync.replicas of a topic as somebody set it: leaders and the controller must count by the same.
+
+What is set for a single node does not count, since the next leader would have another value. The replica
+count caps it, and decides where nobody set it: machines/leader.py `effective_min_insync`.
+"""
+
+from __future__ import annotations
+
+from headrace.config import NodeConfig
+from headrace.types import ClusterView, Topic
+
+NAME = "min.insync.replicas"
+
+
+def configured_min_insync(config: NodeConfig, view: ClusterView, topic: Topic) -> int | None:
+    """None when nobody set it, for the topic nor for all nodes."""
+    text = topic.configs.get(NAME, view.node_configs.get("", {}).get(NAME))
+    if text is not None:
+        return int(text)
+    return int(config[NAME]) if NAME in config.explicit else None
