@@ -49,6 +49,10 @@ class Node:
     hostname: str
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    lossless: bool = True
+    """It came back with all it ever reported (R21)."""
+    leaving: bool = False
+    """It is about to stop, and wants to lead nothing more (R22)."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)
@@ -69,11 +73,29 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A partition on its way from the original to the target replicas."""
+
+    original: tuple[int, ...]
+    target: tuple[int, ...]
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        return tuple(node for node in self.target if node not in self.original)
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        return tuple(node for node in self.original if node not in self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
+    moves: Mapping[int, Move] = field(default_factory=dict)
+    """Partitions that are being moved to other replicas."""
 
     @property
     def internal(self) -> bool:
@@ -89,6 +111,11 @@ class ClusterView:
     controller_id: int = NO_NODE
     controller_epoch: int = 0
     nodes: Mapping[int, Node] = field(default_factory=dict)
+    """The live ones."""
+    joining: Mapping[int, Node] = field(default_factory=dict)
+    """Registered, and not yet let in by the controller (R20)."""
+    fenced: Mapping[int, Node] = field(default_factory=dict)
+    """Registered, and given up by the controller: they have to register anew."""
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[TopicId, str] = field(default_factory=dict)
     node_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

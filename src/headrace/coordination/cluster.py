@@ -1,7 +1,7 @@
 """What the store's entries mean, written once: cluster id, nodes, controller, topics, configs, producer ids.
 
 Works on any Store; knows no request and no partition log. Decisions (placement, validation, elections)
-are the controller's: broker/controller.py. The rules cited are in the design's reliability document.
+are the controller's: broker/controller.py.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import base64
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.coordination import documents, refusals
 from headrace.coordination.membership import Membership, Registration
 from headrace.coordination.outcomes import commit_and_know
+from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.projection import Projection
 from headrace.coordination.store import (
-    MAX_COMMIT_BYTES,
     Applied,
     Changes,
     Check,
@@ -30,15 +30,13 @@ from headrace.coordination.store import (
     Set,
     Store,
 )
+from headrace.coordination.wishes import MAX_CHUNK_BYTES, Wish, chunks
 from headrace.errors import ApiError, CoordinationError
-from headrace.types import ClusterView, Endpoint, PartitionState, Topic
+from headrace.types import ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.world import World, new_uuid
 
 _CHANGES_TIMEOUT_MS = 30_000
 _RETRY_S = 0.2
-_PRODUCER_ID_BLOCK = 1000
-_MAX_COMMIT_OPERATIONS = 500
-_MAX_CHUNK_BYTES = MAX_COMMIT_BYTES - 1000  # room for the check of the controller epoch
 
 _log = logging.getLogger(__name__)
 
@@ -60,15 +58,6 @@ class _Step(NamedTuple):
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """One operation of a bulk request and its place among the answers."""
-
-    index: int
-    operation: Create | Delete
-    refusal: ApiError
-
-
 class Cluster:
     """This process's picture of the cluster, and its only way to change it."""
 
@@ -84,8 +73,7 @@ class Cluster:
         self._controllership: _Controllership | None = None
         self.wants_control = False
         """Whether to become controller again after a lost session."""
-        self._producer_ids = range(0)
-        self._producer_ids_lock = asyncio.Lock()
+        self._producer_ids = ProducerIds(self, projection)
         self._follower: asyncio.Task[None] | None = None
 
     @classmethod
@@ -154,11 +142,14 @@ class Cluster:
         rack: str | None = None,
         session_ttl_ms: int,
         replaces_dead_predecessor: bool = False,
+        waits_for_admission: bool = False,
+        lossless: bool = True,
     ) -> int:
         """Makes the node known and keeps it so; returns its epoch (R3).
 
         A live node of the same id is refused. `replaces_dead_predecessor`: the caller holds the lock of the
         node's data directory, so whoever registered this id from here is dead and need not be waited for.
+        `waits_for_admission`: it counts as live when the controller has seen to what it may have lost (R20).
         """
         registration = Registration(
             node_id=node_id,
@@ -167,27 +158,49 @@ class Cluster:
             endpoints=tuple(endpoints),
             rack=rack,
             session_ttl_ms=session_ttl_ms,
+            waits_for_admission=waits_for_admission,
+            lossless=lossless,
         )
         self._membership = Membership(self._store, self._world, registration, self._projection, self)
         return await self._membership.join(replaces_dead_predecessor=replaces_dead_predecessor)
 
-    async def become_controller(self, node_id: int) -> int | None:
-        """The new controller epoch, or None when another node is the controller (R2)."""
+    @property
+    def node_epoch(self) -> int | None:
+        """Of this node's present registration."""
+        return None if self._membership is None else self._membership.epoch
+
+    async def announce_leaving(self) -> None:
+        """The controller moves away what this node leads (R22)."""
+        if self._membership is not None:
+            await self._membership.announce_leaving()
+
+    async def become_controller(self, node_id: int, *, instead_of: int | None = None) -> int | None:
+        """The new controller epoch, or None when another node is the controller (R2).
+
+        `instead_of`: the epoch of a controller that is known to be dead, whose session has not ended yet.
+        Entry and epoch are written together, so nobody else can be pushed out; should it live, it is fenced.
+        """
         if self._membership is None:
             raise CoordinationError("a node registers before it becomes controller")
         self.wants_control = True
-        while documents.CONTROLLER not in self._projection.versions:
-            epoch = self.view.controller_epoch + 1
-            claim = documents.encode(node=node_id, epoch=epoch)
-            outcome = await self.commit(
-                [
-                    Create(documents.CONTROLLER, claim, owner=self._membership.session_id),
-                    self._write(documents.CONTROLLER_EPOCH, documents.encode(epoch=epoch)),
-                ]
-            )
+        while documents.CONTROLLER not in self._projection.versions or (
+            instead_of is not None and self.view.controller_epoch == instead_of
+        ):
+            outcome = await self.commit(self._claim(node_id))
             await (self.settle() if isinstance(outcome, Applied) else self.catch_up())
         self._controllership = self._held_controllership()
         return None if self._controllership is None else self._controllership.epoch
+
+    def _claim(self, node_id: int) -> list[Operation]:
+        assert self._membership is not None
+        epoch = self.view.controller_epoch + 1
+        claim = documents.encode(node=node_id, epoch=epoch)
+        present = self._projection.versions.get(documents.CONTROLLER)
+        return [
+            *([] if present is None else [Delete(documents.CONTROLLER, present)]),
+            Create(documents.CONTROLLER, claim, owner=self._membership.session_id),
+            self.write(documents.CONTROLLER_EPOCH, documents.encode(epoch=epoch)),
+        ]
 
     def _held_controllership(self) -> _Controllership | None:
         """Claim and epoch are written together, so that the epoch is ours while the claim is."""
@@ -201,8 +214,7 @@ class Cluster:
     # Topics and settings: written by the controller alone
 
     async def create_topic(self, topic: Topic) -> None:
-        (refusal,) = await self.create_topics([topic])
-        if refusal is not None:
+        for refusal in filter(None, await self.create_topics([topic])):
             raise refusal
 
     async def create_topics(self, topics: Sequence[Topic]) -> list[ApiError | None]:
@@ -211,10 +223,10 @@ class Cluster:
         wishes = []
         for index, topic in enumerate(topics):
             operation = Create(documents.topic_key(topic.name), documents.encode_topic(topic))
-            if len(operation.value) > _MAX_CHUNK_BYTES - len(operation.key):
+            if len(operation.value) > MAX_CHUNK_BYTES - len(operation.key):
                 results[index] = refusals.too_many_partitions(topic)
             else:
-                wishes.append(_Wish(index, operation, refusals.already_exists(topic.name)))
+                wishes.append(Wish(index, operation, refusals.already_exists(topic.name)))
         await self._commit_in_chunks(wishes, results)
         return results
 
@@ -227,17 +239,36 @@ class Cluster:
             for index, name in pending.items():
                 results[index] = None
                 key = documents.topic_key(name)
-                wishes.append(_Wish(index, Delete(key, self._projection.versions[key]), gone[index]))
+                wishes.append(Wish(index, Delete(key, self._projection.versions[key]), gone[index]))
             await self._commit_in_chunks(wishes, results)
             # A conflict means "gone" only when it is gone: otherwise it was changed meanwhile, and goes now.
             pending = {i: n for i, n in pending.items() if results[i] is gone[i] and n in self.view.topics}
         return results
 
+    async def write_topics(self, topics: Sequence[Topic]) -> list[ApiError | None]:
+        """The topics as they shall be; those that are no longer as the view of this moment has them are left.
+
+        For states of partitions (R4): what was decided must have been decided on the present view.
+        """
+        results: list[ApiError | None] = [None] * len(topics)
+        wishes = []
+        for index, topic in enumerate(topics):
+            key = documents.topic_key(topic.name)
+            operation = Set(key, documents.encode_topic(topic), self._projection.versions[key])
+            wishes.append(Wish(index, operation, refusals.changed_meanwhile(topic.name)))
+        await self._commit_in_chunks(wishes, results)
+        return results
+
+    async def judge_node(self, node: Node, *, fenced: bool) -> None:
+        """The controller's word on this incarnation: let in (R20), or given up. Raises Changed."""
+        admission = documents.Admission(node.epoch, fenced)
+        await self._set(documents.admission_key(node.node_id), documents.encode_admission(admission))
+
     async def set_partitions(self, name: str, partitions: tuple[PartitionState, ...]) -> None:
         """Raises Changed when the topic is no longer as the current view has it."""
         topic = replace(self._topic(name), partitions=partitions)
         value = documents.encode_topic(topic)
-        if len(value) > _MAX_CHUNK_BYTES - len(name) - 50:
+        if len(value) > MAX_CHUNK_BYTES - len(name) - 50:
             raise refusals.too_many_partitions(topic)
         await self._set(documents.topic_key(name), value)
 
@@ -255,23 +286,7 @@ class Cluster:
 
     async def allocate_producer_ids(self, count: int) -> range:
         """Ids that no process was or will be given; taken from a block of this process's own."""
-        async with self._producer_ids_lock:
-            if len(self._producer_ids) < count:
-                self._producer_ids = await self._allocate_block(max(count, _PRODUCER_ID_BLOCK))
-            taken, self._producer_ids = self._producer_ids[:count], self._producer_ids[count:]
-        return taken
-
-    async def _allocate_block(self, size: int) -> range:
-        while True:
-            first = self._projection.next_producer_id
-            operation = self._write(documents.PRODUCER_IDS, documents.encode(next=first + size))
-            try:
-                outcome = await self.commit([operation])
-                await self.catch_up()
-            except CoordinationError as error:
-                raise refusals.store_failed(error) from error
-            if isinstance(outcome, Applied):
-                return range(first, first + size)
+        return await self._producer_ids.take(count)
 
     # Writing
 
@@ -299,10 +314,10 @@ class Cluster:
             raise refusals.not_controller("Another node has become the controller.")
         return outcome
 
-    async def _commit_in_chunks(self, wishes: Sequence[_Wish], results: list[ApiError | None]) -> None:
+    async def _commit_in_chunks(self, wishes: Sequence[Wish], results: list[ApiError | None]) -> None:
         """A chunk that fails leaves the answers of those before it as they are."""
         failure: ApiError | None = None
-        for chunk in _chunks(wishes):
+        for chunk in chunks(wishes):
             if failure is None:
                 failure = await self._commit_chunk(chunk, results)
             if failure is not None:
@@ -310,7 +325,7 @@ class Cluster:
                     results[wish.index] = failure
         await self.settle()
 
-    async def _commit_chunk(self, chunk: Sequence[_Wish], results: list[ApiError | None]) -> ApiError | None:
+    async def _commit_chunk(self, chunk: Sequence[Wish], results: list[ApiError | None]) -> ApiError | None:
         """All wishes but those in conflict; what kept the whole chunk from being committed is returned."""
         pending = {wish.operation.key: wish for wish in chunk}
         try:
@@ -329,13 +344,14 @@ class Cluster:
         return None
 
     async def _set(self, key: str, value: bytes) -> None:
-        outcome = await self._commit_as_controller([self._write(key, value)])
+        outcome = await self._commit_as_controller([self.write(key, value)])
         if isinstance(outcome, Conflict):
             await self.catch_up()
             raise Changed(f"{key} was changed by another request at the same time")
         await self.settle()
 
-    def _write(self, key: str, value: bytes) -> Create | Set:
+    def write(self, key: str, value: bytes) -> Create | Set:
+        """Conditional on the entry as the view has it."""
         version = self._projection.versions.get(key)
         return Create(key, value) if version is None else Set(key, value, version)
 
@@ -383,17 +399,3 @@ class Cluster:
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((version, reached))
         await reached
-
-
-def _chunks(wishes: Sequence[_Wish]) -> Iterable[list[_Wish]]:
-    chunk: list[_Wish] = []
-    size = 0
-    for wish in wishes:
-        cost = len(wish.operation.key) + len(getattr(wish.operation, "value", b""))
-        if chunk and (size + cost > _MAX_CHUNK_BYTES or len(chunk) == _MAX_COMMIT_OPERATIONS):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(wish)
-        size += cost
-    if chunk:
-        yield chunk

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from headrace.errors import CoordinationError
-from headrace.types import Endpoint, Node, PartitionState, Topic
+from headrace.types import Endpoint, Move, Node, PartitionState, Topic
 
 FORMAT = 1
 
@@ -21,6 +21,7 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_IDS = "/producer_ids"
 _NODES = "/nodes/"
+_ADMISSIONS = "/admissions/"
 _TOPICS = "/topics/"
 _NODE_CONFIGS = "/configs/nodes/"
 _GROUP_CONFIGS = "/configs/groups/"
@@ -30,6 +31,10 @@ _DEFAULT_NODE = "default"
 
 def node_key(node_id: int) -> str:
     return f"{_NODES}{node_id}"
+
+
+def admission_key(node_id: int) -> str:
+    return f"{_ADMISSIONS}{node_id}"
 
 
 def topic_key(name: str) -> str:
@@ -48,6 +53,10 @@ def group_configs_key(group_id: str) -> str:
 
 def node_of_key(key: str) -> int | None:
     return int(key.removeprefix(_NODES)) if key.startswith(_NODES) else None
+
+
+def admitted_node_of_key(key: str) -> int | None:
+    return int(key.removeprefix(_ADMISSIONS)) if key.startswith(_ADMISSIONS) else None
 
 
 def topic_of_key(key: str) -> str | None:
@@ -82,33 +91,71 @@ def decode(key: str, value: bytes) -> dict[str, Any]:
     return dict(document)
 
 
-def encode_node(node: Node) -> bytes:
+class RegisteredNode(NamedTuple):
+    node: Node
+    waits: bool
+    """It is live from when the controller says so (R20); otherwise at once."""
+
+
+class Admission(NamedTuple):
+    """The controller's word on one incarnation of a node: let in, or given up.
+
+    Beside the node's own entry and never removed, so that its version cannot stand for two incarnations.
+    """
+
+    epoch: int
+    fenced: bool
+
+
+def encode_node(node: Node, *, waits: bool = False) -> bytes:
     """Without the epoch: that is the version at which the store made the entry (R3)."""
+    unusual: dict[str, Any] = {}
+    if waits:
+        unusual["waits"] = True
+    if not node.lossless:
+        unusual["lossless"] = False
+    if node.leaving:
+        unusual["leaving"] = True
     return encode(
         host_id=node.host_id,
         hostname=node.hostname,
         rack=node.rack,
         endpoints=[{"listener": e.listener, "host": e.host, "port": e.port} for e in node.endpoints],
+        **unusual,
     )
 
 
-def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> Node:
+def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredNode:
     document = decode(key, value)
-    return Node(
+    node = Node(
         node_id=node_id,
         epoch=epoch,
         host_id=document["host_id"],
         hostname=document["hostname"],
         rack=document["rack"],
         endpoints=tuple(Endpoint(**endpoint) for endpoint in document["endpoints"]),
+        lossless=document.get("lossless", True),
+        leaving=document.get("leaving", False),
     )
+    return RegisteredNode(node, document.get("waits", False))
+
+
+def encode_admission(admission: Admission) -> bytes:
+    return encode(epoch=admission.epoch, fenced=admission.fenced)
+
+
+def decode_admission(key: str, value: bytes) -> Admission:
+    document = decode(key, value)
+    return Admission(document["epoch"], document["fenced"])
 
 
 def encode_topic(topic: Topic) -> bytes:
+    moves = {str(index): {"original": m.original, "target": m.target} for index, m in topic.moves.items()}
     return encode(
         id=str(topic.topic_id),
         configs=dict(topic.configs),
         partitions=[_encode_partition(partition) for partition in topic.partitions],
+        **({"moves": moves} if moves else {}),
     )
 
 
@@ -119,6 +166,10 @@ def decode_topic(key: str, value: bytes, name: str) -> Topic:
         topic_id=uuid.UUID(document["id"]),
         configs=document["configs"],
         partitions=tuple(_decode_partition(partition) for partition in document["partitions"]),
+        moves={
+            int(index): Move(original=tuple(move["original"]), target=tuple(move["target"]))
+            for index, move in document.get("moves", {}).items()
+        },
     )
 
 

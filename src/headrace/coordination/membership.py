@@ -1,7 +1,8 @@
 """This node's registration: its session, its entry, and the heartbeat that keeps both (R3, R7, R10).
 
-States: out -> joined -> lost -> joined ... -> closed. Lost (the session ended): every role is dropped by the
-store itself; the node registers anew under a higher epoch. Read next: cluster.py.
+States: out -> joined -> lost -> joined ... -> closed. Lost (the session ended, or the controller gave this
+incarnation up): every role is gone with it; the node registers anew under a higher epoch.
+Read next: cluster.py.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from headrace.coordination import documents
 from headrace.coordination.projection import Projection
-from headrace.coordination.store import Applied, Create, Delete, Operation, Session, SessionLost, Store
+from headrace.coordination.store import Applied, Create, Delete, Operation, Session, SessionLost, Set, Store
 from headrace.errors import CoordinationError
-from headrace.types import Endpoint, Node
+from headrace.types import ClusterView, Endpoint, Node
 from headrace.world import World
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Registration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     session_ttl_ms: int
+    waits_for_admission: bool = False
+    lossless: bool = True
 
 
 class Membership:
@@ -54,6 +57,9 @@ class Membership:
         self._session: Session | None = None
         self._own_earlier_sessions: set[int] = set()
         self._heartbeat: asyncio.Task[None] | None = None
+        self._renewing = asyncio.Lock()
+        self.epoch: int | None = None
+        cluster.subscribe(self._follow)
 
     @property
     def session_id(self) -> int | None:
@@ -71,6 +77,7 @@ class Membership:
             await session.close()
             raise
         self._session = session
+        self.epoch = epoch
         self._own_earlier_sessions.add(session.id)
         if self._heartbeat is None:
             self._heartbeat = self._world.tasks.spawn(self._stay_alive(), name="node heartbeat")
@@ -85,14 +92,30 @@ class Membership:
             with contextlib.suppress(CoordinationError):  # what stays behind expires
                 await self._session.close()
 
+    async def announce_leaving(self) -> None:
+        """In this incarnation's own entry; while somebody else holds it, there is nothing to leave."""
+        while self._session is not None and self._projection.owners.get(self._key) == self._session.id:
+            leaving = self._encoded(leaving=True)
+            version = self._projection.versions[self._key]
+            if isinstance(await self._cluster.commit([Set(self._key, leaving, version)]), Applied):
+                return
+            await self._cluster.catch_up()
+
     async def _register(self, session: Session, replaces_dead_predecessor: bool) -> int:
-        create = Create(self._key, documents.encode_node(self._node()), owner=session.id)
+        create = Create(self._key, self._encoded(), owner=session.id)
         while True:
             removals = self._predecessor(replaces_dead_predecessor)
             if isinstance(await self._cluster.commit([*removals, create]), Applied):
                 await self._cluster.settle()
-                return self._cluster.view.nodes[self._registration.node_id].epoch
+                return self._present().epoch
             await self._cluster.catch_up()
+
+    def _present(self) -> Node:
+        view, node_id = self._cluster.view, self._registration.node_id
+        node = view.nodes.get(node_id) or view.joining.get(node_id) or view.fenced.get(node_id)
+        if node is None:
+            raise SessionLost(f"node {node_id} was registered, and its session ended at once")
+        return node
 
     def _predecessor(self, known_dead: bool) -> list[Operation]:
         """Removes what an ended process of this node left behind: its entry, and its controllership."""
@@ -100,7 +123,7 @@ class Membership:
         if owner is None:
             return []
         if not known_dead and owner not in self._own_earlier_sessions:
-            node = self._cluster.view.nodes[self._registration.node_id]
+            node = self._present()
             raise DuplicateNode(
                 f"node {node.node_id} is already registered from host {node.hostname}. Give this node "
                 "another node.id or, if that process is dead, try again when its session has ended "
@@ -111,16 +134,32 @@ class Membership:
             left_behind.append(documents.CONTROLLER)
         return [Delete(key, self._projection.versions[key]) for key in left_behind]
 
-    def _node(self) -> Node:
+    def _encoded(self, *, leaving: bool = False) -> bytes:
         asked = self._registration
-        return Node(
+        node = Node(
             node_id=asked.node_id,
             epoch=0,
             host_id=asked.host_id,
             hostname=asked.hostname,
             endpoints=asked.endpoints,
             rack=asked.rack,
+            # Who registered before lives on, and with it what it holds (R21).
+            lossless=asked.lossless or bool(self._own_earlier_sessions),
+            leaving=leaving,
         )
+        return documents.encode_node(node, waits=asked.waits_for_admission)
+
+    def _follow(self, old: ClusterView, new: ClusterView) -> None:
+        """Given up by the controller, and alive: it registers anew at once."""
+        fenced = new.fenced.get(self._registration.node_id)
+        if fenced is not None and fenced.epoch == self.epoch and new.fenced is not old.fenced:
+            self._world.tasks.spawn(self._return(), name="registration of a fenced node")
+
+    async def _return(self) -> None:
+        try:
+            await self._renew()
+        except CoordinationError as error:
+            _log.warning("node %d could not register anew yet: %s", self._registration.node_id, error)
 
     async def _stay_alive(self) -> None:
         """Driven by the loop, so that a wedged loop does not look alive (R8)."""
@@ -134,10 +173,19 @@ class Membership:
 
     async def _renew(self) -> None:
         assert self._session is not None
-        try:
-            await self._session.renew()
-        except SessionLost:
-            _log.warning("node %d lost its session and registers anew", self._registration.node_id)
-            await self.join(replaces_dead_predecessor=False)
-            if self._cluster.wants_control:
-                await self._cluster.become_controller(self._registration.node_id)
+        async with self._renewing:
+            try:
+                await self._session.renew()
+            except SessionLost:
+                _log.warning("node %d lost its session and registers anew", self._registration.node_id)
+                await self._join_again()
+            fenced = self._cluster.view.fenced.get(self._registration.node_id)
+            if fenced is not None and fenced.epoch == self.epoch:
+                _log.warning("node %d was fenced and registers anew", self._registration.node_id)
+                await self._session.close()
+                await self._join_again()
+
+    async def _join_again(self) -> None:
+        await self.join(replaces_dead_predecessor=False)
+        if self._cluster.wants_control:
+            await self._cluster.become_controller(self._registration.node_id)

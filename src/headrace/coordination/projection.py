@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.coordination import documents
 from headrace.coordination.store import Changes, Entry, View
 from headrace.errors import CoordinationError
-from headrace.types import NO_NODE, ClusterView
+from headrace.types import NO_NODE, ClusterView, Node
+
+T = TypeVar("T")
 
 
 class Projection:
@@ -23,6 +25,8 @@ class Projection:
         self.versions: dict[str, int] = {}
         self.owners: dict[str, int] = {}
         self.next_producer_id = 0
+        self._registered: Mapping[int, documents.RegisteredNode] = {}
+        self._admissions: Mapping[int, documents.Admission] = {}
         self.apply(Changes(version=view.version, changed=view.entries, complete=True))
 
     def apply(self, changes: Changes) -> ClusterView:
@@ -30,15 +34,18 @@ class Projection:
         if changes.complete:
             gone = self.versions.keys() - changed.keys()
             changed = {**dict.fromkeys(sorted(gone)), **changed}
-        draft = _Draft(self.view)
+        draft = _Draft(self.view, self._registered, self._admissions)
         for key, entry in changed.items():
             try:
                 draft.put(key, entry)
             except (KeyError, TypeError, ValueError) as error:
                 raise CoordinationError(f"the coordination entry {key} cannot be read: {error!r}") from error
+        if draft.registered is not self._registered or draft.admissions is not self._admissions:
+            draft.sort_nodes()
         for key, entry in changed.items():
             self._note(key, entry)
         self.view = draft.finish(changes.version)
+        self._registered, self._admissions = draft.registered, draft.admissions
         return self.view
 
     def _note(self, key: str, entry: Entry | None) -> None:
@@ -56,16 +63,26 @@ class Projection:
 class _Draft:
     """A view in the making. A mapping is copied when it is first written to."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        registered: Mapping[int, documents.RegisteredNode],
+        admissions: Mapping[int, documents.Admission],
+    ) -> None:
         self._view = view
         self._fields: dict[str, Any] = {}
+        self.registered = registered
+        self.admissions = admissions
 
     def put(self, key: str, entry: Entry | None) -> None:
         if (name := documents.topic_of_key(key)) is not None:
             self._put_topic(key, name, entry)
         elif (node_id := documents.node_of_key(key)) is not None:
-            node = documents.decode_node(key, entry.value, node_id, entry.created) if entry else None
-            _put(self._writable("nodes"), node_id, node)
+            found = documents.decode_node(key, entry.value, node_id, entry.created) if entry else None
+            self.registered = _with(self.registered, node_id, found)
+        elif (node_id := documents.admitted_node_of_key(key)) is not None:
+            admission = documents.decode_admission(key, entry.value) if entry else None
+            self.admissions = _with(self.admissions, node_id, admission)
         elif (configured := documents.configured_node_of_key(key)) is not None:
             configs = documents.decode(key, entry.value)["configs"] if entry else None
             _put(self._writable("node_configs"), configured, configs)
@@ -78,6 +95,19 @@ class _Draft:
             self._fields["controller_epoch"] = documents.decode(key, entry.value)["epoch"]
         elif key == documents.CLUSTER and entry:
             self._fields["cluster_id"] = documents.decode(key, entry.value)["id"]
+
+    def sort_nodes(self) -> None:
+        """Which of the registered nodes are live: the controller's word counts for one incarnation only."""
+        live: dict[int, Node] = {}
+        joining: dict[int, Node] = {}
+        fenced: dict[int, Node] = {}
+        for node_id, (node, waits) in self.registered.items():
+            epoch, gave_up = self.admissions.get(node_id, (None, False))
+            if epoch == node.epoch:
+                (fenced if gave_up else live)[node_id] = node
+            else:
+                (joining if waits else live)[node_id] = node
+        self._fields |= {"nodes": live, "joining": joining, "fenced": fenced}
 
     def finish(self, version: int) -> ClusterView:
         return replace(self._view, version=version, **self._fields)
@@ -97,6 +127,12 @@ class _Draft:
             self._fields[field] = dict(getattr(self._view, field))
         mapping: dict[Any, Any] = self._fields[field]
         return mapping
+
+
+def _with(mapping: Mapping[int, T], key: int, value: T | None) -> dict[int, T]:
+    changed = dict(mapping)
+    _put(changed, key, value)
+    return changed
 
 
 def _put(mapping: dict[Any, Any], key: object, value: object | None) -> None:

@@ -14,6 +14,12 @@ def unknown_topic(name: str) -> ApiError:
     return ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' does not exist.")
 
 
+def changed_meanwhile(name: str) -> ApiError:
+    return ApiError(
+        ErrorCode.invalid_update_version, f"Topic '{name}' was changed by another request at the same time."
+    )
+
+
 def too_many_partitions(topic: Topic) -> ApiError:
     return ApiError(
         ErrorCode.invalid_partitions,

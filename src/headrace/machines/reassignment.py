@@ -9,26 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.machines.election import Contest, settle
 from headrace.machines.leader import Nodes, effective_min_insync
-from headrace.types import PartitionState, Topic, TopicId, TopicPartition
+from headrace.types import Move, PartitionState, Topic, TopicId, TopicPartition
 from headrace.wire.error_codes import ErrorCode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    original: tuple[int, ...]
-    target: tuple[int, ...]
-
-    @property
-    def adding(self) -> tuple[int, ...]:
-        return tuple(node for node in self.target if node not in self.original)
-
-    @property
-    def removing(self) -> tuple[int, ...]:
-        return tuple(node for node in self.original if node not in self.target)
 
 
 def begun(
