@@ -11,6 +11,7 @@ from headrace.cli.durations import parse_duration_ms
 from headrace.cli.help import HELP_STYLE
 from headrace.cli.options import Json
 from headrace.cli.output import Output, human_bytes
+from headrace.cli.pipeline_pack import pack
 
 if TYPE_CHECKING:
     from headrace.pipelines.delta.optimize import Care
@@ -22,6 +23,8 @@ app = typer.Typer(
 )
 
 _HOUR_MS = 3_600_000
+
+app.command("pack")(pack)
 
 
 @app.callback()

@@ -1,0 +1,55 @@
+"""`headrace pipeline pack`: our packages in one file for the executors of a Spark cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import Json
+from headrace.cli.output import Output, human_bytes
+
+OutPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="Where to write it.  [default: headrace-pack-PYTHON-PLATFORM.zip]"
+    ),
+]
+Further = Annotated[
+    list[str] | None,
+    typer.Option("--add", metavar="PACKAGE", help="Also this package, with what it needs. May be repeated."),
+]
+
+
+def pack(out: OutPath = None, add: Further = None, as_json: Json = False) -> None:
+    """Pack what executors need, for a cluster whose machines have only Python and Spark.
+
+    The file holds Headrace and its dependencies from this environment. It fits machines with the same
+    Python version and platform.
+
+    \b
+    Examples:
+      headrace pipeline pack
+      headrace pipeline pack --out /shared/pack.zip --add fastavro
+    """
+    from headrace.pipelines.pack import default_pack_path, write_pack
+
+    written = write_pack(out or default_pack_path(), add=add or ())
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(
+            {
+                "path": str(written.path),
+                "python": written.python,
+                "platform": written.platform,
+                "bytes": written.size,
+                "packages": dict(sorted(written.distributions.items())),
+            }
+        )
+        return
+    output.line(
+        f"Packed {len(written.distributions)} packages into {written.path} ({human_bytes(written.size)}), "
+        f"for Python {written.python} on {written.platform}."
+    )
+    output.line(f'Use it: spark_session("spark://HOST:7077", pack="{written.path}")')

@@ -1,0 +1,58 @@
+"""A driver on a cluster: reads a topic as a batch and as a stream, writes to a topic and to a table.
+
+Run by test_spark_cluster.py in a process of its own: arguments are a JSON document. Prints what it found.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from headrace.pipelines.session import spark_session
+
+
+def on_executors(spark: Any) -> list[str]:
+    """Where the executors' Python has our package from."""
+
+    def look(_: Any) -> list[str]:
+        import headrace
+
+        return [headrace.__file__]
+
+    return sorted(set(spark.sparkContext.parallelize(range(4), 4).flatMap(look).collect()))
+
+
+def main(asked: dict[str, str]) -> None:
+    spark = spark_session(
+        asked["master"],
+        pack=asked["pack"],
+        python=asked["python"],
+        settings={"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
+    )
+    of_topic = {"bootstrap": asked["bootstrap"], "startingOffsets": "earliest"}
+    orders = spark.read.format("headrace").options(**of_topic, subscribe="orders").load()
+    found: dict[str, Any] = {"headrace": on_executors(spark), "rows": orders.count()}
+    orders.select("key", "value").write.format("headrace").options(
+        bootstrap=asked["bootstrap"], topic="copies"
+    ).mode("append").save()
+    query = (
+        spark.readStream.format("headrace")
+        .options(**of_topic, subscribe="copies")
+        .load()
+        .selectExpr("CAST(value AS STRING)", "partition")
+        .writeStream.format("headrace_delta")
+        .option("path", asked["folder"] + "/table")
+        .option("checkpointLocation", asked["folder"] + "/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    table = spark.read.format("headrace_delta").load(asked["folder"] + "/table")
+    found["values"] = sorted(row.value for row in table.collect())
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,87 @@
+"""A pack: what is in it, that a bare Python runs tasks from it, and what is said of things that are none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.pack import DESCRIPTION, Pack, check_pack, write_pack
+from headrace.pipelines.session import shipped
+
+TASKS = """
+import headrace, pyspark_headrace, pyspark_headrace_delta
+import pyspark_headrace.task, pyspark_headrace.sink_task, pyspark_headrace_delta.commit
+print(headrace.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    return write_pack(tmp_path_factory.mktemp("pack") / "below/pack.zip", level=0)
+
+
+def test_a_bare_python_runs_tasks_from_it(pack: Pack, tmp_path: Path) -> None:
+    """With Spark's own files beside it, as on a cluster; nothing else of this environment is seen."""
+    with zipfile.ZipFile(pack.path) as files:
+        files.extractall(tmp_path / "packages")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=60)
+    of_spark = Path(pyspark.__file__).parent / "python/lib"
+    path = [tmp_path / "packages", *of_spark.glob("*.zip")]
+    ran = subprocess.run(
+        [tmp_path / "bare/bin/python", "-c", TASKS],
+        env={"PYTHONPATH": ":".join(map(str, path))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split()[0] == str(tmp_path / "packages/headrace/__init__.py")
+
+
+def test_what_is_in_it_and_what_is_not(pack: Pack) -> None:
+    with zipfile.ZipFile(pack.path) as files:
+        names = files.namelist()
+        description = json.loads(files.read(DESCRIPTION))
+    assert {"pyarrow", "deltalake", "kio", "headrace"} <= set(pack.distributions)
+    assert not {"pyspark", "py4j", "pytest", "polars"} & set(pack.distributions)
+    assert description["distributions"] == dict(pack.distributions)
+    assert "pyspark_headrace/__init__.py" in names
+    assert not [name for name in names if name.startswith(("/", "..", "pyspark/")) or "__pycache__" in name]
+    assert len(names) == len(set(names))
+
+
+def test_executors_are_told_where_it_is(pack: Pack) -> None:
+    assert shipped(pack.path) == {
+        "spark.archives": f"{pack.path}#headrace_packages",
+        "spark.executorEnv.PYTHONPATH": "headrace_packages",
+    }
+
+
+def test_further_packages_come_with_what_they_need(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="no-such-package is not installed in this environment; pip"):
+        write_pack(tmp_path / "pack.zip", add=["no-such-package"])
+    with pytest.raises(ClientError, match="'a b' names no package"):
+        write_pack(tmp_path / "pack.zip", add=["a b"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_pack_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"there is no pack in .*none.zip: No such file .* pipeline pack"):
+        check_pack(tmp_path / "none.zip")
+    (tmp_path / "text.zip").write_text("text")
+    with pytest.raises(ClientError, match=r"text\.zip is no pack of"):
+        check_pack(tmp_path / "text.zip")
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
+        old.writestr(DESCRIPTION, json.dumps({"python": "3.9"}))
+    with pytest.raises(ClientError, match=r"is for Python 3\.9, and this is 3"):
+        shipped(tmp_path / "old.zip")
+    with pytest.raises(ClientError, match=r"'pack\.tar\.gz' is no zip"):
+        write_pack(Path("pack.tar.gz"))
