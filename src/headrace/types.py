@@ -49,6 +49,8 @@ class Node:
     hostname: str
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    directory_id: str = ""
+    """Of its data directory, which one process holds: the next one on it knows its predecessor dead (R10)."""
     lossless: bool = True
     """It came back with all it ever reported (R21)."""
     leaving: bool = False

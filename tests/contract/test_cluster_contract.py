@@ -147,6 +147,21 @@ def test_a_live_duplicate_is_refused_and_changes_nothing(run: Run) -> None:
     run(scenario)
 
 
+def test_the_lock_on_one_directory_proves_nothing_about_a_process_on_another(run: Run) -> None:
+    async def scenario(backend: Backend) -> None:
+        cluster = await Cluster.open(await backend.open(), RealWorld())
+        await register(cluster, directory_id="one")
+        second = await Cluster.open(await backend.open(), RealWorld())
+        with pytest.raises(DuplicateNode, match="Give this node another node.id"):
+            await register(second, directory_id="two", replaces_dead_predecessor=True)
+        epoch = cluster.view.nodes[1].epoch
+        assert await register(second, directory_id="one", replaces_dead_predecessor=True) > epoch
+        await second.close()
+        await cluster.close()
+
+    run(scenario)
+
+
 def test_a_dead_predecessor_is_replaced_at_once_with_its_controllership(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         dead = await controlling(await backend.open())

@@ -37,7 +37,7 @@ from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
 from headrace.log.descriptors import DescriptorPool
 from headrace.types import ClusterView, Endpoint, Topic, TopicPartition
-from headrace.world import FileLock, Listener, World
+from headrace.world import FileLock, Listener, World, new_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class Broker:
         checkpoints: NodeCheckpoints,
         lock: FileLock,
         descriptors: int,
+        directory_id: str,
     ) -> None:
         self.world = world
         self.config = config
@@ -80,6 +81,7 @@ class Broker:
         self.metrics_address: tuple[str, int] | None = None
         self._node_epoch = -1
         self._lock = lock
+        self._directory_id = directory_id
         self._listeners: list[Listener] = []
         self._checkpoint_thread = world.tasks.thread("checkpoints")
         self._saving = asyncio.Lock()
@@ -137,6 +139,7 @@ class Broker:
             endpoints=self.endpoints,
             rack=self.config["broker.rack"],
             session_ttl_ms=self.config["broker.session.timeout.ms"],
+            directory_id=self._directory_id,
             replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
         )
         await self.cluster.become_controller(self.node_id)
@@ -287,8 +290,12 @@ async def _assemble(
         await store.close()
         raise
     try:
-        check_meta_properties(
-            world.files, directory, cluster_id=cluster.view.cluster_id, node_id=config["node.id"]
+        directory_id = check_meta_properties(
+            world.files,
+            directory,
+            cluster_id=cluster.view.cluster_id,
+            node_id=config["node.id"],
+            new_directory_id=str(new_uuid(world.random)),
         )
         return Broker(
             world=world,
@@ -297,6 +304,7 @@ async def _assemble(
             checkpoints=checkpoints,
             lock=lock,
             descriptors=descriptors,
+            directory_id=directory_id,
         )
     except BaseException:
         await cluster.close()

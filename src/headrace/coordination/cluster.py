@@ -141,6 +141,7 @@ class Cluster:
         endpoints: Iterable[Endpoint],
         rack: str | None = None,
         session_ttl_ms: int,
+        directory_id: str = "",
         replaces_dead_predecessor: bool = False,
         waits_for_admission: bool = False,
         lossless: bool = True,
@@ -148,7 +149,7 @@ class Cluster:
         """Makes the node known and keeps it so; returns its epoch (R3).
 
         A live node of the same id is refused. `replaces_dead_predecessor`: the caller holds the lock of the
-        node's data directory, so whoever registered this id from here is dead and need not be waited for.
+        node's data directory, so whoever registered this id from it is dead and need not be waited for.
         `waits_for_admission`: it counts as live when the controller has seen to what it may have lost (R20).
         """
         registration = Registration(
@@ -158,6 +159,7 @@ class Cluster:
             endpoints=tuple(endpoints),
             rack=rack,
             session_ttl_ms=session_ttl_ms,
+            directory_id=directory_id,
             waits_for_admission=waits_for_admission,
             lossless=lossless,
         )

@@ -112,6 +112,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
     unusual: dict[str, Any] = {}
     if waits:
         unusual["waits"] = True
+    if node.directory_id:
+        unusual["directory_id"] = node.directory_id
     if not node.lossless:
         unusual["lossless"] = False
     if node.leaving:
@@ -134,6 +136,7 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         hostname=document["hostname"],
         rack=document["rack"],
         endpoints=tuple(Endpoint(**endpoint) for endpoint in document["endpoints"]),
+        directory_id=document.get("directory_id", ""),
         lossless=document.get("lossless", True),
         leaving=document.get("leaving", False),
     )

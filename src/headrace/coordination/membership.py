@@ -40,6 +40,7 @@ class Registration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     session_ttl_ms: int
+    directory_id: str = ""
     waits_for_admission: bool = False
     lossless: bool = True
 
@@ -122,8 +123,9 @@ class Membership:
         owner = self._projection.owners.get(self._key)
         if owner is None:
             return []
-        if not known_dead and owner not in self._own_earlier_sessions:
-            node = self._present()
+        node = self._present()
+        same_directory = node.directory_id == self._registration.directory_id
+        if not (known_dead and same_directory) and owner not in self._own_earlier_sessions:
             raise DuplicateNode(
                 f"node {node.node_id} is already registered from host {node.hostname}. Give this node "
                 "another node.id or, if that process is dead, try again when its session has ended "
@@ -143,6 +145,7 @@ class Membership:
             hostname=asked.hostname,
             endpoints=asked.endpoints,
             rack=asked.rack,
+            directory_id=asked.directory_id,
             # Who registered before lives on, and with it what it holds (R21).
             lossless=asked.lossless or bool(self._own_earlier_sessions),
             leaving=leaving,

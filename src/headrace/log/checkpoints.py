@@ -23,6 +23,10 @@ FORMAT_VERSION = 1
 _CHECKPOINT_VERSION = 0
 _MARKER_VERSION = 0
 _KAFKA_META_VERSION = 1
+_ADVICE = {
+    "cluster.id": "name the coordination store of that cluster, or another data directory",
+    "node.id": "start it under that id, or name another data directory",
+}
 
 
 def write_offset_checkpoint(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
@@ -61,8 +65,13 @@ def _parse_checkpoint(text: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def check_meta_properties(files: Files, directory: Path, *, cluster_id: str, node_id: int) -> None:
-    """Writes meta.properties at the first start; afterwards refuses a directory that is not this node's."""
+def check_meta_properties(
+    files: Files, directory: Path, *, cluster_id: str, node_id: int, new_directory_id: str
+) -> str:
+    """Writes meta.properties at the first start; afterwards refuses a directory that is not this node's.
+
+    Returns the directory's id, as Kafka's `directory.id`; one that had none yet gets the new one.
+    """
     path = directory / META_PROPERTIES_FILE
     ours = {
         "version": str(_KAFKA_META_VERSION),
@@ -73,16 +82,22 @@ def check_meta_properties(files: Files, directory: Path, *, cluster_id: str, nod
     try:
         text = read_file(files, path).decode("utf-8", "replace")
     except FileNotFoundError:
-        replace_file(files, path, "".join(f"{key}={value}\n" for key, value in ours.items()).encode())
-        return
+        _write_properties(files, path, {**ours, "directory.id": new_directory_id})
+        return new_directory_id
     found = _parse_properties(text)
     _check_format(path, found.get("headrace.format", ""))
     for key in ("cluster.id", "node.id"):
         if found.get(key) != ours[key]:
             raise StorageError(
-                f"{path}: {key} is {found.get(key)!r}, but this node has {ours[key]!r}; "
-                "choose another data directory or move this one away"
+                f"{path}: {key} is {found.get(key)!r}, but this node has {ours[key]!r}; {_ADVICE[key]}"
             )
+    if "directory.id" not in found:
+        _write_properties(files, path, {**found, "directory.id": new_directory_id})
+    return found.get("directory.id", new_directory_id)
+
+
+def _write_properties(files: Files, path: Path, values: Mapping[str, str]) -> None:
+    replace_file(files, path, "".join(f"{key}={value}\n" for key, value in values.items()).encode())
 
 
 def _check_format(path: Path, text: str) -> None:

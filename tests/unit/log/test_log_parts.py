@@ -247,26 +247,35 @@ class TestCheckpoints:
 
 class TestMetaProperties:
     def test_written_once_then_checked(self, files: MemoryFiles) -> None:
-        check_meta_properties(files, DATA, cluster_id="c1", node_id=3)
+        check_meta_properties(files, DATA, cluster_id="c1", node_id=3, new_directory_id="d")
         text = read_file(files, DATA / META_PROPERTIES_FILE).decode()
-        assert text == "version=1\ncluster.id=c1\nnode.id=3\nheadrace.format=1\n"
-        check_meta_properties(files, DATA, cluster_id="c1", node_id=3)
+        assert text == "version=1\ncluster.id=c1\nnode.id=3\nheadrace.format=1\ndirectory.id=d\n"
+        again = check_meta_properties(files, DATA, cluster_id="c1", node_id=3, new_directory_id="e")
+        assert again == "d"
         with pytest.raises(StorageError, match=r"cluster\.id is 'c1', but this node has 'c2'"):
-            check_meta_properties(files, DATA, cluster_id="c2", node_id=3)
+            check_meta_properties(files, DATA, cluster_id="c2", node_id=3, new_directory_id="d")
         with pytest.raises(StorageError, match=r"node\.id is '3', but this node has '4'"):
-            check_meta_properties(files, DATA, cluster_id="c1", node_id=4)
+            check_meta_properties(files, DATA, cluster_id="c1", node_id=4, new_directory_id="d")
+
+    def test_directory_of_an_earlier_version_gets_an_id(self, files: MemoryFiles) -> None:
+        text = "version=1\ncluster.id=c1\nnode.id=3\nheadrace.format=1\n"
+        replace_file(files, DATA / META_PROPERTIES_FILE, text.encode())
+        for new in ("d", "e"):
+            found = check_meta_properties(files, DATA, cluster_id="c1", node_id=3, new_directory_id=new)
+            assert found == "d"
+        assert read_file(files, DATA / META_PROPERTIES_FILE).decode() == text + "directory.id=d\n"
 
     def test_newer_format_is_refused_in_one_line(self, files: MemoryFiles) -> None:
         text = "cluster.id=c1\nnode.id=3\nheadrace.format=2\n"
         replace_file(files, DATA / META_PROPERTIES_FILE, text.encode())
         with pytest.raises(StorageError, match="newer Headrace") as raised:
-            check_meta_properties(files, DATA, cluster_id="c1", node_id=3)
+            check_meta_properties(files, DATA, cluster_id="c1", node_id=3, new_directory_id="d")
         assert "\n" not in str(raised.value)
 
     def test_directory_of_something_else_is_refused(self, files: MemoryFiles) -> None:
         replace_file(files, DATA / META_PROPERTIES_FILE, b"version=1\nnode.id=3\n")
         with pytest.raises(StorageError, match="not a directory of Headrace"):
-            check_meta_properties(files, DATA, cluster_id="c1", node_id=3)
+            check_meta_properties(files, DATA, cluster_id="c1", node_id=3, new_directory_id="d")
 
 
 class TestCleanMarker:
