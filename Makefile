@@ -34,7 +34,7 @@ test: lint ## everything that must pass on main
 	$(BIN)/python -m pytest -m "not compat_jvm and not compat_go and not soak"
 
 compat: setup ## unmodified JVM and Go clients, and every CLI command against Apache Kafka
-	$(BIN)/python -m pytest tests/compat -m "compat_jvm or compat_go"
+	$(BIN)/python -m pytest tests/compat tests/spark -m "compat_jvm or compat_go"
 
 soak: setup ## long proofs; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.testing.node import NodeProcess
 
 StartNode = Callable[..., NodeProcess]
@@ -75,3 +77,13 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses; the topic itself is not created."""
     return f"{request.node.originalname[:100]}-{next(_topic_numbers)}-{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def kafka_engine() -> KafkaEngine:
+    """Apache Kafka's jars, fetched by Maven on first use."""
+    if reason := why_kafka_is_missing():
+        pytest.skip(reason)
+    engine = KafkaEngine()
+    assert engine.jars.folder.is_dir()
+    return engine

@@ -15,7 +15,6 @@ import pytest
 from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.testing.consumer_crowd import QUICK_GROUPS
 from headrace.testing.node import NodeProcess
 
@@ -32,16 +31,6 @@ def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with NodeProcess(tmp_path_factory.mktemp("groups"), settings=QUICK_GROUPS) as node:
         yield node.bootstrap
-
-
-@pytest.fixture(scope="session")
-def kafka_engine() -> KafkaEngine:
-    """Apache Kafka's jars, fetched by Maven on first use."""
-    if reason := why_kafka_is_missing():
-        pytest.skip(reason)
-    engine = KafkaEngine()
-    assert engine.jars.folder.is_dir()
-    return engine
 
 
 @pytest.fixture

@@ -1,0 +1,139 @@
+"""Accidents inside a Spark program: it stops at a chosen moment, a task fails or straggles, slices are noted.
+
+Python finds it on PYTHONPATH, and only Spark's own processes load it. What is to happen comes from the
+environment: HEADRACE_TEST_KILLS, a JSON document written by kill_harness.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
+"""What Spark starts to end a micro-batch."""
+_TASKS = "pyspark.worker"
+"""What Spark starts on an executor for its tasks."""
+_BATCH_ID = "streaming.sql.batchId"
+_STRAGGLES_S = 6.0
+
+
+class Plan:
+    """`moment`: where to stop in batch `batch`, once. `hindrance` of first attempts: "fails", "straggles"."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._folder = Path(document["folder"])
+        self._run = document["run"]
+        self._moment = document["moment"]
+        self._batch = document["batch"]
+        self._hindrance = document["hindrance"]
+
+    def stop(self, moment: str, batch: int) -> None:
+        """The file `reached` says who waits; it goes on when there is a file `go`."""
+        if (moment, batch) != (self._moment, self._batch):
+            return
+        mine = self._folder / f"reached-{os.getpid()}"
+        mine.write_text(str(os.getpid()))
+        try:
+            os.link(mine, self._folder / "reached")  # one of all, and never seen half written
+        except FileExistsError:
+            return
+        while not (self._folder / "go").exists():
+            time.sleep(0.05)
+
+    def hindered(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """The rows of a task that writes, with what is to happen to it."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        batch = _batch_of_task()
+        attempt = self._note(batch, context)
+        place = context.partitionId() if context.attemptNumber() == 0 else -1
+        if place == 1 and self._hindrance == "straggles":
+            time.sleep(_STRAGGLES_S)
+        yield from rows
+        self.stop("write", batch)
+        if place == 0 and self._hindrance == "fails":
+            attempt.with_suffix(".failed").touch()
+            raise RuntimeError("this attempt fails after it gave its rows")
+
+    def _note(self, batch: int, context: Any) -> Path:
+        number = context.attemptNumber()
+        name = f"{self._run}-{batch}-{context.partitionId()}-{number}-{context.taskAttemptId()}"
+        noted = self._folder / "attempts" / name
+        noted.write_text(str(os.getppid()))  # the daemon: one for each executor
+        return noted
+
+
+def _batch_of_task() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return int(context.getLocalProperty(_BATCH_ID)) if context is not None else -1
+
+
+def _stop_in_commits(plan: Plan) -> None:
+    from pyspark_headrace.publish import Transaction
+    from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
+    from pyspark_headrace_delta.commit import TableCommit
+    from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
+
+    batch = -1
+
+    def around(writer_class: Any) -> None:
+        really_commit = writer_class.commit
+
+        def committing(writer: Any, messages: Any, batch_id: int) -> None:
+            nonlocal batch
+            batch = batch_id
+            plan.stop("before", batch)
+            really_commit(writer, messages, batch_id)
+            plan.stop("after", batch)
+
+        writer_class.commit = committing
+
+    def inside(owner: Any, name: str) -> None:
+        really = getattr(owner, name)
+
+        def doing(this: Any, *arguments: Any) -> Any:
+            plan.stop("inside", batch)
+            return really(this, *arguments)
+
+        setattr(owner, name, doing)
+
+    around(TopicWriter)
+    around(TableWriter)
+    inside(Transaction, "commit")  # rows and number are written, and not yet valid
+    inside(TableCommit, "_try")  # the table was found to lack the batch
+
+
+def _hinder_tasks(plan: Plan) -> None:
+    from pyspark_headrace.stream_reader import StreamReader
+    from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
+    from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
+
+    really_read = StreamReader.read
+
+    def reading(reader: Any, partition: Any) -> Any:
+        plan.stop("read", _batch_of_task())
+        return really_read(reader, partition)
+
+    def around(writer_class: Any) -> None:
+        really_write = writer_class.write
+        writer_class.write = lambda writer, rows: really_write(writer, plan.hindered(rows))
+
+    StreamReader.read = reading  # type: ignore[method-assign]
+    around(TopicWriter)
+    around(TableWriter)
+
+
+_DOCUMENT = os.environ.get("HEADRACE_TEST_KILLS")
+if _DOCUMENT and _COMMITS in sys.orig_argv:
+    _stop_in_commits(Plan(json.loads(_DOCUMENT)))
+elif _DOCUMENT and _TASKS in sys.orig_argv:
+    _hinder_tasks(Plan(json.loads(_DOCUMENT)))
