@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace import __version__
-from headrace.cli import configs, consume, groups, log, pipeline, plan, produce, serve, topics
+from headrace.cli import cluster, configs, consume, groups, log, pipeline, plan, produce, serve, topics
 from headrace.cli.help import HELP_STYLE
 from headrace.cli.wrong_usage import WrongUsage
 
@@ -23,12 +23,13 @@ _UsageError: Any = typer.BadParameter.__base__
 app = typer.Typer(
     name="headrace",
     help="An event-streaming platform that speaks the Kafka protocol.",
-    epilog="Every command but `serve` and `log` works against Apache Kafka too: --bootstrap HOST:PORT.",
+    epilog="Every command but `serve` and `log` works with Apache Kafka too: --bootstrap HOST:PORT.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=HELP_STYLE,
 )
 app.command("serve")(serve.serve)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

@@ -1,7 +1,7 @@
 """What an engine is: something that can start one broker process and say what it costs.
 
 Knows no broker's settings. Two engines implement it: kafka.py and headrace.py; users are `bench`, the
-compatibility tests and, later, `headrace cluster up --engine`.
+compatibility tests and `headrace cluster` (supervisor.py).
 """
 
 from __future__ import annotations
@@ -58,8 +58,15 @@ class PreparedNode:
 
     def launch(self, *, ready_timeout_ms: int = 60_000) -> RunningNode:
         """Start the process; returns as soon as it has answered a first Metadata request."""
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
+        node = self.spawn()
+        node.wait_ready(ready_timeout_ms)
+        node.ready_after_ms = (time.monotonic() - started) * 1000
+        return node
+
+    def spawn(self) -> RunningNode:
+        """Start the process and wait for nothing: a node of a cluster may need the others to be ready."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             process = subprocess.Popen(
                 self.command,
@@ -69,10 +76,7 @@ class PreparedNode:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal reaches whoever runs us, not the broker
             )
-        node = RunningNode(prepared=self, process=process)
-        node.wait_ready(ready_timeout_ms)
-        node.ready_after_ms = (time.monotonic() - started) * 1000
-        return node
+        return RunningNode(prepared=self, process=process)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode, command_environment, free_ports
+from headrace.cluster.plan import ClusterPlan, Member
 
 
 class HeadraceEngine:
@@ -22,7 +23,17 @@ class HeadraceEngine:
 
     def prepare(self, data_dir: Path, settings: Mapping[str, str]) -> PreparedNode:
         (port,) = free_ports(1)
-        command = [sys.executable, "-m", "headrace.cli.main", "serve"]
+        return self._prepared(data_dir, port, (), settings)
+
+    def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
+        """One node of a cluster, ready to be launched again and again."""
+        place = ("--node-id", str(member.node_id), "--coordination", plan.coordination)
+        return self._prepared(folder, member.port, place, plan.settings)
+
+    def _prepared(
+        self, data_dir: Path, port: int, place: tuple[str, ...], settings: Mapping[str, str]
+    ) -> PreparedNode:
+        command = [sys.executable, "-m", "headrace.cli.main", "serve", *place]
         command += ["--data", str(data_dir / "data"), "--listener", f"main=127.0.0.1:{port}"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]

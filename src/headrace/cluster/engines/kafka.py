@@ -6,9 +6,7 @@ node cannot do without is set. Where the jars come from: kafka_jars.py.
 
 from __future__ import annotations
 
-import base64
 import subprocess
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +21,8 @@ from headrace.cluster.engines.engine import (
     write_properties,
 )
 from headrace.cluster.engines.kafka_jars import KafkaJars, cache_folder, find_kafka_jars
+from headrace.cluster.engines.kafka_member import kafka_member_settings
+from headrace.cluster.plan import ClusterPlan, Member, new_cluster_id
 
 # What kafka-run-class.sh and kafka-server-start.sh pass.
 _SERVER_JVM_OPTIONS = (
@@ -98,13 +98,24 @@ class KafkaEngine:
         `cluster_id`: of the cluster that the node belongs to, where there are several.
         """
         port, controller_port = free_ports(2)
+        all_settings = {**_node_settings(data_dir, port, controller_port), **settings}
+        return self._prepared(data_dir, port, all_settings, cluster_id or new_cluster_id())
+
+    def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
+        """One node of a cluster. Those it began with are its controllers; what is added later is not."""
+        settings = {**kafka_member_settings(plan, member, folder / "logs"), **plan.settings}
+        return self._prepared(folder, member.port, settings, plan.cluster_id)
+
+    def _prepared(
+        self, data_dir: Path, port: int, settings: Mapping[str, str], cluster_id: str
+    ) -> PreparedNode:
         properties = data_dir / "server.properties"
-        write_properties(properties, {**_node_settings(data_dir, port, controller_port), **settings})
+        write_properties(properties, settings)
         log4j = _log4j_file(data_dir / "log4j2.xml", level="INFO", target="SYSTEM_OUT")
-        cluster_id = cluster_id or new_cluster_id()
-        formatted = self.tool("storage", "format", "-t", cluster_id, "-c", str(properties))
-        if formatted.returncode != 0:
-            raise EngineError(f"Apache Kafka could not format {data_dir}:\n{formatted.output}")
+        if not (Path(settings["log.dirs"]) / "meta.properties").exists():
+            formatted = self.tool("storage", "format", "-t", cluster_id, "-c", str(properties))
+            if formatted.returncode != 0:
+                raise EngineError(f"Apache Kafka could not format {data_dir}:\n{formatted.output}")
         command = (
             self.jars.java,
             *_SERVER_JVM_OPTIONS,
@@ -162,11 +173,6 @@ class KafkaEngine:
     @cached_property
     def _tool_log4j(self) -> Path:
         return _log4j_file(cache_folder() / "tools-log4j2.xml", level="WARN", target="SYSTEM_ERR")
-
-
-def new_cluster_id() -> str:
-    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    return "A" + text[1:] if text.startswith("-") else text  # would be read as an option
 
 
 def _node_settings(data_dir: Path, port: int, controller_port: int) -> dict[str, str]:

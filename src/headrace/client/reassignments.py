@@ -1,0 +1,138 @@
+"""Moving replicas between nodes, on any Kafka: asks the cluster, then follows until nothing moves any more.
+
+Where they shall go is replica_plan.py's. Blocking, for tools. Prints nothing: progress goes to a callback.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.brokers import Brokers, run
+from headrace.client.errors import ClientError
+from headrace.wire.error_codes import ErrorCode
+
+ALTER_PARTITION_REASSIGNMENTS = 45
+LIST_PARTITION_REASSIGNMENTS = 46
+UNREGISTER_BROKER = 64
+_LOOK_EVERY_S = 0.2
+_STEP = 500
+
+Targets = Mapping[tuple[str, int], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReplicas:
+    """All partitions with their replicas, and the hosts of the live nodes."""
+
+    replicas: Mapping[tuple[str, int], tuple[int, ...]]
+    hosts: Mapping[int, str]
+
+    def of_topic(self, topic: str) -> dict[tuple[str, int], tuple[int, ...]]:
+        return {name: nodes for name, nodes in self.replicas.items() if name[0] == topic}
+
+    @property
+    def load(self) -> dict[int, int]:
+        return {node: sum(node in nodes for nodes in self.replicas.values()) for node in self.hosts}
+
+
+def read_replicas(bootstrap: str) -> ClusterReplicas:
+    async def ask() -> ClusterReplicas:
+        async with Brokers(bootstrap) as brokers:
+            reply = await brokers.metadata(None)
+        return ClusterReplicas(
+            replicas={
+                (str(topic.name), int(each.partition_index)): tuple(int(node) for node in each.replica_nodes)
+                for topic in reply.topics
+                for each in topic.partitions
+            },
+            # The rack stands for what fails together; without one the advertised host does.
+            hosts={int(node.node_id): str(node.rack or node.host) for node in reply.brokers},
+        )
+
+    return run(ask())
+
+
+def reassign(
+    bootstrap: str,
+    targets: Targets,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    timeout_ms: int = 3_600_000,
+) -> None:
+    """Returns when every partition is where it shall be; `progress(moved, of)` is told of each step."""
+    _ask_for(bootstrap, targets)
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        moving = len(pending(bootstrap) & targets.keys())
+        progress(len(targets) - moving, len(targets))
+        if not moving:
+            return
+        if time.monotonic() > deadline:
+            raise ClientError(
+                f"{moving} of {len(targets)} partitions are still being moved",
+                next_step="they go on by themselves; look again with `headrace cluster status`",
+            )
+        time.sleep(_LOOK_EVERY_S)
+
+
+def pending(bootstrap: str) -> set[tuple[str, int]]:
+    """Partitions that are being moved now."""
+
+    async def ask() -> set[tuple[str, int]]:
+        async with Brokers(bootstrap) as brokers:
+            reply = await brokers.call_any(LIST_PARTITION_REASSIGNMENTS, {"topics": None})
+        _check(reply, "the list of moving partitions")
+        return {
+            (str(topic.name), int(each.partition_index))
+            for topic in reply.topics
+            for each in topic.partitions
+        }
+
+    return run(ask())
+
+
+def unregister(bootstrap: str, node_id: int) -> None:
+    """Forgets a node that has stopped, so that nobody waits for it. Fine when it is forgotten already."""
+
+    async def ask() -> None:
+        async with Brokers(bootstrap) as brokers:
+            reply = await brokers.call_any(UNREGISTER_BROKER, {"broker_id": node_id})
+        if int(reply.error_code) != ErrorCode.broker_id_not_registered:
+            _check(reply, f"node {node_id}")
+
+    run(ask())
+
+
+def _ask_for(bootstrap: str, targets: Targets) -> None:
+    """In steps, since a request and what it makes the cluster write are bounded."""
+    names = sorted(targets)
+
+    async def ask() -> None:
+        async with Brokers(bootstrap) as brokers:
+            for start in range(0, len(names), _STEP):
+                fields = {"topics": _by_topic(targets, names[start : start + _STEP])}
+                reply = await brokers.call_any(ALTER_PARTITION_REASSIGNMENTS, fields)
+                _check(reply, "moving partitions")
+                for topic in reply.responses:
+                    for each in topic.partitions:
+                        _check(each, f"partition {each.partition_index} of topic {topic.name!r}")
+
+    run(ask())
+
+
+def _by_topic(targets: Targets, names: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for topic, index in names:
+        partition = {"partition_index": index, "replicas": targets[topic, index]}
+        topics.setdefault(topic, []).append(partition)
+    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+def _check(answer: Any, where: str) -> None:
+    code = int(answer.error_code)
+    if code != 0:
+        name = ErrorCode(code).name
+        raise ClientError(f"{where}: {getattr(answer, 'error_message', None) or name}", code=name.upper())

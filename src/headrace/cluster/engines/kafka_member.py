@@ -1,0 +1,39 @@
+"""The settings of one Apache Kafka node of a cluster: its place in it, and Kafka's defaults for the rest.
+
+Only what a node cannot do without is set; internal topics have as many replicas as there are nodes, up to
+Kafka's own default of three. Read next: kafka.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.cluster.plan import ClusterPlan, Member
+
+_KAFKAS_REPLICAS = 3
+
+
+def kafka_member_settings(plan: ClusterPlan, member: Member, logs: Path) -> dict[str, str]:
+    voters = [each for each in plan.members if each.controller_port is not None]
+    listeners = [f"PLAINTEXT://127.0.0.1:{member.port}"]
+    if member.controller_port is not None:
+        listeners.append(f"CONTROLLER://127.0.0.1:{member.controller_port}")
+    replicas = str(min(_KAFKAS_REPLICAS, len(plan.members)))
+    in_sync = str(max(int(replicas) - 1, 1))
+    return {
+        "process.roles": "broker" if member.controller_port is None else "broker,controller",
+        "node.id": str(member.node_id),
+        "controller.quorum.voters": ",".join(
+            f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in voters
+        ),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": ",".join(listeners),
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{member.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(logs),
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }

@@ -1,0 +1,112 @@
+"""The folder of a cluster on this host: its plan, each node's files, and who runs what.
+
+    cluster.json            the plan, changed only under the lock
+    coordination/           the SQLite store of Headrace nodes
+    node-N/                 what the engine of node N keeps, its log, and node.pid
+
+Starts and stops nothing. Read next: processes.py, supervisor.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headrace.cluster.plan import ClusterError, ClusterPlan, plan_of
+from headrace.realworld import RealFiles
+
+_POLL_S = 0.005
+_PLAN, _LOCK, _SUPERVISOR = "cluster.json", ".cluster.lock", ".supervisor.lock"
+
+
+class ClusterFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / _PLAN).exists()
+
+    def node(self, node_id: int) -> Path:
+        return self.path / f"node-{node_id}"
+
+    def read(self) -> ClusterPlan:
+        path = self.path / _PLAN
+        try:
+            return plan_of(json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise ClusterError(
+                f"there is no cluster in {self.path}",
+                f"start one: headrace cluster up --nodes 3 --dir {self.path}",
+            ) from None
+        except (ValueError, TypeError, LookupError) as error:
+            raise ClusterError(
+                f"{path} is not a plan of a cluster ({type(error).__name__}: {error})",
+                "name another directory with --dir, or move this file away",
+            ) from error
+
+    def create(self, plan: ClusterPlan) -> None:
+        """Refused where there is a cluster already."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot make the directory {self.path} ({error.strerror})", "name another with --dir"
+            ) from error
+        with self._locked():
+            if self.exists:
+                raise ClusterError(f"there is a cluster in {self.path} already", "name another with --dir")
+            self._write(plan)
+
+    def change(self, step: Callable[[ClusterPlan], ClusterPlan]) -> ClusterPlan:
+        """The new plan; commands and the supervisor take turns."""
+        if not self.exists:
+            self.read()
+        with self._locked():
+            plan = step(self.read())
+            self._write(plan)
+            return plan
+
+    @contextlib.contextmanager
+    def supervised(self) -> Iterator[None]:
+        """One supervisor at a time; the kernel ends the claim of one that died."""
+        try:
+            lock = RealFiles().lock(self.path / _SUPERVISOR)
+        except BlockingIOError:
+            raise ClusterError(
+                f"the cluster in {self.path} is running already",
+                f"look at it: headrace cluster status --dir {self.path}",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def is_supervised(self) -> bool:
+        try:
+            with self.supervised():
+                return False
+        except ClusterError:
+            return True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        while True:
+            try:
+                lock = RealFiles().lock(self.path / _LOCK)
+                break
+            except BlockingIOError:  # held for the time of one small write
+                time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _write(self, plan: ClusterPlan) -> None:
+        temporary = self.path / f"{_PLAN}.{os.getpid()}.tmp"
+        temporary.write_text(json.dumps(plan.document(), indent=2) + "\n")
+        temporary.replace(self.path / _PLAN)

@@ -1,0 +1,206 @@
+"""Runs the node processes of a cluster on this host: starts, stops, kills, starts again what died by itself.
+
+Commands and the supervisor are different processes that share the folder: each writes what is wanted before
+it acts, so that a node that was killed on purpose is not started again behind one's back. Knows no Kafka
+protocol but "does it answer". Read next: folder.py, processes.py, engines/engine.py.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from headrace.cluster.engines.engine import EngineError, PreparedNode, RunningNode, answers, free_ports
+from headrace.cluster.folder import ClusterFolder
+from headrace.cluster.plan import HOST, ClusterError, ClusterPlan, EngineName, Member, new_cluster_id
+from headrace.cluster.processes import NodeProcess, find, remember
+
+READY_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_MS = 60_000
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 1.0, 30.0
+_POLL_S = 0.01
+
+
+class MemberEngine(Protocol):
+    def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode: ...
+
+
+def engine_of(name: EngineName) -> MemberEngine:
+    if name == "kafka":
+        from headrace.cluster.engines.kafka import KafkaEngine
+
+        return KafkaEngine()
+    from headrace.cluster.engines.headrace import HeadraceEngine
+
+    return HeadraceEngine()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trouble:
+    """How often a node died, and when it may be started again."""
+
+    deaths: int = 0
+    start_at: float = 0.0
+
+
+class Supervisor:
+    """The nodes of one folder, as seen by one command or by `cluster up`."""
+
+    def __init__(self, folder: ClusterFolder, say: Callable[[str], None] = lambda line: None) -> None:
+        self.folder = folder
+        self._engine: MemberEngine | None = None
+        self._say = say
+        self._children: dict[int, RunningNode] = {}
+        self._trouble: dict[int, _Trouble] = {}
+
+    def process(self, node_id: int) -> NodeProcess | None:
+        child = self._children.get(node_id)
+        if child is not None and child.process.poll() is not None:  # reaped: a zombie keeps its pid
+            del self._children[node_id]
+        return find(self.folder.node(node_id))
+
+    def start(self, node_ids: Sequence[int], *, timeout_ms: int = READY_TIMEOUT_MS) -> None:
+        """All at once, since a node may need others to be ready; returns when each of them answers."""
+        plan = self.folder.change(lambda plan: _wanting(plan, node_ids, "up"))
+        members = [plan.member(node_id) for node_id in node_ids]
+        started = [self._spawn(plan, member) for member in members if self.process(member.node_id) is None]
+        deadline = time.monotonic() + timeout_ms / 1000
+        for node in started:
+            node.wait_ready(max(int((deadline - time.monotonic()) * 1000), 1))
+        for member in members:
+            self._await_answer(member, deadline)
+
+    def stop(self, node_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
+        """Cleanly: it hands over what it leads. Killed when it does not end in time."""
+        self.folder.change(lambda plan: _wanting(plan, [node_id], "stopped"))
+        process = self.process(node_id)
+        if process is None:
+            return
+        process.signal(signal.SIGCONT)
+        process.signal(signal.SIGTERM)
+        if not self._wait_end(node_id, process, timeout_ms):
+            self._say(f"node {node_id} did not stop within {timeout_ms / 1000:.0f} s and was killed")
+            process.kill()
+        self.process(node_id)
+
+    def kill(self, node_id: int) -> int:
+        """SIGKILL, as a power cut would end it; the pid it had."""
+        self.folder.change(lambda plan: _wanting(plan, [node_id], "killed"))
+        process = self.process(node_id)
+        if process is None:
+            raise ClusterError(f"node {node_id} is not running", f"`headrace cluster start {node_id}`")
+        process.signal(signal.SIGKILL)
+        self._wait_end(node_id, process, STOP_TIMEOUT_MS)
+        return process.pid
+
+    def stop_all(self) -> None:
+        """Followers of a cluster that goes away need not catch up: all are asked at once."""
+        plan = self.folder.change(lambda plan: _wanting(plan, [m.node_id for m in plan.members], "stopped"))
+        processes = {member.node_id: self.process(member.node_id) for member in plan.members}
+        for process in processes.values():
+            if process is not None:
+                process.signal(signal.SIGCONT)
+                process.signal(signal.SIGTERM)
+        for node_id, process in processes.items():
+            if process is not None and not self._wait_end(node_id, process, STOP_TIMEOUT_MS):
+                self._say(f"node {node_id} did not stop and was killed")
+                process.kill()
+            self.process(node_id)
+
+    def add(self) -> Member:
+        """A new node under the next id, started. Partitions come to it by reassignment or with new topics."""
+        (port,) = free_ports(1)
+
+        def with_new(plan: ClusterPlan) -> ClusterPlan:
+            return plan.with_member(Member(node_id=plan.next_id, port=port))
+
+        member = self.folder.change(with_new).members[-1]
+        self.start([member.node_id])
+        return member
+
+    def forget(self, node_id: int) -> None:
+        """Its folder stays, and its id is not given again."""
+        self.folder.change(lambda plan: plan.without(node_id))
+
+    def look_after(self) -> None:
+        """One round: what is wanted but has died is started again, later and later when it dies again."""
+        plan = self.folder.read()
+        for member in plan.members:
+            if self.process(member.node_id) is None and member.wanted == "up":
+                self._start_again(plan, member)
+
+    def _start_again(self, plan: ClusterPlan, member: Member) -> None:
+        trouble = self._trouble.setdefault(member.node_id, _Trouble())
+        now = time.monotonic()
+        if not trouble.start_at:
+            back_off_s = min(_FIRST_BACK_OFF_S * 2**trouble.deaths, _LONGEST_BACK_OFF_S)
+            trouble.deaths, trouble.start_at = trouble.deaths + 1, now + back_off_s
+            self._say(
+                f"node {member.node_id} died; it is started again in {back_off_s:.0f} s "
+                f"(its log: {self.folder.node(member.node_id)})"
+            )
+        elif now >= trouble.start_at:
+            trouble.start_at = 0.0
+            self._spawn(plan, member)
+
+    def _spawn(self, plan: ClusterPlan, member: Member) -> RunningNode:
+        if self._engine is None:
+            self._engine = engine_of(plan.engine)
+        folder = self.folder.node(member.node_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        node = self._engine.prepare_member(plan, member, folder).spawn()
+        self._children[member.node_id] = node
+        remember(folder, node)
+        return node
+
+    def _await_answer(self, member: Member, deadline: float) -> None:
+        """Of a node that somebody else has started already."""
+        while not answers(HOST, member.port):
+            if self.process(member.node_id) is None or time.monotonic() > deadline:
+                raise EngineError(f"node {member.node_id} does not answer on {member.address}")
+            time.sleep(_POLL_S)
+
+    def _wait_end(self, node_id: int, process: NodeProcess, timeout_ms: int) -> bool:
+        child = self._children.get(node_id)
+        if child is not None:  # so that it is reaped
+            deadline = time.monotonic() + timeout_ms / 1000
+            while child.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        return process.wait_end(timeout_ms if child is None else 1)
+
+
+def plan_cluster(
+    *,
+    engine: EngineName,
+    nodes: int,
+    coordination: str | None,
+    settings: Mapping[str, str],
+    folder: ClusterFolder,
+    first_port: int | None,
+) -> ClusterPlan:
+    """A cluster of nodes 0, 1, 2 …; with a first port they have consecutive ones, else free ones."""
+    controllers = nodes if engine == "kafka" else 0
+    free = free_ports(nodes + controllers)
+    ports = free[:nodes] if first_port is None else list(range(first_port, first_port + nodes))
+    members = tuple(
+        Member(node_id=index, port=port, controller_port=free[nodes + index] if controllers else None)
+        for index, port in enumerate(ports)
+    )
+    return ClusterPlan(
+        engine=engine,
+        coordination=coordination or f"sqlite:{folder.path / 'coordination'}",
+        cluster_id=new_cluster_id(),
+        settings=settings,
+        members=members,
+        next_id=nodes,
+    )
+
+
+def _wanting(plan: ClusterPlan, node_ids: Sequence[int], wanted: str) -> ClusterPlan:
+    for node_id in node_ids:
+        plan = plan.with_member(replace(plan.member(node_id), wanted=wanted))  # type: ignore[arg-type]
+    return plan
