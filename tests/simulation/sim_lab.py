@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
-from headrace.coordination.memory import MemoryState
+from headrace.coordination.memory import MemoryState, MemoryStore
 from headrace.testing import faults
 from headrace.testing.one_node import HOST, PORT, node_config
 from headrace.testing.simclients import CREATE_TOPICS, SimConnection, Target, connect
@@ -25,7 +26,8 @@ class Lab:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.clients: SimWorld = simulation.start_process("clients")
-        self.node = SimNode(simulation, node_config(), MemoryState(simulation.start_process("store")))
+        state = MemoryState(simulation.start_process("store"))
+        self.node = SimNode(simulation, node_config(), partial(MemoryStore, state))
         self.faults = faults.Faults(
             self.node, simulation.network, simulation.random_for("faults"), faults.ALL
         )

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from headrace.testing.simloop import Process, SimLoop, SimulationError
+from headrace.testing.simworld import Simulation
 
 
 def _loop(seed: int = 0, **options: int) -> SimLoop:
@@ -180,3 +181,28 @@ def test_an_exception_that_nobody_took_is_kept() -> None:
 
     loop.run_until_complete(scenario())
     assert [str(context["exception"]) for context in loop.unhandled] == ["lost"]
+
+
+def test_a_paused_process_runs_nothing_until_it_is_resumed() -> None:
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        ticks: list[float] = []
+
+        async def tick() -> None:
+            while True:
+                ticks.append(simulation.loop.time())
+                await asyncio.sleep(1)
+
+        async def drive() -> None:
+            world.tasks.spawn(tick(), name="tick")
+            await asyncio.sleep(2.5)
+            simulation.loop.pause(world.process)
+            await asyncio.sleep(10)
+            assert len(ticks) == 3
+            simulation.loop.resume(world.process)
+            await asyncio.sleep(0.1)
+            assert ticks[3] == pytest.approx(12.5)
+            await asyncio.sleep(1)
+            assert len(ticks) == 5
+
+        simulation.run(drive())

@@ -198,3 +198,66 @@ def test_two_listeners_on_one_address_are_refused() -> None:
         await pair.client_world.network.listen(Recorder, "127.0.0.1", listener.port)
 
     simulate(scenario)
+
+
+def test_a_cut_holds_back_one_way_and_what_was_sent_arrives_after_it() -> None:
+    async def scenario(pair: Pair) -> None:
+        await pair.connect()
+        network = pair.simulation.network
+        network.cut("client", "server")
+        pair.client.transport.write(b"one")
+        pair.server.transport.write(b"other way")
+        await asyncio.sleep(5)
+        assert (pair.server.received, pair.client.received) == (b"", b"other way")
+        network.mend("client", "server")
+        pair.client.transport.write(b"two")
+        await asyncio.sleep(0.1)
+        assert pair.server.received == b"onetwo"
+
+    simulate(scenario)
+
+
+def test_nobody_hears_of_the_end_of_a_process_behind_a_cut() -> None:
+    async def scenario(pair: Pair) -> None:
+        await pair.connect()
+        pair.simulation.network.cut("server", "client")
+        pair.simulation.kill(pair.server_world)
+        await asyncio.sleep(5)
+        assert pair.client.lost == "not lost"
+        pair.simulation.network.mend_all()
+        await asyncio.sleep(0.1)
+        assert isinstance(pair.client.lost, ConnectionResetError)
+
+    simulate(scenario)
+
+
+def test_a_connection_opens_only_when_both_ways_are_open() -> None:
+    async def scenario(pair: Pair) -> None:
+        await pair.server_world.network.listen(lambda: pair.server, "server", 9092)
+        network = pair.simulation.network
+        network.cut("server", "client")
+        network.cut("server", "client")
+        opening = asyncio.ensure_future(
+            pair.client_world.network.connect(lambda: pair.client, "server", 9092)
+        )
+        network.mend("server", "client")
+        await asyncio.sleep(5)
+        assert not opening.done()
+        network.mend("server", "client")
+        await asyncio.sleep(0.1)
+        assert opening.done()
+
+    simulate(scenario)
+
+
+def test_lost_packets_come_later() -> None:
+    async def scenario(pair: Pair) -> None:
+        await pair.connect()
+        pair.simulation.network.profile = NetworkProfile(loss_probability=1.0)
+        pair.client.transport.write(b"one")
+        await asyncio.sleep(0.19)
+        assert not pair.server.received
+        await asyncio.sleep(0.1)
+        assert pair.server.received == b"one"
+
+    simulate(scenario)

@@ -10,13 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from headrace.broker.partition import Partition
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.config import NodeConfig, load_config
-from headrace.coordination.memory import MemoryState
+from headrace.coordination.memory import MemoryState, MemoryStore
 from headrace.testing import faults
 from headrace.testing.history import FinalLog, History, check
 from headrace.testing.simclients import (
@@ -154,7 +155,8 @@ class OneNodeRun:
         self.history = History()
         self.target = Target(host=HOST, port=PORT, topic=TOPIC, partitions=plan.partitions)
         self.world = simulation.start_process("clients")
-        self.node = SimNode(simulation, node_config(), MemoryState(simulation.start_process("store")))
+        state = MemoryState(simulation.start_process("store"))
+        self.node = SimNode(simulation, node_config(), partial(MemoryStore, state))
         self.faults = faults.Faults(
             self.node, simulation.network, simulation.random_for("faults"), plan.allowed_faults
         )

@@ -7,7 +7,7 @@ is the broker's doing. Read next: simproducer.py, simconsumer.py, one_node.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,16 +72,27 @@ class Target:
     topic: str
     partitions: int
 
+    @property
+    def indexes(self) -> Sequence[int]:
+        return range(self.partitions)
+
     def partition(self, index: int) -> TopicPartition:
         return TopicPartition(self.topic, index)
 
+    async def connect(self, world: World, name: str) -> SimConnection:
+        return await open_connection(world, self.host, self.port, name)
 
-async def connect(world: World, target: Target, name: str) -> SimConnection:
+
+async def open_connection(world: World, host: str, port: int, name: str) -> SimConnection:
     connection = await SimConnection.open(
-        target.host, target.port, client_id=name, connect=world.network.connect, timeout_ms=5_000
+        host, port, client_id=name, connect=world.network.connect, timeout_ms=5_000
     )
     assert isinstance(connection, SimConnection)
     return connection
+
+
+async def connect(world: World, target: Target, name: str) -> SimConnection:
+    return await target.connect(world, name)
 
 
 def records_in(data: bytes) -> Iterator[Record]:

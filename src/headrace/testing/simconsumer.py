@@ -70,8 +70,8 @@ class SimConsumer:
         self._slow = slow
         self._version = random.choice(FETCH_VERSIONS)
         self._with_session = self._version >= 7 and random.random() < 0.7
-        self._positions = [0] * target.partitions
-        self._sought = [False] * target.partitions
+        self._positions = dict.fromkeys(target.indexes, 0)
+        self._sought = dict.fromkeys(target.indexes, False)
         self._session = (0, 0)
         self._told: dict[int, int] = {}
         """Positions that the session on the broker knows."""
@@ -125,11 +125,11 @@ class SimConsumer:
     def _request(self, topic_id: Any) -> dict[str, Any]:
         changed = {
             index: position
-            for index, position in enumerate(self._positions)
+            for index, position in self._positions.items()
             if self._told.get(index) != position
         }
         session_id, epoch = self._session
-        wanted = changed if epoch > 0 else dict(enumerate(self._positions))
+        wanted = changed if epoch > 0 else dict(self._positions)
         if self._with_session:
             self._told.update(wanted)
         max_bytes = self._random.choice((1, 1000, 100_000))

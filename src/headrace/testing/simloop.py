@@ -1,7 +1,8 @@
 """An asyncio event loop on virtual time that runs ready callbacks in a seeded order.
 
 Nothing of asyncio is patched: its own tasks and futures only meet another loop. Whatever runs is part
-of a `Process`, which can be killed: no code of it runs afterwards, as after SIGKILL. Read next: simworld.py.
+of a `Process`, which can be killed (no code of it runs afterwards, as after SIGKILL) or paused (SIGSTOP).
+Read next: simworld.py.
 """
 
 from __future__ import annotations
@@ -31,9 +32,14 @@ class SimulationError(Exception):
 class Process:
     """What is killed together: every callback, task and timer started from its context."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, host: str = "") -> None:
         self.name = name
+        self.host = host or name
+        """The machine it runs on, as the network knows it."""
         self.alive = True
+        self.paused = False
+        self.held: list[Handle] = []
+        """What came due while it was paused."""
         self.tasks: weakref.WeakSet[SimTask[Any]] = weakref.WeakSet()
 
     def context(self) -> Context:
@@ -113,6 +119,8 @@ class SimLoop(AbstractEventLoop):
         self._closed = False
         self.after_step: Callable[[], None] | None = None
         """Called after each callback: the place for invariants; what it raises ends the run."""
+        self.stepped: Process | None = None
+        """Whose callback that was."""
         self.unhandled: list[dict[str, Any]] = []
         """What asyncio would have logged: exceptions that nobody took."""
 
@@ -175,11 +183,15 @@ class SimLoop(AbstractEventLoop):
         process = handle._context.get(_process)  # type: ignore[attr-defined]
         if handle.cancelled() or (process is not None and not process.alive):
             return
+        if process is not None and process.paused:
+            process.held.append(handle)
+            return
         self._steps_left -= 1
         if self._steps_left < 0:
             raise SimulationError(f"too many steps by {self._now:.3f} s of virtual time: {_label(handle)}")
         self.note(_label(handle))
         handle._run()
+        self.stepped = process
         if self.after_step is not None:
             self.after_step()
 
@@ -219,6 +231,16 @@ class SimLoop(AbstractEventLoop):
         for task in process.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._graveyard.append(task)
+
+    def pause(self, process: Process) -> None:
+        """SIGSTOP: nothing of it runs, on no thread; clocks go on, its kernel keeps its connections."""
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        """All that came due meanwhile is ready at once."""
+        process.paused = False
+        held, process.held = process.held, []
+        self._ready.extend(held)
 
     # -- running ---------------------------------------------------------------------------------------------
 

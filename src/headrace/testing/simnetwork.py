@@ -1,4 +1,4 @@
-"""An in-memory network for the simulation: ordered byte streams with delay, odd chunks, windows and resets.
+"""An in-memory network for the simulation: ordered streams with delay, odd chunks, windows, resets, cuts.
 
 Like uvloop, a transport keeps what it was given to write until it is sent: a buffer that its owner changes
 too early arrives changed (R30). Knows asyncio's transports and nothing of Kafka. Read next: simworld.py.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import BaseProtocol, BufferedProtocol, Protocol, Transport
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass
@@ -30,6 +30,9 @@ class NetworkProfile:
     window_bytes: int = 64 * 1024
     split_probability: float = 0.2
     """The chance that what was written in one piece arrives in several."""
+    loss_probability: float = 0.0
+    """A piece that is lost is sent again, later: a stream knows no other loss."""
+    resent_after_ms: float = 200.0
 
 
 class SimTransport(Transport):
@@ -49,6 +52,8 @@ class SimTransport(Transport):
         self._unsent = 0
         self._in_flight = 0
         self._last_arrival = 0.0
+        self._stuck: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        """What was sent while no packet came through."""
         self._unread = bytearray()
         self._reading = True
         self._eof_arrived = False
@@ -158,8 +163,18 @@ class SimTransport(Transport):
 
     def _arrive_later(self, callback: Callable[..., object], *args: Any) -> None:
         """In the receiver's process, and never before what was sent earlier: the stream keeps its order."""
+        if self._stuck or self.network.is_cut(self.process.host, self.peer.process.host):
+            self._stuck.append((callback, args))
+            self.network.stuck[self] = None
+            return
         self._last_arrival = max(self._last_arrival, self.network.arrival_time())
         self.network.loop.call_at(self._last_arrival, callback, *args, context=self.peer.context)
+
+    def unstick(self) -> None:
+        """The packets go through again: TCP has kept sending them."""
+        stuck, self._stuck = self._stuck, deque()
+        for callback, args in stuck:
+            self._arrive_later(callback, *args)
 
     # -- receiving ------------------------------------------------------------------------------------
 
@@ -253,11 +268,54 @@ class SimNetwork:
         self.profile = profile
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
+        self.stuck: dict[SimTransport, None] = {}
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._waiting_for_heal: list[asyncio.Future[None]] = []
         self._next_port = _FIRST_PORT
+
+    # -- cuts: no packet gets from one host to another, and nobody is told ---------------------------
+
+    def cut(self, source: str, target: str) -> None:
+        """One way. Cuts add up: a way is open again after as many `mend`."""
+        self.loop.note(f"cut {source}>{target}")
+        self._cuts[source, target] += 1
+
+    def mend(self, source: str, target: str) -> None:
+        if self._cuts[source, target] > 0:
+            self._cuts[source, target] -= 1
+            self._let_through()
+
+    def mend_all(self) -> None:
+        self._cuts.clear()
+        self._let_through()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return self._cuts[source, target] > 0
+
+    def _let_through(self) -> None:
+        for transport in list(self.stuck):
+            if not self.is_cut(transport.process.host, transport.peer.process.host):
+                del self.stuck[transport]
+                transport.unstick()
+        waiting, self._waiting_for_heal = self._waiting_for_heal, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def way_open(self, one: str, other: str) -> None:
+        """Returns when packets go both ways."""
+        while self.is_cut(one, other) or self.is_cut(other, one):
+            healed: asyncio.Future[None] = self.loop.create_future()
+            self._waiting_for_heal.append(healed)
+            await healed
+
+    # -- connections --------------------------------------------------------------------------------------
 
     def arrival_time(self) -> float:
         profile = self.profile
         delay_ms = self.random.uniform(profile.least_delay_ms, profile.most_delay_ms)
+        if profile.loss_probability and self.random.random() < profile.loss_probability:
+            delay_ms += profile.resent_after_ms
         return self.loop.time() + delay_ms / 1000
 
     def open_listener(
@@ -282,6 +340,7 @@ class SimNetwork:
         self, process: Process, factory: Callable[[], BaseProtocol], host: str, port: int
     ) -> tuple[Transport, BaseProtocol]:
         await asyncio.sleep(self.arrival_time() - self.loop.time())
+        await self.way_open(process.host, host)
         listener = self.find_listener(host, port)
         near = SimTransport(self, process, process.context(), (process.name, listener.process.name))
         far = SimTransport(self, listener.process, listener.context, (listener.process.name, process.name))

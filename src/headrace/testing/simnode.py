@@ -6,20 +6,30 @@ Knows how a node is started, nothing of what it serves. Read next: simworld.py, 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 from headrace.broker.node import Broker, start_node
 from headrace.config import NodeConfig
-from headrace.coordination.memory import MemoryState, MemoryStore
+from headrace.coordination.store import Store
 from headrace.errors import HeadraceError
+from headrace.testing.simloop import Process
 from headrace.testing.simworld import Machine, Simulation, SimWorld
 
 
 class SimNode:
-    """`broker` is there while the node serves; None while it is down or starting."""
+    """`broker` is there while the node serves; None while it is down or starting.
+
+    `connect_store` opens the coordination store for each life of the node.
+    """
 
     def __init__(
-        self, simulation: Simulation, config: NodeConfig, state: MemoryState, *, machine: str = "node"
+        self,
+        simulation: Simulation,
+        config: NodeConfig,
+        connect_store: Callable[[SimWorld], Store],
+        *,
+        machine: str = "node",
     ) -> None:
         self.broker: Broker | None = None
         self.starts = 0
@@ -29,9 +39,10 @@ class SimNode:
         """Why the node ended itself; only a broken disk is a reason (R24)."""
         self._simulation = simulation
         self._config = config
-        self._state = state
+        self.on_death: Callable[[Process], None] = _nothing
+        self._connect_store = connect_store
         self._machine = machine
-        self._random: Random = simulation.random_for("supervisor")
+        self._random: Random = simulation.random_for(f"supervisor{machine.removeprefix('node')}")
         self._world: SimWorld | None = None
         self._ended: asyncio.Future[None] | None = None
         self._serving = asyncio.Event()
@@ -80,7 +91,7 @@ class SimNode:
 
     async def _serve(self, world: SimWorld) -> None:
         try:
-            broker = await start_node(world, self._config, MemoryStore(self._state, world))
+            broker = await start_node(world, self._config, self._connect_store(world))
         except HeadraceError as error:
             self.refusals.append(str(error))
             return
@@ -94,8 +105,14 @@ class SimNode:
         await broker.stop()
 
     def _down(self) -> None:
+        if self._world is not None:
+            self.on_death(self._world.process)
         self.broker = None
         self._world = None
         self._serving.clear()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
+
+
+def _nothing(_: Process) -> None:
+    """Nobody has to be told."""

@@ -37,6 +37,7 @@ _RETRIABLE = {
     ErrorCode.not_enough_replicas_after_append,
     ErrorCode.out_of_order_sequence_number,
 }
+_UNKNOWN_WHEN_WAITED_FOR = {ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower}
 _UNKNOWN_OUTCOME = {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append}
 
 
@@ -59,6 +60,8 @@ class ProducerKind:
     idempotent: bool = False
     depth: int = 1
     """Requests sent before the first is answered."""
+    pause_s: float = 0.1
+    """The longest between two of them."""
 
     def __str__(self) -> str:
         return f"acks={self.acks}{' idempotent' if self.idempotent else ''} depth={self.depth}"
@@ -89,7 +92,7 @@ class SimProducer:
         self._durable = durable
         self._refusal = ""
         self._producer_id = -1
-        self._sequences = [0] * target.partitions
+        self._sequences = dict.fromkeys(target.indexes, 0)
         self._numbers = 0
         self._unacknowledged: list[_Batch] = []
         self._version = random.choice(PRODUCE_VERSIONS)
@@ -130,7 +133,7 @@ class SimProducer:
                     break
                 in_flight.append((batch, self._send(connection, batch)))
                 if self._random.random() < 0.6:
-                    await asyncio.sleep(self._random.uniform(0, 0.1))
+                    await asyncio.sleep(self._random.uniform(0, self.kind.pause_s))
             if not in_flight:
                 return
             await self._take_reply(in_flight)
@@ -145,7 +148,7 @@ class SimProducer:
     def _next_batch(self) -> _Batch | None:
         if self.stopping:
             return None
-        partition = self._random.randrange(self._target.partitions)
+        partition = self._random.choice(self._target.indexes)
         count = self._random.randint(1, 4)
         now_ms = self._world.clock.wall_ms()
         records = [Record(place, now_ms, None, self._next_value()) for place in range(count)]
@@ -217,7 +220,8 @@ class SimProducer:
     def _outcome_of(self, code: ErrorCode) -> Outcome:
         if self.kind.idempotent:
             raise BrokenPromise(f"{self.name}: {code.name} for a batch in order")
-        # With acks=all a disk fault may come between the write and the flush; with acks=1 only before.
-        if code in _UNKNOWN_OUTCOME or (code is ErrorCode.kafka_storage_error and self.kind.acks != 1):
+        # With acks=all a fault or another leader may come between the write and its commit; with acks=1 only
+        # before.
+        if code in _UNKNOWN_OUTCOME or (code in _UNKNOWN_WHEN_WAITED_FOR and self.kind.acks != 1):
             return "info"
         return "fail"

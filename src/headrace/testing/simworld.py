@@ -208,7 +208,7 @@ class Simulation:
 
     def start_process(self, machine_name: str) -> SimWorld:
         self._started += 1
-        process = Process(f"{machine_name}#{self._started}")
+        process = Process(f"{machine_name}#{self._started}", machine_name)
         self.loop.note(f"start {process.name}")
         world = SimWorld(self, process, self.machine(machine_name))
         self._worlds[process] = world
