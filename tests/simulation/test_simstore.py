@@ -1,4 +1,4 @@
-"""The simulated store is late, forgetful and out of reach when told to be, and never does what was given up."""
+"""The simulated store is late, forgetful or out of reach when told to be; it never does what was given up."""
 
 from __future__ import annotations
 

@@ -1,0 +1,139 @@
+"""A simulated cluster of three with one client and every fault at hand, for scenarios written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headrace.broker.partition import Partition
+from headrace.coordination.memory import Profile
+from headrace.testing.cluster_plan import ClusterPlan
+from headrace.testing.several_nodes import TOPIC, ClusterRun
+from headrace.testing.simclients import (
+    EARLIEST,
+    LATEST,
+    SimConnection,
+    TryAgain,
+    list_offset,
+    open_connection,
+)
+from headrace.testing.simconsumer import fetch_all
+from headrace.testing.simworld import Simulation
+from headrace.types import NO_NODE, PartitionState
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.records import Record, build_batch
+
+PRODUCE = 0
+
+
+class ClusterLab(ClusterRun):
+    """Nodes start when told to, and stay down when killed."""
+
+    @property
+    def state(self) -> PartitionState:
+        """As the store has it."""
+        return self.invariants.view.topics[TOPIC].partitions[0]
+
+    def start(self, node_id: int) -> None:
+        """One life: a node that ends is not started again by itself."""
+        self._lives.append(asyncio.ensure_future(self.nodes[node_id]._one_life()))
+
+    async def start_all(self) -> None:
+        self._lives: list[asyncio.Task[None]] = []
+        for node_id in range(self.plan.nodes):
+            self.start(node_id)
+        for node in self.nodes:
+            await node.wait_until_serving()
+        await self._create_topic()
+        await self.until(lambda: self.state.leader != NO_NODE, "the topic has a leader")
+
+    def end(self) -> None:
+        for life in self._lives:
+            life.cancel()
+
+    async def until(self, holds: Callable[[], bool], goal: str) -> None:
+        await self._until(holds, goal)
+
+    def partition(self, node_id: int) -> Partition:
+        broker = self.nodes[node_id].broker
+        assert broker is not None
+        partition = broker.partitions.get(TOPIC, 0)
+        assert partition is not None
+        return partition
+
+    async def produce(self, value: bytes, *, acks: int = -1, node_id: int | None = None) -> ErrorCode:
+        """To the leader that Metadata names, or to the node given."""
+        connection = await self._connect(node_id)
+        try:
+            records = [Record(0, self.world.clock.wall_ms(), None, value)]
+            data = {"index": 0, "records": bytes(build_batch(records))}
+            topics = [{"name": TOPIC, "partition_data": [data]}]
+            fields = {"transactional_id": None, "acks": acks, "timeout": 2_000, "topic_data": topics}
+            reply = await connection.call(PRODUCE, fields, version=8, timeout_ms=10_000)
+            code: ErrorCode = reply.responses[0].partition_responses[0].error_code
+            return code
+        finally:
+            connection.abort()
+
+    async def _connect(self, node_id: int | None) -> SimConnection:
+        if node_id is None:
+            return await self.targets[0].connect(self.world, "lab")
+        return await open_connection(self.world, *self.addresses[node_id], "lab")
+
+    async def produced(self, value: bytes) -> None:
+        """As a client with retries: until it is acknowledged."""
+
+        async def attempt() -> None:
+            code = await self.produce(value)
+            if code is not ErrorCode.none:
+                raise TryAgain(code.name)
+
+        await self._retry(attempt, f"{value!r} is acknowledged")
+
+    async def read_all(self) -> list[bytes]:
+        target = self.targets[0]
+
+        async def attempt() -> list[bytes]:
+            connection = await target.connect(self.world, "lab")
+            try:
+                first = await list_offset(connection, target, 0, EARLIEST)
+                last = await list_offset(connection, target, 0, LATEST)
+                return [value for _, value in await fetch_all(connection, target, 0, first, last)]
+            finally:
+                connection.abort()
+
+        values: list[bytes] = await self._retry(attempt, "the topic is read")
+        return values
+
+
+def simulate_cluster(
+    scenario: Callable[[ClusterLab], Coroutine[Any, Any, None]],
+    seed: int = 1,
+    *,
+    nodes: int = 3,
+    profile: Profile = "sqlite",
+    flush: str = "os",
+) -> None:
+    plan = ClusterPlan(
+        nodes=nodes,
+        profile=profile,
+        flush=flush,
+        partitions=1,
+        replicas=3,
+        session_ms=3000,
+        moves=False,
+        duration_s=0,
+        producers=(),
+        allowed_faults=(),
+    )
+    with Simulation(seed) as simulation:
+        lab = ClusterLab(simulation, plan)
+
+        async def run() -> None:
+            simulation.loop.after_step = lab.invariants.check
+            await lab.start_all()
+            await scenario(lab)
+            lab.end()
+
+        simulation.run(run())
