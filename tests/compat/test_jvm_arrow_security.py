@@ -4,100 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
+from guarded_kafka import CERTIFICATES, PASSWORD, Guarded, guarded_kafka
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.client.sasl import AuthenticationFailed, OAuthBearer, Plain, ScramSha256, ScramSha512
 from headrace.client.security import Security
-from headrace.cluster.engines.engine import free_ports
 from headrace.cluster.engines.kafka import KafkaEngine
 
 pytestmark = pytest.mark.compat_jvm
 
-CERTIFICATES = Path(__file__).parents[1] / "data/tls"
 TABLE = pa.table({"value": [b"%d" % n for n in range(1000)]})
-PASSWORD = "it's, a=secret"
-MODULES = "org.apache.kafka.common.security"
-SETTINGS = {
-    "ssl.keystore.type": "PEM",
-    "ssl.keystore.location": str(CERTIFICATES / "server.pem"),
-    "ssl.truststore.type": "PEM",
-    "ssl.truststore.location": str(CERTIFICATES / "ca.pem"),
-    "listener.name.mutual.ssl.client.auth": "required",
-    "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-    "listener.name.login.plain.sasl.jaas.config": (
-        f'{MODULES}.plain.PlainLoginModule required user_ann="{PASSWORD}";'
-    ),
-    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
-    "listener.name.login.scram-sha-512.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
-    "listener.name.login.oauthbearer.sasl.jaas.config": (
-        f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
-    ),
-    "listener.name.brief.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.brief.plain.sasl.jaas.config": (
-        f'{MODULES}.plain.PlainLoginModule required user_ann="{PASSWORD}";'
-    ),
-    "listener.name.brief.connections.max.reauth.ms": "1500",
-}
-
-
-class Guarded(NamedTuple):
-    """Addresses of one node's listeners."""
-
-    plain: str
-    mutual: str
-    login: str
-    brief: str
 
 
 @pytest.fixture(scope="module")
 def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("guarded")
-    prepared = kafka_engine.prepare(folder, SETTINGS)
-    ports = free_ports(3)
-    with (folder / "server.properties").open("a") as properties:
-        properties.write(listeners((folder / "server.properties").read_text(), ports))
-    with prepared.launch() as node:
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            info = ScramCredentialInfo(mechanism, 4096)
-            change = UserScramCredentialUpsertion("ann", info, PASSWORD.encode())
-            for done in admin.alter_user_scram_credentials([change]).values():
-                done.result(30)
-        yield Guarded(node.bootstrap, *(f"localhost:{port}" for port in ports))
-
-
-def listeners(properties: str, ports: list[int]) -> str:
-    """The node's own listeners and three more; later lines win."""
-    more = ",".join(
-        f"{name}://localhost:{port}" for name, port in zip(("MUTUAL", "LOGIN", "BRIEF"), ports, strict=True)
-    )
-    own = re.search(r"^listeners=(.*)$", properties, flags=re.MULTILINE)
-    advertised = re.search(r"^advertised.listeners=(.*)$", properties, flags=re.MULTILINE)
-    assert own is not None
-    assert advertised is not None
-    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MUTUAL:SSL,LOGIN:SASL_SSL,BRIEF:SASL_PLAINTEXT"
-    return (
-        f"listeners={own[1]},{more}\nadvertised.listeners={advertised[1]},{more}\n"
-        f"listener.security.protocol.map={protocols}\n"
-    )
+    with guarded_kafka(kafka_engine, tmp_path_factory.mktemp("guarded")) as node:
+        yield node
 
 
 @pytest.fixture
