@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PART ?=
 SUITE ?=
+SHORT := "not compat_jvm and not compat_go and not soak"
+# These share nothing with each other, so that every core takes its part; the others start nodes, Spark and clients.
+ALONE := tests/unit tests/property tests/contract tests/simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench compat soak lock clean
@@ -31,7 +34,8 @@ lint: setup ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports --no-cache
 
 test: lint ## everything that must pass on main
-	$(BIN)/python -m pytest -m "not compat_jvm and not compat_go and not soak"
+	$(BIN)/python -m pytest $(ALONE) -n auto --dist loadfile -m $(SHORT)
+	$(BIN)/python -m pytest tests $(ALONE:%=--ignore=%) -m $(SHORT)
 
 compat: setup ## unmodified JVM and Go clients, and every CLI command against Apache Kafka
 	$(BIN)/python -m pytest tests/compat tests/spark -m "compat_jvm or compat_go"
