@@ -32,7 +32,7 @@ READ_NAMES = (
     *("startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
     *("group", "onDataLoss", "failOnDataLoss", "isolation", "budget", "pushdown"),
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
-    *("minOffsetsPerTrigger", "maxTriggerDelay"),
+    *("minOffsetsPerTrigger", "maxTriggerDelay", "stopFile"),
     *("key", "value", "keySchema", "valueSchema", "registry", "rejectsTopic"),
 )
 WRITE_NAMES = (
@@ -120,6 +120,8 @@ class ReadSettings:
     rejects_topic: str | None
     """Where records go that cannot be read so."""
     pushdown: bool
+    stop_file: str | None
+    """Where it is there, no micro-batch begins."""
     budget: int
     timeout_ms: int
     security: SecurityOptions = NO_SECURITY
@@ -166,6 +168,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         forms={name: _form(given, name) for name in TYPED},
         rejects_topic=given.text("rejectsTopic"),
         pushdown=given.boolean("pushdown", False),
+        stop_file=given.text("stopFile") or None,
         budget=given.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=given.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),
         security=security,

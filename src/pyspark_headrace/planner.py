@@ -21,6 +21,7 @@ from pyspark_headrace.connections import Kept
 from pyspark_headrace.limits import share, share_bytes
 from pyspark_headrace.offsets import Offsets, Position
 from pyspark_headrace.options import ReadSettings
+from pyspark_headrace.presence import Presence, asked_to_stop
 from pyspark_headrace.progress import GroupProgress
 from pyspark_headrace.row_sizes import RowSizes
 from pyspark_headrace.survey import Picture, Survey
@@ -43,6 +44,7 @@ class Planner:
         )
         self._row_sizes = RowSizes(connections.cluster, self._survey)
         self._members_refused = False
+        self._presence = Presence()
         self._target: Picture | None = None
         """What was there when a run that stops by itself began."""
         self._latest: Picture = {}
@@ -61,13 +63,20 @@ class Planner:
         self._target = await self._survey.picture(all_there=False)
 
     async def latest(self, start: Offsets, *, limited: bool) -> Offsets | None:
-        """The end of the next micro-batch; None when there is nothing for one."""
+        """The end of the next micro-batch; None when there is nothing for one, or none is wanted."""
+        self._presence.show(start.query)
         await self._refuse_members()
+        if self._settings.stop_file is not None and asked_to_stop(self._settings.stop_file):
+            await self._tell_group(start)
+            return None
         telling = asyncio.create_task(self._tell_group(start))
         try:
             return await self._next(start, limited=limited)
         finally:
             await telling
+
+    def close(self) -> None:
+        self._presence.close()
 
     def report(self) -> dict[str, Any]:
         """For the query's progress: the ends of the logs, and what went wrong so far."""

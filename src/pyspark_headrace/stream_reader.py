@@ -80,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._planner is not None:
+            self._planner.close()
             drop(self._settings.bootstrap, self._settings.security)
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
