@@ -19,6 +19,7 @@ from headrace.broker.topic_rules import (
     NewTopic,
     check_name,
     check_total,
+    default_factor,
     first_states,
     given_configs,
     replicas_of_new_topic,
@@ -28,7 +29,7 @@ from headrace.broker.turns import in_turns
 from headrace.config import NodeConfig
 from headrace.coordination.cluster import Changed, Cluster
 from headrace.coordination.documents import group_configs_key
-from headrace.coordination.refusals import already_exists, store_failed
+from headrace.coordination.refusals import already_exists, store_failed, unknown_topic
 from headrace.coordination.store import is_key
 from headrace.errors import ApiError, CoordinationError
 from headrace.types import INTERNAL_TOPICS, ClusterView, Topic
@@ -41,7 +42,15 @@ Outcome = ApiError | None
 
 
 class Controller:
-    def __init__(self, cluster: Cluster, world: World, config: NodeConfig) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        config: NodeConfig,
+        created_elsewhere: Callable[[NewTopic], Awaitable[Outcome]] | None = None,
+    ) -> None:
+        """`created_elsewhere` asks the node that is the controller, and knows the answer in the view then."""
+        self._created_elsewhere = created_elsewhere
         self._cluster = cluster
         self._world = world
         self._config = config
@@ -51,6 +60,10 @@ class Controller:
 
     def _follow(self, old: ClusterView, new: ClusterView) -> None:
         self._index.follow(old, new, self._cluster.changed_topics(old, new))
+
+    def leading(self) -> Counter[int]:
+        """How many partitions each node leads; a copy, to plan with."""
+        return self._index.load().leaders
 
     def altered_node_settings(self) -> dict[str, str]:
         """Settings of this node that were altered while it runs: for all nodes, then for this one."""
@@ -92,13 +105,17 @@ class Controller:
 
     async def ensure(self, request: NewTopic) -> Topic:
         """The topic of this name, made as asked for when there is none."""
-        (answer,) = await self.create_topics([request])
+        answer: Topic | Outcome
+        if self._cluster.is_controller or self._created_elsewhere is None:
+            (answer,) = await self.create_topics([request])
+        else:
+            answer = await self._created_elsewhere(request)
         if isinstance(answer, Topic):
             return answer
         existing = self._cluster.view.topics.get(request.name)
-        if answer.code is ErrorCode.topic_already_exists and existing is not None:
+        if existing is not None and (answer is None or answer.code is ErrorCode.topic_already_exists):
             return existing
-        raise answer
+        raise answer or unknown_topic(request.name)  # made, and deleted at once
 
     async def delete_topics(self, names: Sequence[str]) -> list[Outcome]:
         if not self.deletion_enabled:
@@ -163,9 +180,10 @@ class Controller:
         )
 
     def _defaults(self) -> Defaults:
+        given = self._config["default.replication.factor"]
         return Defaults(
             partition_count=self._config["num.partitions"],
-            replication_factor=self._config["default.replication.factor"],
+            replication_factor=default_factor(len(self._cluster.view.nodes)) if given is None else given,
         )
 
     # Settings
@@ -195,7 +213,7 @@ class Controller:
     async def alter_node_configs(
         self, node: str, changes: Changes, *, validate_only: bool = False
     ) -> None:
-        """`node`: this node's id as text, or "" for the default of all nodes. As above otherwise."""
+        """`node`: a live node's id as text, or "" for the default of all nodes. As above otherwise."""
         self._check_node_name(node)
 
         async def attempt() -> None:
@@ -224,7 +242,7 @@ class Controller:
         await _until_unchanged(attempt)
 
     def _check_node_name(self, node: str) -> None:
-        if node and node != str(self._node_id):
+        if node and node != str(self._node_id) and node not in map(str, self._cluster.view.nodes):
             raise ApiError(
                 ErrorCode.invalid_request,
                 f"Unexpected broker id, expected {self._node_id} or empty string, but received {node}",

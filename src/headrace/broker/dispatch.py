@@ -24,12 +24,14 @@ from headrace.broker.handlers import (
     metadata,
     offsets,
     producers,
+    replicas,
     topics,
 )
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
 from headrace.broker.heartbeat_run import HEARTBEAT_KEYS, HeartbeatRun
 from headrace.broker.quick_reply import Asked, QuickHandler, QuickReply
+from headrace.broker.relay import is_for_controller, relayed
 from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
@@ -59,6 +61,7 @@ HANDLERS: dict[int, Handler] = {
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **producers.HANDLERS,
+    **replicas.HANDLERS,
     **topics.HANDLERS,
 }
 QUICK_HANDLERS: dict[int, QuickHandler] = {**group_members.QUICK_HANDLERS, **group_offsets.QUICK_HANDLERS}
@@ -103,7 +106,7 @@ class Dispatcher:
                     if api_key in HEARTBEAT_KEYS:
                         self._remember_heartbeat(connection, context, bytes(view[start:end]), reply.asked)
                 else:
-                    answering = HANDLERS[api_key](self._broker, context, request)
+                    answering = self._carry_out(context, request, view[header.body_position : end])
                     self._run_alone(connection, self._answer(pending, context, answering))
         except DecodeError:
             raise
@@ -157,7 +160,14 @@ class Dispatcher:
             if api_key in QUICK_HANDLERS:
                 await self._answer_quick_key(connection, pending, context, request)
             else:
-                await self._answer(pending, context, HANDLERS[api_key](self._broker, context, request))
+                await self._answer(pending, context, self._carry_out(context, request, view))
+
+    def _carry_out(self, context: RequestContext, request: object, body: memoryview) -> Awaitable[Reply]:
+        """By this node, or by the controller when only that can; `body` is valid until this returns."""
+        broker, handler = self._broker, HANDLERS[context.api_key]
+        if is_for_controller(broker, context):
+            return relayed(broker, context, bytes(body), lambda: handler(broker, context, request))
+        return handler(broker, context, request)
 
     def _answer_at_once(
         self, connection: KafkaConnection, pending: PendingReply, context: RequestContext, request: object

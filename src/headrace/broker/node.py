@@ -9,10 +9,13 @@ import asyncio
 import errno
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from headrace.broker.assignments import Assignments
 from headrace.broker.connection_hub import ConnectionHub
 from headrace.broker.controller import Controller
+from headrace.broker.controller_office import ControllerOffice
 from headrace.broker.disk_guard import DiskGuard
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.flusher import Flusher
@@ -27,13 +30,16 @@ from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
 from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
+from headrace.broker.replication import Replication
+from headrace.broker.remote_creation import created_elsewhere
 from headrace.broker.topic_settings import TopicSettings, topic_settings
+from headrace.broker.view_waits import ViewWaits
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
 from headrace.coordination.cluster import Cluster
 from headrace.coordination.hosts import boot_id
 from headrace.coordination.opening import open_store
 from headrace.coordination.store import Store
-from headrace.errors import ConfigError, HeadraceError, StorageError
+from headrace.errors import ConfigError, CoordinationError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
 from headrace.log.descriptors import DescriptorPool
 from headrace.types import ClusterView, Endpoint, Topic, TopicPartition
@@ -42,6 +48,8 @@ from headrace.world import FileLock, Listener, World, new_uuid
 logger = logging.getLogger(__name__)
 
 DEFAULT_DESCRIPTORS = 1024
+_LET_IN_WITHIN_MS = 60_000
+_HAND_OVER_MS = 10_000
 _OTHER_DESCRIPTORS = 128
 """For the coordination store, the operators' endpoint, the worker processes, files open for a moment."""
 
@@ -72,14 +80,16 @@ class Broker:
             view=lambda: cluster.view,
             listener=config["inter.broker.listener.name"],
         )
-        self.controller = Controller(cluster, world, config)
+        self.view_waits = ViewWaits(cluster, world)
+        self.controller = Controller(cluster, world, config, partial(created_elsewhere, self))
+        self.office = ControllerOffice(self, self._topic_settings)
+        self.assignments = Assignments(self)
         self.metadata_replies = MetadataReplies()
         self._phase: str | None = "starting"
         self.failure: HeadraceError | None = None
         self.stop_wanted = asyncio.Event()
         self.endpoints: tuple[Endpoint, ...] = ()
         self.metrics_address: tuple[str, int] | None = None
-        self._node_epoch = -1
         self._lock = lock
         self._directory_id = directory_id
         self._listeners: list[Listener] = []
@@ -100,6 +110,9 @@ class Broker:
             persist_offsets=self.persist_offsets,
         )
         self.metrics.partitions = self.partitions.all
+        self.replication = Replication(self)
+        self.partitions.take_role = self.replication.take
+        self.partitions.removed = self.replication.forget
         self.groups = GroupCoordinator(self)
         self.timeline = GroupTimeline(self, OwnTopic(self, EVENTS))
         self.lag = LagSamples(self, OwnTopic(self, LAG))
@@ -127,12 +140,13 @@ class Broker:
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
         self.partitions.remove_leftovers(self.cluster.view)
         self.partitions.follow(empty, self.cluster.view)
+        self.replication.start()
         self.cluster.subscribe(self.partitions.follow)
         self.lag.start()
         self.groups.start()
         await self.persist_offsets()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
-        self._node_epoch = await self.cluster.register_node(
+        await self.cluster.register_node(
             node_id=self.node_id,
             host_id=boot_id(self.world.files) or hostname,
             hostname=hostname,
@@ -141,12 +155,24 @@ class Broker:
             session_ttl_ms=self.config["broker.session.timeout.ms"],
             directory_id=self._directory_id,
             replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
+            waits_for_admission=True,
+            lossless=self.checkpoints.lossless,
         )
-        await self.cluster.become_controller(self.node_id)
+        self.office.start()
+        await self._wait_to_be_let_in()
+        self.replication.look()
         await self._start_http()
         self._housekeeping.start()
         self._phase = None
         self.hub.let_in()
+
+    async def _wait_to_be_let_in(self) -> None:
+        """Until the controller, perhaps this node, counts on it for nothing that it may have lost (R20)."""
+        if not await self.view_waits.until(lambda view: self.node_id in view.nodes, _LET_IN_WITHIN_MS):
+            raise CoordinationError(
+                f"the controller (node {self.cluster.view.controller_id}) did not let this node in within "
+                f"{_LET_IN_WITHIN_MS // 1000} s: look at that node's log, or stop it"
+            )
 
     async def _start_http(self) -> None:
         host, port = self.config["headrace.metrics.host"], self.config["headrace.metrics.port"]
@@ -175,10 +201,33 @@ class Broker:
         """R22: no new work, everything on disk, the mark of a clean stop, then the session."""
         self._phase = "stopping"
         try:
+            await self._hand_over()
             await self._end_service()
             await self._close_logs()
         finally:
             await self._let_go()
+
+    async def _hand_over(self) -> None:
+        """Others lead what this node led before it stops, as far as there are others (R22)."""
+        view = self.cluster.view
+        if self.failure is not None or self.node_id not in view.nodes or len(view.nodes) == 1:
+            return
+        try:
+            await self.cluster.announce_leaving()
+            handed_over = await self.view_waits.until(self._leads_nothing_others_could, _HAND_OVER_MS)
+        except (HeadraceError, OSError) as error:
+            logger.warning("others notice only later that this node stops: %s", error)
+        else:
+            if not handed_over:
+                logger.warning("this node stops although it still leads partitions")
+
+    def _leads_nothing_others_could(self, view: ClusterView) -> bool:
+        others = {node.node_id for node in view.nodes.values() if not node.leaving}
+        return not any(
+            state.leader == self.node_id and not others.isdisjoint(state.isr)
+            for topic in view.topics.values()
+            for state in topic.partitions
+        )
 
     async def _end_service(self) -> None:
         """What was asked before is answered, as far as it does not take long."""
@@ -186,7 +235,9 @@ class Broker:
             listener.close()
         self.hub.stop_requests()
         await self._housekeeping.stop()
+        await self.office.stop()
         await self.groups.stop()
+        await self.replication.stop()
         await self.timeline.write()
         await self.lag.finish()
         await self._dispatcher.stop()
@@ -202,7 +253,7 @@ class Broker:
         try:
             await self._save_offsets(offsets)
             if clean:
-                await self._checkpoint_thread.run(self.checkpoints.mark_clean, self._node_epoch)
+                await self._checkpoint_thread.run(self.checkpoints.mark_clean, self.cluster.node_epoch or -1)
         except OSError as error:
             logger.error("the next start will check the logs, since this stop could not be noted: %s", error)
 
@@ -280,7 +331,7 @@ async def _assemble(
     descriptors: int,
 ) -> Broker:
     directory = config.data_directory
-    checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files) or hostname)
+    checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
     checkpoints.load()
     if store is None:
         store = await open_store(world, config.coordination, config.coordination_directory)

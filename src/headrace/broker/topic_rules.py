@@ -19,6 +19,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Apache Kafka's limit; also what fits one entry of the coordination store."""
 BROKER_DEFAULT = -1
 
+_DEFAULT_REPLICAS = 3
 _MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _RESERVED_NAMES = frozenset({"__cluster_metadata"})
@@ -54,6 +55,11 @@ class MorePartitions:
 class Defaults:
     partition_count: int
     replication_factor: int
+
+
+def default_factor(nodes: int) -> int:
+    """Of a topic for which nobody named one."""
+    return max(1, min(_DEFAULT_REPLICAS, nodes))
 
 
 def check_name(name: str) -> None:

@@ -31,8 +31,8 @@ TOPICS = (
     node_setting(
         "default.replication.factor",
         "int",
-        1,
-        "Replicas of a topic that is created without a count.",
+        None,
+        "Replicas of a topic that is created without a count. Not set: as many as nodes are up, 3 at most.",
         at_least(1),
     ),
     node_setting(
@@ -45,6 +45,27 @@ TOPICS = (
         1,
         "Replicas that must hold a record before acks=all is answered.",
         at_least(1),
+        dynamic=True,
+    ),
+    node_setting(
+        "replica.lag.time.max.ms",
+        "long",
+        10_000,
+        "A follower that was not at its leader's log end for this long is no longer in sync.",
+        at_least(100),
+    ),
+    node_setting(
+        "replica.fetch.wait.max.ms",
+        "int",
+        500,
+        "How long a follower's fetch waits for records; new ones end the wait at once.",
+        at_least(1),
+    ),
+    node_setting(
+        "unclean.leader.election.enable",
+        "boolean",
+        False,
+        "Lets a replica lead that is not in sync, when no other is left: records are given up.",
         dynamic=True,
     ),
     node_setting(

@@ -40,7 +40,6 @@ _REASONS = {
     "leader.": _ONE_NODE,
     "follower.": _ONE_NODE,
     "auto.leader.": _ONE_NODE,
-    "unclean.leader.election.": _ONE_NODE,
     "num.replica.": _ONE_NODE,
     "group.coordinator.rebalance.protocols": "the classic and the consumer protocol are always served",
     "group.coordinator.": _OWN_SHAPE,

@@ -252,6 +252,14 @@ _EFFECTIVE = (
         "log.roll.ms",
         _hours("log.roll.hours"),
     ),
+    _topic(
+        "unclean.leader.election.enable",
+        "boolean",
+        False,
+        "Lets a replica lead that is not in sync, when no other is left: records are given up.",
+        None,
+        "unclean.leader.election.enable",
+    ),
 )
 
 _USUAL_LEVEL = "A batch that must be recompressed gets its codec's usual level."
@@ -279,7 +287,6 @@ _ACCEPTED = (
     _without_effect(
         "remote.storage.enable", "boolean", False, f"{_NO_TIERS} `true` is refused.", _NOT_TIERED
     ),
-    _without_effect("unclean.leader.election.enable", "boolean", False, "One node has nobody else to elect."),
 )
 
 TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(

@@ -60,6 +60,7 @@ class Membership:
         self._heartbeat: asyncio.Task[None] | None = None
         self._renewing = asyncio.Lock()
         self.epoch: int | None = None
+        self._leaving = False
         cluster.subscribe(self._follow)
 
     @property
@@ -95,6 +96,7 @@ class Membership:
 
     async def announce_leaving(self) -> None:
         """In this incarnation's own entry; while somebody else holds it, there is nothing to leave."""
+        self._leaving = True
         while self._session is not None and self._projection.owners.get(self._key) == self._session.id:
             leaving = self._encoded(leaving=True)
             version = self._projection.versions[self._key]
@@ -183,7 +185,7 @@ class Membership:
                 _log.warning("node %d lost its session and registers anew", self._registration.node_id)
                 await self._join_again()
             fenced = self._cluster.view.fenced.get(self._registration.node_id)
-            if fenced is not None and fenced.epoch == self.epoch:
+            if fenced is not None and fenced.epoch == self.epoch and not self._leaving:
                 _log.warning("node %d was fenced and registers anew", self._registration.node_id)
                 await self._session.close()
                 await self._join_again()

@@ -19,7 +19,7 @@ from headrace.wire.schema import message_class, message_versions
 
 FAMILIES = {
     "cluster", "configs", "coordinators", "fetch", "group_members", "group_offsets", "groups", "metadata",
-    "offsets", "produce", "producers", "topics",
+    "offsets", "produce", "producers", "replicas", "topics",
 }  # fmt: skip
 
 

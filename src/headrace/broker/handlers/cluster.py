@@ -1,4 +1,7 @@
-"""DescribeCluster 0-2, DescribeLogDirs 1-5: the nodes, and what lies on this node's disk.
+"""DescribeCluster 0-2, DescribeLogDirs 1-5, UnregisterBroker 0: the nodes, and what lies on this one's disk.
+
+A node is registered as long as its session lasts, so that UnregisterBroker only says whether one is gone for
+good: it is down, and no partition counts on it.
 
 Gaps: no ACLs, so every operation is authorized; no node is ever fenced and still shown; no log directory
 is cordoned, none is moved between directories.
@@ -94,4 +97,9 @@ def _describe_log_dir(broker: Broker, path: Path, partitions: Iterable[Partition
     }
 
 
-HANDLERS: dict[int, Handler] = {35: describe_log_dirs, 60: describe_cluster}
+async def unregister_broker(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
+    broker.assignments.check_unregistered(request.broker_id)
+    return {"error_code": ErrorCode.none, "error_message": None}
+
+
+HANDLERS: dict[int, Handler] = {35: describe_log_dirs, 60: describe_cluster, 64: unregister_broker}

@@ -1,0 +1,205 @@
+"""What operators ask about partitions: elections, moves to other replicas, and nodes for ever gone.
+
+Carried out by the controller. Each request is decided on the newest view and written conditionally; a move
+then goes on by itself (partition_care.py). Decisions: machines/election.py, machines/reassignment.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.broker.live_nodes import live_nodes
+from headrace.broker.partition_care import StateChange, with_changes
+from headrace.errors import ApiError
+from headrace.machines.election import preferred, unclean
+from headrace.machines.leader import Nodes
+from headrace.machines.reassignment import begun, cancelled
+from headrace.types import ClusterView, Move, PartitionState, Topic, TopicPartition
+from headrace.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Broker
+
+Outcome = ApiError | None
+Replicas = Sequence[int] | None
+"""Of a partition; None: the move under way is called off."""
+_ATTEMPTS = 10
+_WHY_NOT = {
+    ErrorCode.election_not_needed: "Leader election not needed for topic partition.",
+    ErrorCode.preferred_leader_not_available: "The preferred leader is down or not in sync.",
+    ErrorCode.eligible_leaders_not_available: "No replica of the partition is up.",
+    ErrorCode.invalid_replica_assignment: "Replicas must be different nodes, and those to add must be up.",
+    ErrorCode.no_reassignment_in_progress: "No partition reassignment is in progress.",
+}
+
+
+class _Draft:
+    """A topic, changed partition by partition."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.moves: Mapping[int, Move] = topic.moves
+        self.changes: dict[int, StateChange] = {}
+
+    def put(self, index: int, after: PartitionState, epoch: int, *, lossy: bool = False) -> None:
+        before = self.topic.partitions[index]
+        signed = replace(after, controller_epoch=epoch)
+        self.changes[index] = StateChange(TopicPartition(self.topic.name, index), before, signed, lossy)
+
+    @property
+    def wanted(self) -> Topic:
+        return with_changes(self.topic, self.changes.values(), self.moves)
+
+
+Step = Callable[[ClusterView, _Draft, TopicPartition], Outcome]
+
+
+class Assignments:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._cluster = broker.cluster
+
+    async def elect(
+        self, asked: Sequence[TopicPartition] | None, *, unclean: bool
+    ) -> dict[TopicPartition, Outcome]:
+        """`asked` None: all partitions; those that need no election are left out of the answer then."""
+        partitions = asked
+        if partitions is None:
+            topics = self._cluster.view.topics.values()
+            partitions = [TopicPartition(t.name, i) for t in topics for i in range(len(t.partitions))]
+        step = self._elect_unclean if unclean else self._elect_preferred
+        outcomes = await self._carry_out(partitions, step)
+        if asked is not None:
+            return outcomes
+        return {
+            partition: outcome
+            for partition, outcome in outcomes.items()
+            if outcome is None or outcome.code is not ErrorCode.election_not_needed
+        }
+
+    def _elect_preferred(self, view: ClusterView, draft: _Draft, partition: TopicPartition) -> Outcome:
+        elected = preferred(draft.topic.partitions[partition.partition], live_nodes(view))
+        if isinstance(elected, ErrorCode):
+            return _refusal(elected)
+        draft.put(partition.partition, elected, view.controller_epoch)
+        return None
+
+    def _elect_unclean(self, view: ClusterView, draft: _Draft, partition: TopicPartition) -> Outcome:
+        state = draft.topic.partitions[partition.partition]
+        contest = self._broker.office.rules_of(draft.topic).contest(state)
+        elected = unclean(contest, live_nodes(view), self._broker.controller.leading())
+        if isinstance(elected, ErrorCode):
+            return _refusal(elected)
+        draft.put(partition.partition, elected.state, view.controller_epoch, lossy=elected.lossy)
+        return None
+
+    async def reassign(
+        self, wanted: Mapping[TopicPartition, Replicas], *, same_factor: bool = False
+    ) -> dict[TopicPartition, Outcome]:
+        def step(view: ClusterView, draft: _Draft, partition: TopicPartition) -> Outcome:
+            replicas = wanted[partition]
+            if replicas is None:
+                return self._cancel(view, draft, partition.partition)
+            return _begin(view, draft, partition.partition, tuple(replicas), same_factor)
+
+        return await self._carry_out(list(wanted), step)
+
+    def check_unregistered(self, node_id: int) -> None:
+        """Raises ApiError unless the node is down and holds no replica."""
+        view = self._cluster.view
+        if node_id in view.nodes or node_id in view.joining:
+            raise ApiError(
+                ErrorCode.duplicate_broker_registration, f"Node {node_id} is up: stop it first."
+            )
+        held = sum(node_id in state.replicas for topic in view.topics.values() for state in topic.partitions)
+        if held:
+            raise ApiError(
+                ErrorCode.invalid_request,
+                f"Node {node_id} holds replicas of {held} partition(s): move them to other nodes first.",
+            )
+
+    def _cancel(self, view: ClusterView, draft: _Draft, index: int) -> Outcome:
+        move = draft.moves.get(index)
+        if move is None:
+            return _refusal(ErrorCode.no_reassignment_in_progress)
+        contest = self._broker.office.rules_of(draft.topic).contest(draft.topic.partitions[index])
+        state = cancelled(contest, move, live_nodes(view), self._broker.controller.leading())
+        if state is None:
+            return ApiError(
+                ErrorCode.invalid_replica_assignment,
+                f"Too few of the original replicas {list(move.original)} are in sync to go back to them.",
+            )
+        draft.moves = {key: each for key, each in draft.moves.items() if key != index}
+        draft.put(index, state, view.controller_epoch)
+        return None
+
+    async def _carry_out(
+        self, partitions: Sequence[TopicPartition], step: Step
+    ) -> dict[TopicPartition, Outcome]:
+        outcomes: dict[TopicPartition, Outcome] = dict.fromkeys(partitions)
+        left = list(outcomes)
+        for _ in range(_ATTEMPTS):
+            left = await self._attempt(left, step, outcomes)
+            if not left:
+                return outcomes
+        return outcomes
+
+    async def _attempt(
+        self, partitions: Sequence[TopicPartition], step: Step, outcomes: dict[TopicPartition, Outcome]
+    ) -> list[TopicPartition]:
+        """From the look at the view to the commit there is no `await`. Returns what was changed meanwhile."""
+        view = self._cluster.view
+        drafts: dict[str, _Draft] = {}
+        for partition in partitions:
+            topic = view.topics.get(partition.topic)
+            if topic is None or not 0 <= partition.partition < len(topic.partitions):
+                outcomes[partition] = ApiError(
+                    ErrorCode.unknown_topic_or_partition, f"There is no partition {partition}."
+                )
+                continue
+            draft = drafts.setdefault(topic.name, _Draft(topic))
+            outcomes[partition] = step(view, draft, partition)
+        changed = [draft for draft in drafts.values() if draft.wanted is not draft.topic]
+        written = await self._cluster.write_topics([draft.wanted for draft in changed])
+        again = []
+        for draft, refusal in zip(changed, written, strict=True):
+            mine = [each for each in partitions if each.topic == draft.topic.name and outcomes[each] is None]
+            if refusal is None:
+                for change in draft.changes.values():
+                    self._broker.office.note(change)
+            outcomes |= dict.fromkeys(mine, refusal)
+            if refusal is not None and refusal.code is ErrorCode.invalid_update_version:
+                again += mine
+        return again
+
+
+def _begin(
+    view: ClusterView, draft: _Draft, index: int, target: tuple[int, ...], same_factor: bool
+) -> Outcome:
+    state = draft.topic.partitions[index]
+    under_way = draft.moves.get(index)
+    present = state.replicas if under_way is None else under_way.original
+    if same_factor and len(target) != len(present):
+        return ApiError(
+            ErrorCode.invalid_replication_factor,
+            f"The replication factor is changed from {len(present)} to {len(target)}",
+        )
+    if under_way is None and target == state.replicas:
+        return None
+    outcome = begun(state, target, _staying(live_nodes(view)), under_way)
+    if isinstance(outcome, ErrorCode):
+        return _refusal(outcome)
+    moved, move = outcome
+    draft.moves = {**draft.moves, index: move}
+    draft.put(index, moved, view.controller_epoch)
+    return None
+
+
+def _staying(nodes: Nodes) -> Nodes:
+    return Nodes({node: epoch for node, epoch in nodes.epochs.items() if node not in nodes.leaving})
+
+
+def _refusal(code: ErrorCode) -> ApiError:
+    return ApiError(code, _WHY_NOT.get(code, code.name))

@@ -1,0 +1,137 @@
+"""Where leaders' proposals for in-sync replicas are judged and written, many in one commit (R4, R15).
+
+A proposal that met another change of its topic is judged again on what is there then. Decisions: machines/
+isr.py. Read next: controller_office.py, handlers/replication.py (AlterPartition).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from headrace.broker.live_nodes import live_nodes
+from headrace.broker.partition_care import StateChange, TopicRules, with_changes
+from headrace.coordination.cluster import Cluster
+from headrace.errors import ApiError, CoordinationError
+from headrace.machines.isr import judged
+from headrace.machines.leader import IsrProposal
+from headrace.types import PartitionState, Topic, TopicId, TopicPartition
+from headrace.wire.error_codes import ErrorCode
+from headrace.world import World
+
+Judgement = PartitionState | ErrorCode
+_ATTEMPTS = 10
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    topic_id: TopicId
+    partition: int
+    proposal: IsrProposal
+    answer: asyncio.Future[Judgement]
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A topic with the changes of one round."""
+
+    topic: Topic
+    changes: dict[int, StateChange] = field(default_factory=dict)
+    asked: list[tuple[_Asked, Judgement]] = field(default_factory=list)
+
+    def state(self, index: int) -> PartitionState:
+        change = self.changes.get(index)
+        return self.topic.partitions[index] if change is None else change.after
+
+
+class IsrDesk:
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        rules_of: Callable[[Topic], TopicRules],
+        on_change: Callable[[StateChange], None],
+    ) -> None:
+        self._cluster = cluster
+        self._spawn = world.tasks.spawn
+        self._rules_of = rules_of
+        self._on_change = on_change
+        self._queue: list[_Asked] = []
+        self._working: asyncio.Task[None] | None = None
+
+    def submit(self, topic_id: TopicId, partition: int, proposal: IsrProposal) -> asyncio.Future[Judgement]:
+        """The state as it is stored then, or why not. The future fails with ApiError (R6: unknown)."""
+        answer: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Asked(topic_id, partition, proposal, answer))
+        if self._working is None:
+            self._working = self._spawn(self._work(), name="in-sync replicas")
+        return answer
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                asked, self._queue = self._queue, []
+                try:
+                    await self._round(asked)
+                except (ApiError, CoordinationError) as error:
+                    _fail(asked, error)
+        finally:
+            self._working = None
+            left, self._queue = self._queue, []
+            _fail(left, ApiError(ErrorCode.not_controller, "The node is stopping."))
+
+    async def _round(self, asked: list[_Asked]) -> None:
+        """From the look at the view to the commit there is no `await`."""
+        drafts: dict[TopicId, _Draft] = {}
+        for each in asked:
+            self._judge(each, drafts)
+        changed = [draft for draft in drafts.values() if draft.changes]
+        outcomes = await self._cluster.write_topics(
+            [with_changes(draft.topic, draft.changes.values()) for draft in changed]
+        )
+        refused = {id(d): outcome for d, outcome in zip(changed, outcomes, strict=True) if outcome}
+        for draft in drafts.values():
+            self._answer(draft, refused.get(id(draft)))
+
+    def _judge(self, asked: _Asked, drafts: dict[TopicId, _Draft]) -> None:
+        view = self._cluster.view
+        topic = view.topic_by_id(asked.topic_id)
+        if topic is None or not 0 <= asked.partition < len(topic.partitions):
+            code = ErrorCode.unknown_topic_id if topic is None else ErrorCode.unknown_topic_or_partition
+            _settle(asked, code)
+            return
+        draft = drafts.setdefault(asked.topic_id, _Draft(topic))
+        state = draft.state(asked.partition)
+        needed = self._rules_of(topic).contest(state).needed
+        judgement = judged(state, asked.proposal, live_nodes(view), needed)
+        if isinstance(judgement, PartitionState):
+            judgement = replace(judgement, controller_epoch=view.controller_epoch)
+            name = TopicPartition(topic.name, asked.partition)
+            draft.changes[asked.partition] = StateChange(name, state, judgement)
+        draft.asked.append((asked, judgement))
+
+    def _answer(self, draft: _Draft, refusal: ApiError | None) -> None:
+        if refusal is None:
+            for change in draft.changes.values():
+                self._on_change(change)
+        for asked, judgement in draft.asked:
+            if refusal is None or not isinstance(judgement, PartitionState):
+                _settle(asked, judgement)
+            elif refusal.code is ErrorCode.invalid_update_version and asked.attempts < _ATTEMPTS:
+                asked.attempts += 1
+                self._queue.append(asked)
+            else:
+                _fail([asked], refusal)
+
+
+def _settle(asked: _Asked, judgement: Judgement) -> None:
+    if not asked.answer.done():
+        asked.answer.set_result(judgement)
+
+
+def _fail(asked: list[_Asked], error: ApiError | CoordinationError) -> None:
+    for each in asked:
+        if not each.answer.done():
+            each.answer.set_exception(error)
