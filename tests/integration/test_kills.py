@@ -6,96 +6,25 @@ Unmodified librdkafka producers; the history checker judges what a reader finds 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 
 from headrace.testing import soak
-from headrace.testing.history import FinalLog, History, Send, check
+from headrace.testing.history import History, check
+from headrace.testing.live_load import HeavyProducer, read_all
 from headrace.testing.node import NodeProcess
 from headrace.testing.rawclient import RawClient
-from headrace.testing.simclients import records_in
 from headrace.types import TopicPartition
 
 StartNode = Callable[..., NodeProcess]
 TOPIC = "killed"
-FLUSH_S = 60
 
 
-class HeavyProducer:
-    """Sends unique values as fast as it may until told to stop; every outcome goes to the history."""
-
-    def __init__(self, bootstrap: str, name: str, partition: int, options: dict[str, Any]) -> None:
-        self.history = History()
-        self.name = name
-        self._partition = TopicPartition(TOPIC, partition)
-        self._ordered = bool(options.get("enable.idempotence"))
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "linger.ms": 2,
-                "queue.buffering.max.messages": 5000,
-                "message.timeout.ms": FLUSH_S * 1000,
-                "reconnect.backoff.max.ms": 200,
-                **options,
-            }
-        )
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def finish(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        assert self._producer.flush(FLUSH_S) == 0
-
-    def _run(self) -> None:
-        padding = b"." * 200
-        number = 0
-        while not self._stopping.is_set():
-            value = f"{self.name}-{number}".encode() + padding
-            send = Send(
-                producer=self.name,
-                partition=self._partition,
-                value=value,
-                durable=True,
-                ordered=self._ordered,
-            )
-            try:
-                self._producer.produce(
-                    TOPIC, value, partition=self._partition.partition, on_delivery=self._delivered(send)
-                )
-            except BufferError:
-                self._producer.poll(0.05)
-                continue
-            self.history.sent(send)
-            number += 1
-            self._producer.poll(0)
-
-    @staticmethod
-    def _delivered(send: Send) -> Callable[[KafkaError | None, Message], None]:
-        def note(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                send.outcome, send.offset = "ok", message.offset()
-
-        return note
-
-
-def read_all(bootstrap: str, partition: int) -> FinalLog:
-    records: list[tuple[int, bytes]] = []
-    with RawClient(bootstrap, timeout_s=30) as client:
-        end = client.end_offset(TOPIC, partition)
-        while not records or records[-1][0] + 1 < end:
-            position = records[-1][0] + 1 if records else 0
-            data = client.fetch(TOPIC, position, partition=partition, max_bytes=20 << 20)
-            records += [(r.offset, r.value or b"") for r in records_in(data) if r.offset >= position]
-    return FinalLog(records=records)
+def _producer(node: NodeProcess, name: str, partition: int, options: dict[str, Any]) -> HeavyProducer:
+    return HeavyProducer(node.bootstrap, name, TopicPartition(TOPIC, partition), options)
 
 
 def kill_again_and_again(node: NodeProcess, kills: int, seed: int) -> dict[str, Any]:
@@ -103,10 +32,10 @@ def kill_again_and_again(node: NodeProcess, kills: int, seed: int) -> dict[str, 
     with RawClient(node.bootstrap) as client:
         client.create_topic(TOPIC, partitions=3)
     producers = [
-        HeavyProducer(node.bootstrap, "idempotent", 0, {"enable.idempotence": True}),
-        HeavyProducer(node.bootstrap, "pipelined", 1, {"enable.idempotence": True, "batch.num.messages": 20}),
+        _producer(node, "idempotent", 0, {"enable.idempotence": True}),
+        _producer(node, "pipelined", 1, {"enable.idempotence": True, "batch.num.messages": 20}),
         # One attempt each: what is not acknowledged is unknown, and must not come twice either.
-        HeavyProducer(node.bootstrap, "acks-1", 2, {"acks": "1", "retries": 0}),
+        _producer(node, "acks-1", 2, {"acks": "1", "retries": 0}),
     ]
     for producer in producers:
         producer.start()
@@ -121,7 +50,8 @@ def kill_again_and_again(node: NodeProcess, kills: int, seed: int) -> dict[str, 
     for producer in producers:
         producer.finish()
     history = History([send for producer in producers for send in producer.history.sends])
-    final = {TopicPartition(TOPIC, partition): read_all(node.bootstrap, partition) for partition in range(3)}
+    partitions = [TopicPartition(TOPIC, index) for index in range(3)]
+    final = {partition: read_all(node.bootstrap, partition) for partition in partitions}
     assert check(history, final) == []
     outcomes = history.outcomes()
     assert outcomes["ok"] > 500 * kills

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -67,7 +68,9 @@ class Supervisor:
         """All at once, since a node may need others to be ready; returns when each of them answers."""
         plan = self.folder.change(lambda plan: _wanting(plan, node_ids, "up"))
         members = [plan.member(node_id) for node_id in node_ids]
-        started = [self._spawn(plan, member) for member in members if self.process(member.node_id) is None]
+        missing = [member for member in members if self.process(member.node_id) is None]
+        with ThreadPoolExecutor() as pool:  # the first start of an Apache Kafka node runs its formatter
+            started = list(pool.map(lambda member: self._spawn(plan, member), missing))
         deadline = time.monotonic() + timeout_ms / 1000
         for node in started:
             node.wait_ready(max(int((deadline - time.monotonic()) * 1000), 1))
@@ -148,11 +151,10 @@ class Supervisor:
             self._spawn(plan, member)
 
     def _spawn(self, plan: ClusterPlan, member: Member) -> RunningNode:
-        if self._engine is None:
-            self._engine = engine_of(plan.engine)
+        engine = self._engine = self._engine or engine_of(plan.engine)
         folder = self.folder.node(member.node_id)
         folder.mkdir(parents=True, exist_ok=True)
-        node = self._engine.prepare_member(plan, member, folder).spawn()
+        node = engine.prepare_member(plan, member, folder).spawn()
         self._children[member.node_id] = node
         remember(folder, node)
         return node

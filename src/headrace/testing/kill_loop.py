@@ -1,0 +1,172 @@
+"""T4, T5 and T9 on real processes: faults under load by unmodified clients, then the history is judged.
+
+Idempotent producers with acks=all, a reader by `assign`, a group that commits; a fault strikes the node that
+holds a role. Knows neither store nor engine. Read next: live_cluster.py, live_load.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from headrace.testing.history import Anomaly, FinalLog, History, check
+from headrace.testing.live_cluster import LiveCluster, Role
+from headrace.testing.live_load import GroupCommitter, HeavyProducer, SteadyReader, read_all
+from headrace.types import TopicPartition
+
+TOPIC, GROUP = "killed", "committers"
+ROLES: tuple[Role, ...] = get_args(Role)
+PARTITIONS = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What happened; `anomalies` must be empty."""
+
+    seed: int
+    faults: int = 0
+    by_role: dict[str, int] = field(default_factory=dict)
+    sends: dict[str, int] = field(default_factory=dict)
+    read: int = 0
+    commits: int = 0
+    gaps_s: list[float] = field(default_factory=list)
+    """The longest pause between two acknowledgements, of each producer."""
+    in_sync_after_s: list[float] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "faults": self.faults,
+            "by_role": self.by_role,
+            "sends": self.sends,
+            "records_read": self.read,
+            "commits": self.commits,
+            "longest_gap_s": round(max(self.gaps_s, default=0.0), 2),
+            "slowest_in_sync_s": round(max(self.in_sync_after_s, default=0.0), 2),
+            "anomalies": [str(each) for each in self.anomalies],
+        }
+
+
+Fault = Callable[[LiveCluster, int], None]
+"""Strikes a node, and has it back when it returns."""
+
+
+def kill_and_start(cluster: LiveCluster, node_id: int) -> None:
+    cluster.kill(node_id)
+    time.sleep(0.3)
+    cluster.start(node_id)
+
+
+def pause_for(seconds: float) -> Fault:
+    def pause(cluster: LiveCluster, node_id: int) -> None:
+        cluster.pause(node_id)
+        time.sleep(seconds)
+        cluster.resume(node_id)
+
+    return pause
+
+
+def stop_and_start(cluster: LiveCluster, node_id: int) -> None:
+    """As in a rolling restart."""
+    cluster.stop(node_id)
+    cluster.start(node_id)
+
+
+def strike_under_load(
+    cluster: LiveCluster,
+    *,
+    faults: int,
+    seed: int,
+    fault: Fault = kill_and_start,
+    roles: tuple[Role, ...] = ROLES,
+    pause_s: float = 0.005,
+    wait_in_sync: bool = True,
+) -> Report:
+    """`pause_s`: between two sends of a producer. Raises only when the cluster does not come back."""
+    source = random.Random(seed)
+    nodes = cluster.node_ids
+    replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
+    cluster.create_topic(TOPIC, replicas, min_insync_replicas="2")
+    load = _Load(cluster.bootstrap, pause_s)
+    report = Report(seed=seed)
+    with load:
+        time.sleep(0.5)
+        for role in itertools.islice(itertools.cycle(roles), faults):
+            victim = _wait_for_holder(cluster, role, source.randrange(PARTITIONS))
+            fault(cluster, victim)
+            report.faults += 1
+            report.by_role[role] = report.by_role.get(role, 0) + 1
+            if wait_in_sync:
+                report.in_sync_after_s.append(cluster.wait_in_sync())
+            time.sleep(source.uniform(0.1, 0.5))
+        cluster.wait_in_sync()
+        time.sleep(0.5)
+    load.judge(report)
+    return report
+
+
+def _wait_for_holder(cluster: LiveCluster, role: Role, partition: int) -> int:
+    deadline = time.monotonic() + 30
+    while True:
+        victim = cluster.holder(role, TOPIC, partition, GROUP)
+        if victim >= 0 and victim in cluster.alive():
+            return victim
+        assert time.monotonic() < deadline, f"nobody is {role} of partition {partition}"
+        time.sleep(0.05)
+
+
+class _Load:
+    """All clients together."""
+
+    def __init__(self, bootstrap: str, pause_s: float) -> None:
+        self._bootstrap = bootstrap
+        self._producers = [
+            HeavyProducer(
+                bootstrap,
+                f"p{index}",
+                TopicPartition(TOPIC, index),
+                {"enable.idempotence": True, "acks": "all"},
+                pause_s=pause_s,
+            )
+            for index in range(PARTITIONS)
+        ]
+        self._reader = SteadyReader(bootstrap, "reader", TOPIC, PARTITIONS)
+        self._group = GroupCommitter(bootstrap, GROUP, TOPIC, {"session.timeout.ms": 10_000})
+
+    def __enter__(self) -> _Load:
+        for client in (*self._producers, self._reader, self._group):
+            client.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in (*self._producers, self._group, self._reader):
+            client.finish()
+
+    def judge(self, report: Report) -> None:
+        history = History(
+            [send for producer in self._producers for send in producer.history.sends],
+            self._reader.history.polls,
+        )
+        partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+        final = {partition: read_all(self._bootstrap, partition) for partition in partitions}
+        report.anomalies = [*check(history, final), *self._judge_group(final)]
+        report.sends = dict(history.outcomes())
+        report.read = sum(len(poll.records) for poll in history.polls)
+        report.commits = self._group.commits
+        report.gaps_s = [producer.longest_gap_s() for producer in self._producers]
+
+    def _judge_group(self, final: dict[TopicPartition, FinalLog]) -> list[Anomaly]:
+        """A commit that was acknowledged is not forgotten, and none is ahead of the log."""
+        stored, anomalies = self._group.stored(), []
+        for index, acknowledged in self._group.committed.items():
+            partition = TopicPartition(TOPIC, index)
+            end = len(final[partition].records)
+            if not acknowledged <= stored[index] <= end:
+                detail = f"{acknowledged} was acknowledged, {stored[index]} is stored, the log ends at {end}"
+                anomalies.append(Anomaly(kind="lost-commit", partition=partition, detail=detail))
+        return anomalies

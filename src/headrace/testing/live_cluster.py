@@ -1,0 +1,186 @@
+"""A cluster of real processes under test: started, killed, paused, and asked who does what.
+
+Built on the supervisor that `headrace cluster` uses; both engines. Read next: live_load.py (who uses it).
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from headrace.client.brokers import Brokers, run
+from headrace.client.errors import ClientError
+from headrace.cluster.folder import ClusterFolder
+from headrace.cluster.plan import EngineName
+from headrace.cluster.status import Picture, read_picture
+from headrace.cluster.supervisor import Supervisor, plan_cluster
+
+FIND_COORDINATOR = 10
+_TIMEOUT_S = 30
+_POLL_S = 0.02
+
+Role = Literal["leader", "follower", "controller", "coordinator"]
+
+
+class LiveCluster:
+    """Use it as a context manager: what is left running at its end is killed."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        engine: EngineName = "headrace",
+        coordination: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = ClusterFolder(directory)
+        self.supervisor = Supervisor(self.folder)
+        plan = plan_cluster(
+            engine=engine,
+            nodes=nodes,
+            coordination=coordination,
+            settings=settings or {},
+            folder=self.folder,
+            first_port=None,
+        )
+        self.folder.create(plan)
+        self.node_ids = [member.node_id for member in plan.members]
+        self.bootstrap = plan.bootstrap
+
+    def __enter__(self) -> LiveCluster:
+        try:
+            self.supervisor.start(self.node_ids)
+        except BaseException:
+            self.kill_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL."""
+        self.supervisor.kill(node_id)
+
+    def start(self, *node_ids: int) -> None:
+        self.supervisor.start(node_ids)
+
+    def stop(self, node_id: int) -> None:
+        """Cleanly."""
+        self.supervisor.stop(node_id)
+
+    def pause(self, node_id: int) -> None:
+        self._signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        self._signal(node_id, signal.SIGCONT)
+
+    def kill_all(self) -> None:
+        for node_id in self.node_ids:
+            process = self.supervisor.process(node_id)
+            if process is not None:
+                process.kill()
+                self.supervisor.process(node_id)
+
+    def pid(self, node_id: int) -> int | None:
+        process = self.supervisor.process(node_id)
+        return None if process is None else process.pid
+
+    def alive(self) -> list[int]:
+        return [node_id for node_id in self.node_ids if self.supervisor.process(node_id) is not None]
+
+    def log_tails(self) -> dict[int, str]:
+        tails = {}
+        for node_id in self.node_ids:
+            for path in self.folder.node(node_id).glob("*.log"):
+                tails[node_id] = "\n".join(path.read_text(errors="replace").splitlines()[-40:])
+        return tails
+
+    def _signal(self, node_id: int, number: signal.Signals) -> None:
+        process = self.supervisor.process(node_id)
+        assert process is not None, f"node {node_id} is not running"
+        process.signal(number)
+
+    # -- questions -----------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, replicas: list[list[int]], **configs: str) -> None:
+        """A partition for each list of nodes; the first of each is its preferred leader."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        new = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
+        try:
+            admin.create_topics([new], operation_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S)
+        except KafkaException as error:
+            raise AssertionError(f"{name} was not created: {error}") from error
+        self.wait_until(lambda seen: sum(each.topic == name for each in seen.partitions) == len(replicas))
+
+    def picture(self, *, of: int | None = None) -> Picture | None:
+        """As a node that answers sees the cluster; None when nobody does."""
+        plan = self.folder.read()
+        asked = self.alive() if of is None else [of]
+        return read_picture([plan.member(node_id).address for node_id in asked])
+
+    def leader(self, topic: str, partition: int) -> int:
+        """-1: nobody leads it now."""
+        picture = self.picture()
+        for each in () if picture is None else picture.partitions:
+            if (each.topic, each.index) == (topic, partition):
+                return each.leader
+        return -1
+
+    def coordinator(self, group: str) -> int:
+        async def ask() -> int:
+            async with Brokers(self.bootstrap) as brokers:
+                fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+                reply = await brokers.call_any(FIND_COORDINATOR, fields)
+            return int(reply.coordinators[0].node_id if reply.coordinators else reply.node_id)
+
+        try:
+            return run(ask())
+        except ClientError:
+            return -1
+
+    def holder(self, role: Role, topic: str, partition: int, group: str) -> int:
+        """A node in this role now; -1 when there is none."""
+        picture = self.picture()
+        if picture is None:
+            return -1
+        if role == "controller":
+            return -1 if picture.controller is None else picture.controller
+        if role == "coordinator":
+            return self.coordinator(group)
+        found = [each for each in picture.partitions if (each.topic, each.index) == (topic, partition)]
+        if not found:
+            return -1
+        if role == "leader":
+            return found[0].leader
+        return next((node for node in found[0].isr if node != found[0].leader), -1)
+
+    def wait_until(self, true: Callable[[Picture], bool], *, timeout_s: float = _TIMEOUT_S) -> float:
+        """How long it took, in seconds, until the picture that the cluster gives was so."""
+        started = time.monotonic()
+        while True:
+            picture = self.picture()
+            if picture is not None and true(picture):
+                return time.monotonic() - started
+            if time.monotonic() - started > timeout_s:
+                raise AssertionError(
+                    f"not within {timeout_s} s; the cluster says {picture}; logs: {self.log_tails()}"
+                )
+            time.sleep(_POLL_S)
+
+    def wait_in_sync(self, *, timeout_s: float = 60) -> float:
+        """Until every partition has a leader and all of its replicas are in sync."""
+        return self.wait_until(
+            lambda picture: not picture.under_replicated and not picture.without_leader, timeout_s=timeout_s
+        )
