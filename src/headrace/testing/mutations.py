@@ -1,21 +1,26 @@
 """Mutations (T3): a rule is taken out of the code at import, and the simulation must notice.
 
 A mutation is a small file: the module, the text that keeps the rule, the text without it. No switch that
-weakens a rule exists in the product. `python -m headrace.testing.mutations FILE SEEDS` runs until one fails.
+weakens a rule exists in the product. `python -m headrace.testing.mutations FILE SEEDS SIMULATION` runs until
+a scenario or seed fails. Read next: seed_runs.py.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
+
+from headrace.testing.seed_runs import root_of
 
 
 class StaleMutation(Exception):
@@ -77,30 +82,31 @@ class MutatingFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _MutatingLoader(self._mutation, spec.origin))
 
 
-def _root_of(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def main(path: str, seeds: str) -> int:
+def main(path: str, seeds: str, simulation: str = "one_node") -> int:
     """0: caught; 3: survived."""
     mutation = load_mutation(Path(path))
     finder = MutatingFinder(mutation)
     sys.meta_path.insert(0, finder)
-    from headrace.testing.one_node import run_seed
-
+    module = importlib.import_module(f"headrace.testing.{simulation}")
     if not finder.applied:
         raise StaleMutation(f"{mutation.module} is not part of the simulation")
     logging.disable(logging.CRITICAL)
-    for seed in range(int(seeds)):
+    for name, run in _runs(module, int(seeds)):
         try:
-            run_seed(seed)
+            run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the mutation was noticed
-            print(f"caught by seed {seed}: {_root_of(error)!r}")
+            print(f"caught by {name}: {root_of(error)!r}")
             return 0
     print(f"survived {seeds} seeds: {mutation.rule}, {mutation.why}")
     return 3
+
+
+def _runs(module: ModuleType, seeds: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Scenarios written by hand first, where a simulation has some."""
+    for scenario in getattr(module, "SCENARIOS", ()):
+        yield scenario.__name__, scenario
+    for seed in range(seeds):
+        yield f"seed {seed}", partial(module.run_seed, seed)
 
 
 if __name__ == "__main__":
