@@ -208,6 +208,7 @@ def remove(node: NodeId, directory: Directory = None, yes: Yes = False, as_json:
       headrace cluster remove 4
     """
     from headrace.cli.cluster_remove import move_away
+    from headrace.client.reassignments import unregister
 
     supervisor = _supervisor(directory)
     plan = supervisor.folder.read()
@@ -217,6 +218,7 @@ def remove(node: NodeId, directory: Directory = None, yes: Yes = False, as_json:
     moved = move_away(plan.bootstrap, node, output)
     supervisor.stop(node)
     supervisor.forget(node)
+    unregister(supervisor.folder.read().bootstrap, node)
     _say(as_json, {"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
 
 

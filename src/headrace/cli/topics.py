@@ -180,6 +180,15 @@ def alter(
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="How many there shall be; never fewer.")
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="Copies of each partition; more are made or the last dropped, and the command waits for it.",
+        ),
+    ] = None,
     config: Configs = None,
     unset: Annotated[
         list[str] | None,
@@ -192,7 +201,7 @@ def alter(
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Add partitions to a topic, change its settings or its key ranges.
+    """Add partitions to a topic, change its replicas, its settings or its key ranges.
 
     With more partitions a key's hash leads to another partition than before: records written earlier stay
     where they are. A topic whose keys are placed by range needs new ranges together with new partitions.
@@ -200,23 +209,29 @@ def alter(
     \b
     Examples:
       headrace topics alter orders --partitions 6
+      headrace topics alter orders --replication-factor 3
       headrace topics alter orders --config retention.ms=3600000 --unset segment.bytes
       headrace topics alter people --partitions 3 --ranges A..H,I..P,Q..Z
       headrace topics alter people --outside nearest
     """
+    from headrace.cli.topic_replicas import change_replicas, planned_replicas
     from headrace.client.admin import Admin
     from headrace.client.partitioner_store import PartitionerStore
 
     values = parse_pairs(config, "--config")
     choice = RangeChoice(ranges, ranges_from, outside)
-    if not (partitions or values or unset or choice.given):
-        raise typer.BadParameter("say what to change: --partitions, --config, --unset, --ranges or --outside")
+    if not (partitions or replication_factor or values or unset or choice.given):
+        raise typer.BadParameter(
+            "say what to change: --partitions, --replication-factor, --config, --unset, --ranges or --outside"
+        )
     output = Output(as_json=as_json)
     admin = Admin(bootstrap)
     store = PartitionerStore(bootstrap, admin)
     before = admin.describe_topic(topic)
     total = partitions or len(before.partitions)
     new_ranges = choice.for_altered(before, total, store.load(topic, before.topic_id))
+    if replication_factor is not None and validate_only:
+        planned_replicas(bootstrap, topic, replication_factor)
     if total != len(before.partitions):
         admin.add_partitions(topic, total, validate_only=validate_only)
     if validate_only:
@@ -226,6 +241,8 @@ def alter(
         admin.alter_configs("topic", topic, values=values, unset=unset or ())
     if new_ranges is not None:
         store.save(topic, before.topic_id, new_ranges.ranges, new_ranges.outside)
+    if replication_factor is not None:
+        change_replicas(bootstrap, topic, replication_factor, output)
     after = admin.describe_topic(topic)
     _say(output, {"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
 

@@ -155,7 +155,7 @@ class _Load:
         partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         final = {partition: read_all(self._bootstrap, partition) for partition in partitions}
         report.anomalies = [*check(history, final), *self._judge_group(final)]
-        report.sends = dict(history.outcomes())
+        report.sends = {str(name): count for name, count in history.outcomes().items()}
         report.read = sum(len(poll.records) for poll in history.polls)
         report.commits = self._group.commits
         report.gaps_s = [producer.longest_gap_s() for producer in self._producers]
