@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from kill_harness import BATCH_ROWS, Job, Setup
+from kill_harness import BATCH_ROWS, Job, Jobs, Setup
 
 THREADS = "local[2,4]"
 """Executors are threads of the driver, which starts sooner. A task may be tried four times."""
@@ -117,67 +116,90 @@ CONDITIONS = {
 # -- accidents ---------------------------------------------------------------------------------------------
 
 
-def kill_driver(moment: str, job: Job, condition: Condition) -> None:
-    with job.stopped_at(moment, condition.first) as program:
-        assert len(job.output.visible()) == BATCH_ROWS * (2 if moment == "after" else 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accident:
+    """`befall` brings it about and lets things go on to the end.
+
+    `moments`: where the first program stops, each for a job of its own. One that holds a transaction open
+    comes last, since others may have to wait for its end. Empty: the moment at which the output needs its
+    broker.
+    """
+
+    moments: Sequence[str]
+    befall: Callable[[Jobs, Condition], None]
+
+
+def kill_driver(jobs: Jobs, condition: Condition) -> None:
+    with jobs.first_program(condition.first) as program:
+        for moment, job in jobs.by_moment.items():
+            program.wait_until(job.has_stopped)
+            assert len(job.output.visible()) == BATCH_ROWS * (2 if moment == "after" else 1)
         program.kill_driver()
-        job.finish(condition.then)
+        jobs.finish(condition.then)
 
 
-def kill_executor(job: Job, condition: Condition) -> None:
-    """While one of its tasks has given rows to the sink: the driver goes on with others."""
-    with job.stopped_at("write", replace(condition.first, master=TWO_PROCESSES)) as program:
-        program.kill_executor_of(job.who_waits())
-        assert program.ended() == 0, program.output()
-    _later(job, condition)
-
-
-def kill_broker(job: Job, condition: Condition) -> None:
-    """At the moment when the output needs it; the program goes on while it is away."""
-    with job.stopped_at(job.output.needs_broker_at, condition.first) as program:
-        job.broker.kill()
-        try:
-            job.go_on()
-            time.sleep(_BROKER_AWAY_S)
-        finally:
-            job.broker.come_back()
-        assert program.ended() == 0, program.output()
-    _later(job, condition)
-
-
-def pause_driver(moment: str, job: Job, condition: Condition) -> str:
-    """It wakes up when a successor has done all, and must find out. Returns what it said."""
-    with job.stopped_at(moment, condition.first) as old:
+def wake_old_driver(jobs: Jobs, condition: Condition) -> None:
+    """It was paused, and wakes up when a successor has done all: every query of it must find out."""
+    with jobs.first_program(condition.first) as old:
+        for job in jobs:
+            old.wait_until(job.has_stopped)
         old.signal(signal.SIGSTOP)
-        job.finish(condition.then)
-        job.check_complete()
-        job.go_on()
+        jobs.finish(condition.then)
+        for job in jobs:
+            job.check_complete()
+            job.go_on()
         old.signal(signal.SIGCONT)
-        assert old.ended() != 0, "it took itself for the one that does the work"
-        return old.output()
+        assert old.ended() != 0
+        for job in jobs:
+            assert job.failure(1), "it took itself for the one that does the work"
 
 
-def _later(job: Job, condition: Condition) -> None:
+def kill_executor(jobs: Jobs, condition: Condition) -> None:
+    """While one of its tasks has given rows to the sink: the driver goes on with others."""
+    with jobs.first_program(replace(condition.first, master=TWO_PROCESSES)) as program:
+        for job in jobs:
+            program.wait_until(job.has_stopped)
+            program.kill_executor_of(job.who_waits())
+        assert program.ended() == 0, program.output()
+    _go_on_later(jobs, condition)
+
+
+def kill_broker(jobs: Jobs, condition: Condition) -> None:
+    """The program goes on while it is away."""
+    with jobs.first_program(condition.first) as program:
+        for job in jobs:
+            program.wait_until(job.has_stopped)
+            job.broker.kill()
+            try:
+                job.go_on()
+                time.sleep(_BROKER_AWAY_S)
+            finally:
+                job.broker.come_back()
+        assert program.ended() == 0, program.output()
+    _go_on_later(jobs, condition)
+
+
+def _go_on_later(jobs: Jobs, condition: Condition) -> None:
     """Where the condition is a change between two programs, the second comes when there is more to do."""
-    job.check_complete()
+    for job in jobs:
+        job.check_complete()
     if condition.then != condition.first:
-        job.more(_MORE)
-        job.finish(condition.then)
+        for job in jobs:
+            job.more(_MORE)
+        jobs.finish(condition.then)
 
 
-Accident = Callable[[Job, Condition], object]
-ACCIDENTS: dict[str, Accident] = {
-    "driver killed before the commit": partial(kill_driver, "before"),
-    "driver killed inside the commit": partial(kill_driver, "inside"),
-    "driver killed after the commit": partial(kill_driver, "after"),
-    "executor killed": kill_executor,
-    "broker killed": kill_broker,
-    "old driver woken inside its commit": partial(pause_driver, "inside"),
+ACCIDENTS = {
+    "driver killed": Accident(moments=("before", "after", "inside"), befall=kill_driver),
+    "old driver woken": Accident(moments=("before", "inside"), befall=wake_old_driver),
+    "executor killed": Accident(moments=("write",), befall=kill_executor),
+    "broker killed": Accident(moments=(), befall=kill_broker),
 }
 
 
-def run_cell(job: Job, accident: Accident, condition: Condition) -> None:
-    with job.group_watched():
-        accident(job, condition)
-        condition.took_place(job)
-        job.check_complete()
+def run_cell(jobs: Jobs, accident: Accident, condition: Condition) -> None:
+    with jobs.groups_watched():
+        accident.befall(jobs, condition)
+        for job in jobs:
+            condition.took_place(job)
+            job.check_complete()

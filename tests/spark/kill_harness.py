@@ -1,4 +1,4 @@
-"""Runs Spark programs that are killed, paused or left without broker, and holds their output against truth.
+"""Spark programs that work for some jobs at once, and what becomes of each job: its output against the truth.
 
 Knows both outputs (a Delta table, a topic read committed) and no accident: those are in kill_cells.py. The
 program is kill_program.py; moments inside it are kill_moments/.
@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
@@ -30,6 +30,7 @@ from headrace.client.errors import ClientError
 HERE = Path(__file__).parent
 RECORDS = 1000
 BATCH_ROWS = 400
+COMMIT_MOMENTS = ("before", "inside", "after")
 STOPPED_BATCH = 1
 """The second micro-batch: one lies before it, and one behind."""
 _KEYS = 50
@@ -50,12 +51,13 @@ class KilledBroker(Protocol):
 
 
 class Output(Protocol):
-    @property
-    def format(self) -> str: ...
+    format: ClassVar[str]
+    needs_broker_at: ClassVar[str]
+    """The moment at which the broker is missed most."""
 
     @property
-    def needs_broker_at(self) -> str:
-        """The moment at which the broker is missed most."""
+    def name(self) -> str:
+        """No other output has it."""
 
     def options(self) -> Mapping[str, str]: ...
 
@@ -66,8 +68,12 @@ class Output(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     path: Path
-    format: str = "headrace_delta"
-    needs_broker_at: str = "read"
+    format: ClassVar[str] = "headrace_delta"
+    needs_broker_at: ClassVar[str] = "read"
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     def options(self) -> Mapping[str, str]:
         return {"path": str(self.path)}
@@ -85,8 +91,8 @@ class Topic:
 
     name: str
     bootstrap: str
-    format: str = "headrace"
-    needs_broker_at: str = "inside"
+    format: ClassVar[str] = "headrace"
+    needs_broker_at: ClassVar[str] = "inside"
 
     def options(self) -> Mapping[str, str]:
         how = {"exactlyOnce": "batch", "commitMessageBytes": "3000"}
@@ -114,7 +120,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """Of a task that wrote, as it noted itself."""
+    """Of a task that wrote, as it noted itself. Runs count from 1, micro-batches from 0."""
 
     run: int
     batch: int
@@ -125,7 +131,7 @@ class Attempt:
 
 
 class Job:
-    """One checkpoint, one group, one output; programs that work for it come and go."""
+    """One checkpoint, one group, one output."""
 
     def __init__(self, broker: KilledBroker, output: Output, topic: str, folder: Path) -> None:
         self.broker, self.output, self._topic, self._folder = broker, output, topic, folder
@@ -133,52 +139,47 @@ class Job:
         create_topic(broker, topic, partitions=2)
         self._records = 0
         self._expected: set[str] = set()
-        self._runs = 0
-        (folder / "attempts").mkdir()
+        (folder / "attempts").mkdir(parents=True)
         self.more(RECORDS)
 
     def more(self, records: int) -> None:
         """More for it to do."""
         numbers = range(self._records, self._records + records)
         self._records += records
-        table = pa.table(
-            {"key": [str(number % _KEYS) for number in numbers], "value": [f"value {n}" for n in numbers]}
-        )
+        keys = [str(number % _KEYS) for number in numbers]
+        table = pa.table({"key": keys, "value": [f"value {number}" for number in numbers]})
         headrace.write(table, self._topic, bootstrap=self.broker.bootstrap, key="key")
         source = headrace.read(self._topic, bootstrap=self.broker.bootstrap, value="string").read_all()
-        places = zip(source["partition"].to_pylist(), source["offset"].to_pylist(), strict=True)
-        values = source["value"].to_pylist()
-        self._expected = {f"{part} {at} {value}" for (part, at), value in zip(places, values, strict=True)}
+        columns = (source[name].to_pylist() for name in ("partition", "offset", "value"))
+        self._expected = {" ".join(map(str, row)) for row in zip(*columns, strict=True)}
 
-    # -- programs ------------------------------------------------------------------------------------------
+    # -- in a program --------------------------------------------------------------------------------------
 
-    @contextmanager
-    def running(self, setup: Setup, *, moment: str = "") -> Iterator[Program]:
-        """Killed at the end with all its processes."""
-        self._runs += 1
-        plan = {
-            "folder": str(self._folder),
-            "run": self._runs,
-            "moment": moment,
-            "batch": STOPPED_BATCH,
-            "hindrance": setup.hindrance,
+    def names(self) -> tuple[str, str]:
+        """By which its processes know it."""
+        return self._topic, self.output.name
+
+    def plan(self, moment: str) -> dict[str, str]:
+        return {"folder": str(self._folder), "moment": moment}
+
+    def description(self, run: int, moment: str) -> dict[str, object]:
+        """For the program. It goes on to the next job when this one is done, or has stopped in a commit."""
+        return {
+            "source": {
+                "bootstrap": self.broker.bootstrap,
+                "subscribe": self._topic,
+                "group": self._topic,
+                "maxOffsetsPerTrigger": str(BATCH_ROWS),
+            },
+            "format": self.output.format,
+            "sink": self.output.options(),
+            "checkpoint": str(self._folder / "checkpoint"),
+            "is_left": str(self._folder / "reached") if moment in COMMIT_MOMENTS else "",
+            "said": str(self._said(run)),
         }
-        paths = [str(HERE / "kill_moments"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {"HEADRACE_TEST_KILLS": json.dumps(plan), "PYTHONPATH": os.pathsep.join(paths)}
-        command = [sys.executable, str(HERE / "kill_program.py"), str(self._written_job(setup))]
-        with Program(command, environment, self._folder / f"program-{self._runs}.txt") as program:
-            yield program
 
-    @contextmanager
-    def stopped_at(self, moment: str, setup: Setup) -> Iterator[Program]:
-        """A program that waits there in its second micro-batch."""
-        with self.running(setup, moment=moment) as program:
-            program.wait_until((self._folder / "reached").exists)
-            yield program
-
-    def finish(self, setup: Setup) -> None:
-        with self.running(setup) as program:
-            assert program.ended() == 0, program.output()
+    def has_stopped(self) -> bool:
+        return (self._folder / "reached").exists()
 
     def who_waits(self) -> int:
         """The process that has stopped."""
@@ -187,41 +188,27 @@ class Job:
     def go_on(self) -> None:
         (self._folder / "go").touch()
 
-    def _written_job(self, setup: Setup) -> Path:
-        bootstrap = self.broker.bootstrap
-        source = {
-            "bootstrap": bootstrap,
-            "subscribe": self._topic,
-            "group": self._topic,
-            "maxOffsetsPerTrigger": str(BATCH_ROWS),
-        }
-        job = {
-            "master": setup.master,
-            "settings": setup.all_settings(),
-            "source": source,
-            "format": self.output.format,
-            "sink": self.output.options(),
-            "checkpoint": str(self._folder / "checkpoint"),
-        }
-        path = self._folder / f"job-{self._runs}.json"
-        path.write_text(json.dumps(job))
-        return path
+    def failure(self, run: int) -> str:
+        """What made its query end before its end."""
+        said = self._said(run)
+        return said.read_text() if said.exists() else ""
+
+    def _said(self, run: int) -> Path:
+        return self._folder / f"said-{run}.txt"
 
     # -- truth ---------------------------------------------------------------------------------------------
 
     def check_complete(self) -> None:
         """Every record is there once, and the group knows it."""
         wait_until(lambda: len(self.output.visible()) >= len(self._expected))
-        found = Counter(self.output.visible())
         assert len(self._expected) == self._records
-        assert found == Counter(self._expected)
+        assert Counter(self.output.visible()) == Counter(self._expected)
         assert sum(self.committed().values()) == self._records
 
     def committed(self) -> dict[int, int]:
         """The group's offsets by partition."""
-        (future,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._topic)]
-        ).values()
+        asked = [ConsumerGroupTopicPartitions(self._topic)]
+        (future,) = self._admin.list_consumer_group_offsets(asked).values()
         found = future.result(_TIMEOUT_S).topic_partitions
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
@@ -230,29 +217,6 @@ class Job:
         committed = self.committed()
         seen = set(self.output.visible())
         return {record for record in self._expected - seen if _is_done(record, committed)}
-
-    @contextmanager
-    def group_watched(self) -> Iterator[None]:
-        """Fails if the group was ahead of the output at any look at both."""
-        ended = threading.Event()
-        looks: list[set[str]] = []
-
-        def look() -> None:
-            while not ended.wait(_WATCH_EVERY_S):
-                try:
-                    looks.append(self.ahead())
-                except (KafkaException, ClientError):
-                    continue  # the broker is away
-
-        watch = threading.Thread(target=look)
-        watch.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watch.join(_TIMEOUT_S)
-        assert looks
-        assert not any(looks)
 
     def attempts(self) -> list[Attempt]:
         noted = (self._folder / "attempts").iterdir()
@@ -263,11 +227,81 @@ class Job:
         return len({each.partition for each in self.attempts() if (each.run, each.batch) == (run, batch)})
 
     def executors(self, run: int) -> int:
+        """That worked at once on a micro-batch."""
         by_batch: dict[int, set[str]] = defaultdict(set)
         for each in self.attempts():
             if each.run == run:
                 by_batch[each.batch].add(each.executor)
         return max(map(len, by_batch.values()))
+
+
+class Jobs:
+    """By the moments at which their first program stops; programs that work for all of them come and go."""
+
+    def __init__(self, by_moment: Mapping[str, Job], folder: Path) -> None:
+        self.by_moment = by_moment
+        self._folder = folder
+        self._runs = 0
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.by_moment.values())
+
+    @contextmanager
+    def first_program(self, setup: Setup) -> Iterator[Program]:
+        """Each job stops in it at its moment."""
+        with self._running(setup, list(self.by_moment.items())) as program:
+            yield program
+
+    def finish(self, setup: Setup) -> None:
+        """By a program that meets no accident. Who holds a transaction open comes first."""
+        with self._running(setup, [("", job) for job in reversed(list(self))]) as program:
+            assert program.ended() == 0, program.output()
+
+    @contextmanager
+    def _running(self, setup: Setup, jobs: Sequence[tuple[str, Job]]) -> Iterator[Program]:
+        """Killed at the end with all its processes."""
+        self._runs += 1
+        common = {"run": self._runs, "batch": STOPPED_BATCH, "hindrance": setup.hindrance}
+        queries = {name: job.plan(moment) for moment, job in jobs for name in job.names()}
+        paths = [str(HERE / "kill_moments"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            "HEADRACE_TEST_KILLS": json.dumps({"common": common, "queries": queries}),
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+        described = self._folder / f"program-{self._runs}.json"
+        document = {
+            "master": setup.master,
+            "settings": setup.all_settings(),
+            "jobs": [job.description(self._runs, moment) for moment, job in jobs],
+        }
+        described.write_text(json.dumps(document))
+        command = [sys.executable, str(HERE / "kill_program.py"), str(described)]
+        with Program(command, environment, described.with_suffix(".txt")) as program:
+            yield program
+
+    @contextmanager
+    def groups_watched(self) -> Iterator[None]:
+        """Fails if a group was ahead of its output at any look at both."""
+        ended = threading.Event()
+        looks: list[set[str]] = []
+
+        def look() -> None:
+            while not ended.wait(_WATCH_EVERY_S):
+                for job in self:
+                    try:
+                        looks.append(job.ahead())
+                    except (KafkaException, ClientError):
+                        continue  # the broker is away
+
+        watch = threading.Thread(target=look)
+        watch.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watch.join()
+        assert looks
+        assert not any(looks)
 
 
 def create_topic(broker: KilledBroker, name: str, *, partitions: int) -> None:

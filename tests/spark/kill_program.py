@@ -1,22 +1,23 @@
-"""The Spark program that the kill matrix runs: a topic to a table or a topic, batch by batch, to its end.
+"""The Spark program that the kill matrix runs: topics to tables or topics, batch by batch, to their ends.
 
-Argument: a JSON file written by kill_harness.py. Values carry the place they came from, so that what is in
-the output can be held against the group's offsets. Nothing here knows of kills: see kill_moments/.
+Argument: a JSON file written by kill_harness.py. Queries run one after the other; one that stops in a commit
+is left there while the next runs. Values carry the place they came from, so that what is in the output can be
+held against the group's offsets. Nothing here brings about an accident: see kill_moments/.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from headrace.pipelines.session import spark_session
 
 
-def main(job_file: str) -> None:
-    job = json.loads(Path(job_file).read_text())
-    spark = spark_session(job["master"], settings=job["settings"])
-    query = (
+def start(spark: Any, job: dict[str, Any]) -> Any:
+    return (
         spark.readStream.format("headrace")
         .options(startingOffsets="earliest", **job["source"])
         .load()
@@ -27,8 +28,29 @@ def main(job_file: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+
+
+def ended_well(query: Any, said: Path) -> bool:
+    try:
+        query.awaitTermination()
+    except Exception as error:  # noqa: BLE001 whatever Spark makes of it
+        said.write_text(str(error))
+        return False
+    return True
+
+
+def main(program_file: str) -> bool:
+    program = json.loads(Path(program_file).read_text())
+    spark = spark_session(program["master"], settings=program["settings"])
+    queries = []
+    for job in program["jobs"]:
+        query = start(spark, job)
+        while query.isActive and not (job["is_left"] and Path(job["is_left"]).exists()):
+            time.sleep(0.05)
+        queries.append((query, Path(job["said"])))
+    outcomes = [ended_well(query, said) for query, said in queries]
+    return all(outcomes)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(0 if main(*sys.argv[1:]) else 1)

@@ -6,14 +6,24 @@ matrix of kill_cells.py by `make soak PART=spark`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from kill_cells import ACCIDENTS, CONDITIONS, THREADS, Condition, kill_driver, pause_driver, run_cell, setup
-from kill_harness import Job, Output, Table, Topic, create_topic
+from kill_cells import (
+    ACCIDENTS,
+    CONDITIONS,
+    THREADS,
+    Accident,
+    Condition,
+    kill_driver,
+    run_cell,
+    setup,
+    wake_old_driver,
+)
+from kill_harness import Job, Jobs, Table, Topic, create_topic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
@@ -68,16 +78,33 @@ def kafka_node(
     node.running.stop()
 
 
-@pytest.fixture
-def to_table(headrace_node: KilledNode, topic: str, tmp_path: Path) -> Job:
-    return Job(headrace_node, Table(path=tmp_path / "table"), topic, tmp_path)
+Make = Callable[[Accident], Jobs]
 
 
 @pytest.fixture
-def to_topic(kafka_node: KilledKafka, topic: str, tmp_path: Path) -> Job:
-    output: Output = Topic(name=f"{topic}-copy", bootstrap=kafka_node.bootstrap)
-    create_topic(kafka_node, f"{topic}-copy", partitions=3)
-    return Job(kafka_node, output, topic, tmp_path)
+def to_tables(headrace_node: KilledNode, topic: str, tmp_path: Path) -> Make:
+    def make(accident: Accident) -> Jobs:
+        jobs = {}
+        for moment in accident.moments or [Table.needs_broker_at]:
+            folder = tmp_path / moment
+            table = Table(path=folder / "table")
+            jobs[moment] = Job(headrace_node, table, f"{topic}-{moment}", folder)
+        return Jobs(jobs, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def to_topics(kafka_node: KilledKafka, topic: str, tmp_path: Path) -> Make:
+    def make(accident: Accident) -> Jobs:
+        jobs = {}
+        for moment in accident.moments or [Topic.needs_broker_at]:
+            output = Topic(name=f"{topic}-{moment}-copy", bootstrap=kafka_node.bootstrap)
+            create_topic(kafka_node, output.name, partitions=3)
+            jobs[moment] = Job(kafka_node, output, f"{topic}-{moment}", tmp_path / moment)
+        return Jobs(jobs, tmp_path)
+
+    return make
 
 
 def tasks_failed(job: Job) -> None:
@@ -87,32 +114,34 @@ def tasks_failed(job: Job) -> None:
 
 _FAILING = partial(setup, THREADS, hindrance="fails")
 SHORT = Condition(first=_FAILING(shuffle=3), then=_FAILING(shuffle=2), took_place=tasks_failed)
+INSIDE = ("inside",)
 
 
-def test_spark_stores_each_record_once_though_an_old_driver_wakes_up(to_table: Job) -> None:
-    run_cell(to_table, partial(pause_driver, "inside"), SHORT)
-
-
-@pytest.mark.compat_jvm
-def test_spark_copies_each_record_once_though_its_driver_is_killed(to_topic: Job) -> None:
-    run_cell(to_topic, partial(kill_driver, "inside"), SHORT)
+def test_spark_stores_each_record_once_though_an_old_driver_wakes_up(to_tables: Make) -> None:
+    accident = Accident(moments=INSIDE, befall=wake_old_driver)
+    run_cell(to_tables(accident), accident, SHORT)
 
 
 @pytest.mark.compat_jvm
-def test_spark_copies_each_record_once_though_an_old_driver_wakes_up(to_topic: Job) -> None:
-    def accident(job: Job, condition: Condition) -> None:
-        said = pause_driver("inside", job, condition)
-        assert "was taken over by another driver" in said
+def test_spark_copies_each_record_once_though_its_driver_is_killed(to_topics: Make) -> None:
+    accident = Accident(moments=INSIDE, befall=kill_driver)
+    run_cell(to_topics(accident), accident, SHORT)
 
-    run_cell(to_topic, accident, SHORT)
+
+@pytest.mark.compat_jvm
+def test_spark_copies_each_record_once_though_an_old_driver_wakes_up(to_topics: Make) -> None:
+    accident = Accident(moments=INSIDE, befall=wake_old_driver)
+    jobs = to_topics(accident)
+    run_cell(jobs, accident, SHORT)
+    assert "was taken over by another driver" in jobs.by_moment["inside"].failure(1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("accident", ACCIDENTS)
-@pytest.mark.parametrize("output", ["table", "topic"])
+@pytest.mark.parametrize("output", ["tables", "topics"])
 def test_spark_kill_matrix(
     output: str, accident: str, condition: str, request: pytest.FixtureRequest
 ) -> None:
-    job: Job = request.getfixturevalue(f"to_{output}")
-    run_cell(job, ACCIDENTS[accident], CONDITIONS[condition])
+    make: Make = request.getfixturevalue(f"to_{output}")
+    run_cell(make(ACCIDENTS[accident]), ACCIDENTS[accident], CONDITIONS[condition])

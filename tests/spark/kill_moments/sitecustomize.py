@@ -1,6 +1,6 @@
-"""Accidents inside a Spark program: it stops at a chosen moment, a task fails or straggles, slices are noted.
+"""Accidents inside a Spark program: queries stop at chosen moments, tasks fail or straggle and are noted.
 
-Python finds it on PYTHONPATH, and only Spark's own processes load it. What is to happen comes from the
+Python finds it on PYTHONPATH, and only Spark's own processes act on it. What is to happen comes from the
 environment: HEADRACE_TEST_KILLS, a JSON document written by kill_harness.py.
 """
 
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,17 @@ _STRAGGLES_S = 6.0
 
 
 class Plan:
-    """`moment`: where to stop in batch `batch`, once. `hindrance` of first attempts: "fails", "straggles"."""
+    """For one query. `moment`: where it stops in batch `batch`, once, or "".
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self._folder = Path(document["folder"])
-        self._run = document["run"]
-        self._moment = document["moment"]
-        self._batch = document["batch"]
-        self._hindrance = document["hindrance"]
+    `hindrance`: what happens to first attempts of its tasks: "", "fails" or "straggles".
+    """
+
+    def __init__(self, *, folder: str, run: int, moment: str, batch: int, hindrance: str) -> None:
+        self._folder = Path(folder)
+        self._run = run
+        self._moment = moment
+        self._batch = batch
+        self._hindrance = hindrance
 
     def stop(self, moment: str, batch: int) -> None:
         """The file `reached` says who waits; it goes on when there is a file `go`."""
@@ -70,29 +73,33 @@ class Plan:
         return noted
 
 
+PlanOf = Callable[[str], Plan]
+
+
 def _batch_of_task() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return int(context.getLocalProperty(_BATCH_ID)) if context is not None else -1
+    assert context is not None
+    return int(context.getLocalProperty(_BATCH_ID))
 
 
-def _stop_in_commits(plan: Plan) -> None:
+def _stop_in_commits(plan_of: PlanOf) -> None:
     from pyspark_headrace.publish import Transaction
     from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
     from pyspark_headrace_delta.commit import TableCommit
     from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
 
-    batch = -1
+    now: list[tuple[Plan, int]] = []
 
-    def around(writer_class: Any) -> None:
+    def around(writer_class: Any, output: str) -> None:
         really_commit = writer_class.commit
 
-        def committing(writer: Any, messages: Any, batch_id: int) -> None:
-            nonlocal batch
-            batch = batch_id
+        def committing(writer: Any, messages: Any, batch: int) -> None:
+            plan = plan_of(str(getattr(writer._settings, output)))
+            now[:] = [(plan, batch)]
             plan.stop("before", batch)
-            really_commit(writer, messages, batch_id)
+            really_commit(writer, messages, batch)
             plan.stop("after", batch)
 
         writer_class.commit = committing
@@ -101,18 +108,19 @@ def _stop_in_commits(plan: Plan) -> None:
         really = getattr(owner, name)
 
         def doing(this: Any, *arguments: Any) -> Any:
+            ((plan, batch),) = now
             plan.stop("inside", batch)
             return really(this, *arguments)
 
         setattr(owner, name, doing)
 
-    around(TopicWriter)
-    around(TableWriter)
+    around(TopicWriter, "topic")
+    around(TableWriter, "path")
     inside(Transaction, "commit")  # rows and number are written, and not yet valid
     inside(TableCommit, "_try")  # the table was found to lack the batch
 
 
-def _hinder_tasks(plan: Plan) -> None:
+def _hinder_tasks(plan_of: PlanOf) -> None:
     from pyspark_headrace.stream_reader import StreamReader
     from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
     from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
@@ -120,20 +128,34 @@ def _hinder_tasks(plan: Plan) -> None:
     really_read = StreamReader.read
 
     def reading(reader: Any, partition: Any) -> Any:
-        plan.stop("read", _batch_of_task())
+        plan_of(reader._settings.group).stop("read", _batch_of_task())
         return really_read(reader, partition)
 
-    def around(writer_class: Any) -> None:
+    def around(writer_class: Any, output: str) -> None:
         really_write = writer_class.write
-        writer_class.write = lambda writer, rows: really_write(writer, plan.hindered(rows))
+
+        def writing(writer: Any, rows: Iterator[Any]) -> Any:
+            plan = plan_of(str(getattr(writer._settings, output)))
+            return really_write(writer, plan.hindered(rows))
+
+        writer_class.write = writing
 
     StreamReader.read = reading  # type: ignore[method-assign]
-    around(TopicWriter)
-    around(TableWriter)
+    around(TopicWriter, "topic")
+    around(TableWriter, "path")
 
 
-_DOCUMENT = os.environ.get("HEADRACE_TEST_KILLS")
-if _DOCUMENT and _COMMITS in sys.orig_argv:
-    _stop_in_commits(Plan(json.loads(_DOCUMENT)))
-elif _DOCUMENT and _TASKS in sys.orig_argv:
-    _hinder_tasks(Plan(json.loads(_DOCUMENT)))
+def _install(document: dict[str, Any]) -> None:
+    """By what a process does. A query is known by its group and by its output."""
+
+    def plan_of(name: str) -> Plan:
+        return Plan(**document["common"], **document["queries"][name])
+
+    if _COMMITS in sys.orig_argv:
+        _stop_in_commits(plan_of)
+    elif _TASKS in sys.orig_argv:
+        _hinder_tasks(plan_of)
+
+
+if "HEADRACE_TEST_KILLS" in os.environ:
+    _install(json.loads(os.environ["HEADRACE_TEST_KILLS"]))
