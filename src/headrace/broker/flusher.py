@@ -13,7 +13,8 @@ from headrace.broker.metrics import Metrics
 from headrace.world import Thread, World
 
 if TYPE_CHECKING:
-    from headrace.broker.partition import BegunFlush, Partition
+    from headrace.broker.partition_roles import BegunFlush
+    from headrace.broker.partition_roles import PartitionRoles as Partition
     from headrace.log.flush import Flush
 
 Share = list[tuple["Partition", "BegunFlush"]]

@@ -150,7 +150,7 @@ class GroupCoordinator:
             on_end=lambda: self._ended(index, partition),
         )
         self._drivers[index] = driver
-        if partition.log_end_offset == partition.log_start_offset:
+        if partition.log_end_offset == partition.log_start_offset and partition.takes_writes:
             driver.serve()
         else:
             self._spawn(self._load(driver, partition), f"load {partition.topic_partition}")
@@ -164,6 +164,7 @@ class GroupCoordinator:
             logger.error("the groups of %s cannot be read: %s", partition.topic_partition, error)
             driver.end()
             return
+        await partition.writable()
         driver.take_over(loading.machines, version)
         async for name in in_turns(driver.names()):
             driver.tell(name, Loaded())
@@ -186,7 +187,7 @@ class GroupCoordinator:
         driver = self._drivers.get(index)
         if self._stopped or driver is None or not driver.ended or driver.partition is not partition:
             return
-        if partition.online:
+        if partition.leads:
             self._begin(index, partition)
         else:
             self._ended(index, partition)
@@ -338,7 +339,7 @@ class GroupCoordinator:
 
 
 async def _readable(driver: Driver | None) -> None:
-    if driver is None or driver.ended or not driver.partition.online:
+    if driver is None or driver.ended or not driver.partition.leads:
         raise ApiError(ErrorCode.not_coordinator)
     if not driver.serving:
         raise ApiError(ErrorCode.coordinator_load_in_progress)

@@ -25,4 +25,6 @@ def leading_partition(broker: Broker, topic_name: str, partition_index: int) -> 
     partition = broker.partitions.get(topic_name, partition_index)
     if partition is None or not partition.online:
         raise ApiError(ErrorCode.kafka_storage_error, f"{topic_name}-{partition_index} is offline")
+    if not partition.leads:  # its session is in doubt (R7)
+        raise ApiError(ErrorCode.not_leader_or_follower)
     return partition

@@ -58,7 +58,7 @@ class MachinePartition(Protocol):
     @property
     def topic_partition(self) -> TopicPartition: ...
     @property
-    def online(self) -> bool: ...
+    def leads(self) -> bool: ...
     @property
     def high_watermark(self) -> int: ...
     @property
@@ -183,7 +183,7 @@ class MachineDriver(Generic[M]):
 
     def submit(self, name: str, make_event: Callable[[ReplyToken], Event], answer: Answer) -> None:
         """Steps the machine `name`; `answer` is called exactly once, perhaps before this returns."""
-        if not self.serving or not self.partition.online:
+        if not self.serving or not self.partition.leads:
             loading = not self.ended and not self.serving
             code = ErrorCode.coordinator_load_in_progress if loading else ErrorCode.not_coordinator
             answer(ApiError(code))
@@ -363,7 +363,7 @@ class MachineDriver(Generic[M]):
         """Too late for whoever waits. The log holds it all the same, unless the partition is lost."""
         for answer, _ in batch.replies:
             answer(ApiError(ErrorCode.coordinator_not_available))
-        if not self.partition.online:
+        if not self.partition.leads:
             self.end()
 
     # Timers and questions

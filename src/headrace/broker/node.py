@@ -30,8 +30,8 @@ from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
 from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
-from headrace.broker.replication import Replication
 from headrace.broker.remote_creation import created_elsewhere
+from headrace.broker.replication import Replication
 from headrace.broker.topic_settings import TopicSettings, topic_settings
 from headrace.broker.view_waits import ViewWaits
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic

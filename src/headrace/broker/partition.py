@@ -1,29 +1,29 @@
 """One partition on this node: leader checks before the log, high watermark and waiting requests after it.
 
 Knows the log of its partition and nothing of sockets or the cluster store. From the checks in `append` to
-the write there is no `await`, so a partition needs no lock.
-Read next: partition_bounds.py, log/partition_log.py.
+the write there is no `await`, so a partition needs no lock. A sole replica is its own judge; where there are
+others, `leading` or `following` says what may be done.
+Read next: partition_waits.py, replica_role.py, log/partition_log.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from headrace.broker.deep_check import DeepCheck, check_at_once, check_uncompressed
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
-from headrace.broker.partition_bounds import PartitionBounds
+from headrace.broker.partition_roles import PartitionRoles
 from headrace.broker.plain_batches import plain_batches
+from headrace.broker.replica_role import ReplicaFetch
 from headrace.broker.storage_faults import failed_disk, will_pass
-from headrace.broker.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
-from headrace.broker.waiters import AckWaiter, FetchWaiter
+from headrace.broker.topic_settings import FLUSH_ACK, TopicSettings
+from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
 from headrace.log.cold_read import ColdRead as ColdRead
-from headrace.log.flush import Flush
 from headrace.log.log_slice import LogSlice
 from headrace.log.partition_log import PartitionLog
 from headrace.types import TopicId, TopicPartition
@@ -54,15 +54,11 @@ class PartitionRead(NamedTuple):
     records: LogSlice | None
     more: bool
     """There is more for it than it got."""
+    diverging: tuple[int, int] | None = None
+    """To a replica: where its log parts from this one."""
 
 
-class BegunFlush(NamedTuple):
-    flush: Flush
-    appended_bytes: int
-    """In all, when the flush began: what becomes readable when it is done."""
-
-
-class Partition(PartitionBounds):
+class Partition(PartitionRoles):
     def __init__(
         self,
         *,
@@ -77,27 +73,20 @@ class Partition(PartitionBounds):
         accepts_writes: Callable[[], bool],
         call_soon: Callable[[Callable[[], None]], None],
         persist_offsets: Callable[[], Awaitable[None]],
+        high_watermark: int | None = None,
     ) -> None:
-        # The only replica: all that survived recovery is committed, once it is as safe as an append must be.
-        high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
-        super().__init__(log, leader_epoch, high_watermark)
+        """`high_watermark`: as it was written down; None for the only replica."""
+        if high_watermark is None:
+            # All that survived recovery is committed, once it is as safe as an append must be.
+            high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
+        high_watermark = min(high_watermark, log.log_end_offset)
+        super().__init__(log, leader_epoch, high_watermark, settings, flusher, call_soon)
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.settings = settings
-        self.online = True
-        self._offline_code: ErrorCode | None = None
         self._clock = clock
-        self._flusher = flusher
         self._counters = counters
         self._accepts_writes = accepts_writes
-        self._call_soon = call_soon
         self._persist_offsets = persist_offsets
-        self._ack_waiters: deque[AckWaiter] = deque()
-        self._fetch_waiters: dict[FetchWaiter, int] = {}
-        """With the readable bytes each has counted."""
-        self._appended_bytes = 0  # in all; what a fetch that waits counts
-        self._readable_bytes = 0
-        self._announcing = False
         if self.high_watermark < log.log_end_offset:
             flusher.request(self)
 
@@ -110,8 +99,8 @@ class Partition(PartitionBounds):
 
         NeedsWorker: its records have to be looked into, and there are many; `checked` once that is done.
         """
-        if self._offline_code is not None:
-            raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
+        if self._write_refusal is not None:
+            raise self._refused(self._write_refusal)
         settings = self.settings
         max_bytes = settings.log.max_message_bytes
         header = read_sound_batch(view, start, end, max_bytes)
@@ -150,10 +139,10 @@ class Partition(PartitionBounds):
         """
         settings = self.settings
         if (
-            self._offline_code is not None
+            self._write_refusal is not None
             or not self._accepts_writes()
             or not settings.is_plain
-            or (acks_all and settings.flush == FLUSH_ACK)
+            or (acks_all and (settings.flush == FLUSH_ACK or self.leading is not None))
         ):
             return []
         batches = plain_batches(view, frames, settings, self._log.producers, self._clock.wall_ms())
@@ -173,6 +162,26 @@ class Partition(PartitionBounds):
             size += header.batch_length + LOG_OVERHEAD
         self._note_append(len(batches), records, size)
         return offsets
+
+    def append_as_replica(self, view: memoryview) -> None:
+        """Writes what the leader sent, with the offsets and epochs it gave. DiskFullError: try again later.
+
+        ApiError: a batch is damaged (R27), or the log is and the partition is offline.
+        """
+        if not self._accepts_writes():
+            raise DiskFullError("the disk is nearly full; free some space")
+        batches = split_batches(view, 0, len(view), max_batch_bytes=None, producer=False)
+        try:
+            self._log.append_as_replica(view, batches)
+        except DiskFullError:
+            raise
+        except StorageError as error:
+            if (failure := failed_disk(error)) is not None:
+                self._flusher.disk_failed(failure)
+            raise self.fault(error) from error
+        self._appended_bytes += len(view)
+        if self.settings.flush == FLUSH_ACK or self._log.wants_flush:
+            self._flusher.request(self)
 
     def _write(
         self, view: memoryview, batches: list[tuple[int, BatchHeader]], header: BatchHeader, now_ms: int
@@ -200,10 +209,13 @@ class Partition(PartitionBounds):
         counters.records_in += records
         counters.bytes_in += size
         self._appended_bytes += size
+        if self.leading is not None:
+            self.leading.log_grew(self._appended_bytes)
         if self.settings.flush == FLUSH_ACK:
             self._flusher.request(self)
         else:
-            self._advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
+            if self.leading is None:
+                self.advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
             if self._log.wants_flush:
                 self._flusher.request(self)
 
@@ -230,21 +242,14 @@ class Partition(PartitionBounds):
         limit = settings.log.max_message_bytes
         return made, split_batches(made, 0, len(made), max_batch_bytes=limit, single=True)
 
-    def wait_for_ack(self, waiter: AckWaiter) -> None:
-        """Tells it at once when there is nothing to wait for."""
-        if self.high_watermark > waiter.last_offset:
-            waiter.done(ErrorCode.none)
-        elif self._offline_code is not None:
-            waiter.done(self._offline_code)
-        else:
-            self._ack_waiters.append(waiter)
-
     async def caught_up(self) -> None:
         """Returns when what is in the log now is committed: whoever got acks=1 may ask for it at once.
 
-        Bounded: after SETTLE_S the answer is what there is by then.
+        Bounded: after SETTLE_S the answer is what there is by then. Nobody waits here for other replicas.
         """
-        if self.high_watermark >= self._log.log_end_offset or not self.online:
+        if self.high_watermark >= self._log.log_end_offset or not self.online or self.leading is not None:
+            return
+        if not self.leads:
             return
         caught_up = asyncio.Event()
         deadline = self._clock.monotonic() + SETTLE_S
@@ -252,45 +257,11 @@ class Partition(PartitionBounds):
         self._ack_waiters.append(waiter)
         await caught_up.wait()
 
-    def _expire_ack_waiters(self, now: float) -> None:
-        waiters = self._ack_waiters
-        if all(waiter.deadline > now for waiter in waiters):
-            return
-        self._ack_waiters = deque(waiter for waiter in waiters if waiter.deadline > now)
-        for waiter in waiters:
-            if waiter.deadline <= now:
-                waiter.done(ErrorCode.request_timed_out)
-
-    # Flush and high watermark
-
-    def begin_flush(self) -> BegunFlush | None:
-        """Raises OSError when the disk has failed. On a full one, whoever waits is told so."""
-        try:
-            flush = self._log.begin_flush() if self.online else None
-        except OSError as error:
-            if not will_pass(error):
-                raise
-            self._fail_ack_waiters(ErrorCode.kafka_storage_error)
-            return None
-        return None if flush is None else BegunFlush(flush, self._appended_bytes)
-
-    def end_flush(self, begun: BegunFlush) -> None:
-        self._log.end_flush(begun.flush)
-        self._advance_high_watermark(self._log.flushed_offset, begun.appended_bytes)
-
-    def flush_by_interval(self) -> None:
-        if self.settings.flush == FLUSH_INTERVAL:
-            self.request_flush()
-
-    def request_flush(self) -> None:
-        if self.online and self._log.flushed_offset < self._log.log_end_offset:
-            self._flusher.request(self)
-
     def look_after(self, now: float) -> None:
         """Once a second: time-outs, and appends whose flush could not begin. Raises StorageError, OSError."""
         if self._ack_waiters:
             self._expire_ack_waiters(now)
-        if self.high_watermark < self._log.log_end_offset:
+        if self.settings.flush == FLUSH_ACK:
             self.request_flush()
 
     def recover_if_fenced(self) -> None:
@@ -299,43 +270,14 @@ class Partition(PartitionBounds):
             self._log.recover_in_place()
             logger.warning("%s accepts records again", self.topic_partition)
 
-    def _advance_high_watermark(self, offset: int, appended_bytes: int) -> None:
-        """R14 for a single replica: never back, and all who waited for it are told."""
-        if offset <= self.high_watermark:
-            return
-        self.high_watermark = offset
-        self._log.producers.high_watermark_moved(offset)
-        waiters = self._ack_waiters
-        while waiters and waiters[0].last_offset < offset:
-            waiters.popleft().done(ErrorCode.none)
-        self._readable_bytes = appended_bytes
-        if self._fetch_waiters and not self._announcing:
-            self._announcing = True
-            self._call_soon(self._announce)
-
-    def _announce(self) -> None:
-        """Once per turn of the loop, however many appends it brought: readers get them in one piece."""
-        self._announcing = False
-        readable, waiters = self._readable_bytes, self._fetch_waiters
-        for fetch, counted in list(waiters.items()):
-            if fetch in waiters:
-                waiters[fetch] = readable
-                fetch.more(readable - counted)
-
     # Fetch
-
-    def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
-        self._fetch_waiters[waiter] = self._readable_bytes
-
-    def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
-        self._fetch_waiters.pop(waiter, None)
 
     def read(
         self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool, wait: bool = True
     ) -> PartitionRead:
         """Raises ColdRead when the disk would be waited for, unless `wait`."""
-        if self._offline_code is not None:
-            raise ApiError(self._offline_code, f"{self.topic_partition} is offline")
+        if self._refusal is not None:
+            raise self._refused(self._refusal)
         log = self._log
         start, high_watermark, stable = log.log_start_offset, self.high_watermark, self.last_stable_offset
         if not start <= offset <= log.log_end_offset:
@@ -353,6 +295,40 @@ class Partition(PartitionBounds):
             return PartitionRead(high_watermark, stable, start, records, records.next_offset < limit)
         return PartitionRead(high_watermark, stable, start, None, offset < limit and not at_least_one)
 
+    def read_as_replica(
+        self, asked: ReplicaFetch, max_bytes: int, *, at_least_one: bool, wait: bool = True
+    ) -> PartitionRead:
+        """For a follower: up to the log's end, once its log is known to be a prefix of it (R11, R12)."""
+        if self._refusal is not None:
+            raise self._refused(self._refusal)
+        if self.leading is None:
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"{self.topic_partition} has no followers")
+        log, leading = self._log, self.leading
+        diverging = leading.diverges(asked)
+        if diverging is not None:
+            return PartitionRead(self.high_watermark, -1, log.log_start_offset, None, True, diverging)
+        if not log.log_start_offset <= asked.offset <= log.log_end_offset:
+            raise ApiError(ErrorCode.offset_out_of_range)
+        records = None
+        if asked.offset < log.log_end_offset and (max_bytes > 0 or at_least_one):
+            try:
+                records = log.read(
+                    asked.offset, max_bytes, log.log_end_offset, at_least_one=at_least_one, wait=wait
+                )
+            except (StorageError, OSError) as error:
+                raise self.fault(error) from error
+        try:
+            leading.fetched(asked)
+        except ApiError:
+            if records is not None:
+                records.release()
+            raise
+        reached = asked.offset if records is None else records.next_offset
+        more = reached < log.log_end_offset
+        return PartitionRead(
+            self.high_watermark, self.last_stable_offset, log.log_start_offset, records, more
+        )
+
     # Life
 
     def reconfigure(self, settings: TopicSettings) -> None:
@@ -360,7 +336,10 @@ class Partition(PartitionBounds):
         self.settings = settings
         self._log.reconfigure(settings.log)
         if was_ack and settings.flush != FLUSH_ACK:
-            self._advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
+            if self.leading is not None:
+                self.leading.log_moved()
+            elif self.is_sole:
+                self.advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
 
     async def delete_records_before(self, offset: int) -> int:
         """Returns the new log start, once it would survive a crash."""
@@ -379,17 +358,15 @@ class Partition(PartitionBounds):
         self._end(ErrorCode.kafka_storage_error)
 
     def resign(self) -> None:
-        """The topic is gone or leads elsewhere: nobody waits here any more."""
+        """The topic is gone or held elsewhere: nobody waits here any more."""
         self._end(ErrorCode.not_leader_or_follower)
 
     def _end(self, code: ErrorCode) -> None:
         self.online = False
-        self._offline_code = code
-        self._fail_ack_waiters(code)
-        for fetch in list(self._fetch_waiters):
-            fetch.finish()
+        self.leading = self.following = None
+        self._refuse(reads=code, writes=code)
+        self._tell_flushed()
 
-    def _fail_ack_waiters(self, code: ErrorCode) -> None:
-        waiters, self._ack_waiters = self._ack_waiters, deque()
-        for waiter in waiters:
-            waiter.done(code)
+    def _refused(self, code: ErrorCode) -> ApiError:
+        why = "is offline" if code is ErrorCode.kafka_storage_error else "is led by another node"
+        return ApiError(code, f"{self.topic_partition} {why}")

@@ -54,6 +54,9 @@ class Partitions:
         checkpoints: NodeCheckpoints,
         persist_offsets: Callable[[], Awaitable[None]],
     ) -> None:
+        self.take_role: Callable[[Partition, Topic, ClusterView], None] = _lead_alone
+        """Called at every change of a topic, for each of its partitions that is held here."""
+        self.removed: Callable[[Partition], None] = lambda partition: None
         self.writable = True
         """False while the disk is nearly full (R25)."""
         self._world = world
@@ -96,8 +99,15 @@ class Partitions:
             reason = self._offline.get((name if topic_id is None else topic_id, index))
             if reason is not None:
                 raise ApiError(ErrorCode.kafka_storage_error, reason)
-            raise ApiError(ErrorCode.unknown_topic_or_partition)
+            raise ApiError(self._why_not_held(name, topic_id, index))
         return partition
+
+    def _why_not_held(self, name: str | None, topic_id: UUID | None, index: int) -> ErrorCode:
+        view = self._view
+        topic = None if view is None else view.topics.get(name or view.topic_names.get(topic_id, ""))  # type: ignore[arg-type]
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower
 
     def all(self) -> Iterable[Partition]:
         for partitions in list(self._by_name.values()):
@@ -117,8 +127,9 @@ class Partitions:
         for partition in self.all():
             offsets[partition.topic_partition] = LogOffsets(
                 topic_id=partition.topic_id,
-                recovery_point=partition.flushed_offset,
+                recovery_point=partition.recovery_point,
                 log_start=partition.log_start_offset,
+                high_watermark=None if partition.is_sole else partition.high_watermark,
             )
         for topic_partition, topic_id in self._unopened.items():
             offsets[topic_partition] = self._checkpoints.at_start(topic_partition, topic_id)
@@ -146,24 +157,32 @@ class Partitions:
         self._by_id[topic.topic_id] = held
         for index, state in enumerate(topic.partitions):
             partition = held.get(index)
+            if self._node_id not in state.replicas:
+                if partition is not None:
+                    del held[index]
+                    self._delete(partition)
+                continue
             if partition is not None:
-                partition.leader_epoch = state.leader_epoch
                 partition.reconfigure(settings)
-            elif self._node_id in state.replicas:
-                self._open(topic, index, state.leader_epoch, settings)
+            else:
+                partition = self._open(topic, index, settings)
+            if partition is not None:
+                self.take_role(partition, topic, view)
 
-    def _open(self, topic: Topic, index: int, leader_epoch: int, settings: TopicSettings) -> None:
+    def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
+        state = topic.partitions[index]
         topic_partition = TopicPartition(topic.name, index)
         try:
             log = self._open_log(topic_partition, topic.topic_id, settings.log)
         except (StorageError, OSError) as error:
             self._stays_offline(topic, index, error)
-            return
+            return None
         self._forget_offline(topic, index)
-        self._by_name[topic.name][index] = Partition(
+        known = self._checkpoints.at_start(topic_partition, topic.topic_id)
+        partition = self._by_name[topic.name][index] = Partition(
             topic_partition=topic_partition,
             topic_id=topic.topic_id,
-            leader_epoch=leader_epoch,
+            leader_epoch=state.leader_epoch,
             log=log,
             settings=settings,
             clock=self._world.clock,
@@ -172,7 +191,9 @@ class Partitions:
             accepts_writes=lambda: self.writable,
             call_soon=self._world.tasks.call_soon,
             persist_offsets=self._persist_offsets,
+            high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,
         )
+        return partition
 
     def _stays_offline(self, topic: Topic, index: int, error: StorageError | OSError) -> None:
         topic_partition = TopicPartition(topic.name, index)
@@ -225,14 +246,19 @@ class Partitions:
         self._by_id.pop(topic.topic_id, None)
         self._metrics.forget_topic(topic.name)
         for partition in held.values():
-            partition.resign()
-            try:
-                self._remove_later(partition.log.delete())
-            except OSError as error:
-                logger.error("%s is deleted, but its files stay: %s", partition.topic_partition, error)
+            self._delete(partition)
         for index in range(len(topic.partitions)):
             if self._forget_offline(topic, index):
                 self._remove_unopened(TopicPartition(topic.name, index), topic.topic_id)
+
+    def _delete(self, partition: Partition) -> None:
+        """The topic is gone, or other nodes hold the partition now."""
+        self.removed(partition)
+        partition.resign()
+        try:
+            self._remove_later(partition.log.delete())
+        except OSError as error:
+            logger.error("%s is deleted, but its files stay: %s", partition.topic_partition, error)
 
     def _forget_offline(self, topic: Topic, index: int) -> bool:
         self._offline.pop((topic.name, index), None)
@@ -308,6 +334,11 @@ class Partitions:
                 clean = False
                 logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
         return clean
+
+
+def _lead_alone(partition: Partition, topic: Topic, view: ClusterView) -> None:
+    """Where nobody replicates."""
+    partition.lead_alone(topic.partitions[partition.topic_partition.partition].leader_epoch)
 
 
 def _log_failure(removal: asyncio.Future[None]) -> None:

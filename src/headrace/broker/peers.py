@@ -90,13 +90,20 @@ class Peers:
         self, node_id: int, api_key: int, version: int, body: bytes, timeout_ms: int
     ) -> EncodedReply:
         """A client's request as it came, and the reply as it comes. Raises PeerLost."""
-        connection = await self._connection(node_id, RELAY)
         header_end = b"\0" if request_header_flexible(api_key, version) else b""
+        rest = header_end + body
+        frame = await self.request_encoded(node_id, api_key, version, rest, timeout_ms, purpose=RELAY)
+        return EncodedReply(b"".join((len(frame).to_bytes(4, "big"), frame)))
+
+    async def request_encoded(
+        self, node_id: int, api_key: int, version: int, rest: bytes, timeout_ms: int, *, purpose: str
+    ) -> bytes | memoryview:
+        """As Connection.call_raw. Raises PeerLost."""
+        connection = await self._connection(node_id, purpose)
         try:
-            frame = await connection.call_raw(api_key, version, header_end + body, timeout_ms=timeout_ms)
+            return await connection.call_raw(api_key, version, rest, timeout_ms=timeout_ms)
         except ClientError as error:
             raise PeerLost(f"node {node_id}: {error}", sent=True) from error
-        return EncodedReply(len(frame).to_bytes(4, "big") + frame)
 
     def drop(self, node_id: int, purpose: str) -> None:
         """Ends the connection, if there is one: what was asked on it is not waited for any more."""
@@ -127,9 +134,13 @@ class Peers:
                 kept.end()
             kept = self._kept[key] = _Kept(node)
         try:
-            return await kept.get(lambda: self._open(node, kept))
+            connection = await kept.get(lambda: self._open(node, kept))
         except (ClientError, OSError) as error:
             raise PeerLost(f"node {node_id}: {error}", sent=False) from error
+        if not kept.wanted:
+            kept.end()
+            raise PeerLost(f"node {node_id}: the connection was given up", sent=False)
+        return connection
 
     async def _open(self, node: Node, kept: _Kept) -> Connection:
         endpoint = self._endpoint_of(node)

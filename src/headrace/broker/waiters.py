@@ -31,13 +31,22 @@ class Cancellable(Protocol):
 
 
 class FetchWaiter:
-    """Waits until `missing_bytes` have become readable in its partitions, or its time is up."""
+    """Waits until `missing_bytes` have become readable in its partitions, or its time is up.
 
-    __slots__ = ("_complete", "_missing_bytes", "_partitions", "_timer")
+    That of a replica is woken by any change of a log's ends.
+    """
+
+    __slots__ = ("_complete", "_missing_bytes", "_partitions", "_timer", "of_replica")
 
     def __init__(
-        self, partitions: list[Partition], missing_bytes: int, complete: Callable[[], None]
+        self,
+        partitions: list[Partition],
+        missing_bytes: int,
+        complete: Callable[[], None],
+        *,
+        of_replica: bool = False,
     ) -> None:
+        self.of_replica = of_replica
         self._partitions = partitions
         self._missing_bytes = missing_bytes
         self._complete: Callable[[], None] | None = complete

@@ -144,15 +144,18 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             raise _no_reply(SPOKEN_APIS[api_key].name, self.address, timeout_ms) from error
 
-    async def call_raw(self, api_key: int, version: int, rest: bytes, *, timeout_ms: int) -> bytes:
-        """For a request that came from elsewhere: all that follows the client id in its frame.
+    async def call_raw(
+        self, api_key: int, version: int, rest: bytes, *, timeout_ms: int
+    ) -> bytes | memoryview:
+        """For a request that is encoded already: all that follows the client id in its frame.
 
         Returns the reply's frame without its length, undecoded.
         """
         reply = self._send_raw(api_key, version, rest)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return bytes(await reply)
+                frame: bytes | memoryview = await reply
+                return frame
         except TimeoutError as error:
             raise _no_reply(SPOKEN_APIS[api_key].name, self.address, timeout_ms) from error
 
@@ -261,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         expected = self._waiting[0]
         reply: Any
         if expected.raw:
-            correlation_id, reply = int.from_bytes(frame[:4], "big", signed=True), bytes(frame)
+            correlation_id, reply = int.from_bytes(frame[:4], "big", signed=True), frame
         else:
             version = _version_of_reply(expected, frame)
             correlation_id, reply = decode_reply(expected.api_key, version, memoryview(frame))

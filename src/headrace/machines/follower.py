@@ -88,6 +88,10 @@ class Follower:
         self.reconciled = False
 
     @property
+    def leader(self) -> int:
+        return self._leader
+
+    @property
     def leader_epoch(self) -> int:
         return self._leader_epoch
 

@@ -149,6 +149,10 @@ class Leader:
         return self._state.leader_epoch
 
     @property
+    def state(self) -> PartitionState:
+        return self._state
+
+    @property
     def isr(self) -> tuple[int, ...]:
         """As stored; what counts for elections and for min.insync.replicas (R15)."""
         return self._state.isr
@@ -158,6 +162,10 @@ class Leader:
         """As stored, and whoever an open proposal would add: they hold the high watermark back (R14)."""
         additions = self._pending.additions if self._pending else set()
         return {*self._state.isr, *additions}
+
+    @property
+    def replica_count(self) -> int:
+        return len(self._state.replicas)
 
     @property
     def min_insync(self) -> int:

@@ -132,7 +132,7 @@ class FakePartition:
     topic_partition = TopicPartition("__consumer_offsets", 7)
 
     def __init__(self) -> None:
-        self.online = True
+        self.online = self.leads = True
         self.high_watermark = 0
         self.log_end_offset = 0
         self.batches: list[list[str]] = []

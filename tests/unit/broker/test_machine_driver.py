@@ -121,7 +121,7 @@ def test_a_lost_partition_ends_the_term_and_answers_all_who_wait():
         lab.ask("wait")
         lab.ask("write")
         await lab.turn()
-        lab.partition.online = False
+        lab.partition.leads = False
         lab.partition.give_up(ErrorCode.not_leader_or_follower)
         assert sorted(lab.answers) == [ErrorCode.coordinator_not_available, ErrorCode.not_coordinator]
         assert lab.ended == 1

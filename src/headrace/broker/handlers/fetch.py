@@ -4,7 +4,8 @@ Long poll: answers when min_bytes are readable, when max_wait is over, or at onc
 The first batch is returned even when it is larger than max_bytes. Sessions (KIP-227) from version 7, topic
 ids from 13. Readers see what is below the high watermark, with read_committed below the last stable offset
 (R18). A reply pins the files it is sent from, so it holds slices of at most so many partitions.
-Not served yet: fetches of followers (replica_id ≥ 0).
+Followers (replica_id ≥ 0, from version 15) read to the log's end and are told where their log parts (R12).
+Gap: no ACLs, so a registered node's id and epoch are believed (S3).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from uuid import UUID
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
 from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
+from headrace.broker.replica_role import ReplicaFetch
 from headrace.broker.turns import in_turns
 from headrace.broker.waiters import FetchWaiter
 from headrace.errors import ApiError
@@ -59,6 +61,7 @@ class FetchHandler:
         self.codec = codec
         self.cold_reads = broker.hub.cold_reads
         self.partitions = broker.partitions
+        self._cluster = broker.cluster
         self.metrics = broker.metrics
         self.clock = broker.world.clock
         self.tasks = broker.world.tasks
@@ -111,8 +114,17 @@ class FetchHandler:
 
     def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:
         if request.replica_id > CONSUMER:
-            raise ApiError(ErrorCode.cluster_authorization_failed, "there are no followers on one node")
+            self._check_replica(request.replica_id, request.replica_epoch)
         return self._sessions.plan(request, by_id=header.api_version >= TOPIC_IDS_FROM, now=now)
+
+
+    def _check_replica(self, node_id: int, node_epoch: int) -> None:
+        """R3: only a registered node. Its view may be newer than this node's, so a later epoch passes."""
+        node = self._cluster.view.nodes.get(node_id)
+        if node is None:
+            raise ApiError(ErrorCode.cluster_authorization_failed, f"node {node_id} is not in the cluster")
+        if node_epoch < node.epoch:
+            raise ApiError(ErrorCode.stale_broker_epoch)
 
 
 class _Outcome:
@@ -186,7 +198,12 @@ class _Fetch:
         return outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0
 
     def _waiter(self, outcome: _Outcome, complete: Callable[[], None]) -> FetchWaiter:
-        waiter = FetchWaiter(outcome.readable, self._request.min_bytes - outcome.size, complete)
+        waiter = FetchWaiter(
+            outcome.readable,
+            self._request.min_bytes - outcome.size,
+            complete,
+            of_replica=self._request.replica_id > CONSUMER,
+        )
         wait_ms = min(self._request.max_wait_ms, LONGEST_WAIT_MS)
         waiter.start_timer(self._handler.tasks.call_later(wait_ms / 1000, waiter.finish))
         return waiter
@@ -308,6 +325,18 @@ class _Fetch:
         self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool, wait: bool
     ) -> PartitionRead:
         wanted = entry.partition
+        if self._request.replica_id > CONSUMER:
+            asked = ReplicaFetch(
+                self._request.replica_id,
+                self._request.replica_epoch,
+                wanted.current_leader_epoch,
+                wanted.fetch_offset,
+                wanted.last_fetched_epoch,
+                wanted.log_start_offset,
+            )
+            return partition.read_as_replica(
+                asked, min(budget, wanted.max_bytes), at_least_one=first, wait=wait
+            )
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if self._header.api_version < ZSTD_FROM and partition.settings.codec == ZSTD:
             raise ApiError(ErrorCode.unsupported_compression_type)
@@ -328,11 +357,17 @@ class _Fetch:
             read.log_start_offset,
             () if self._request.isolation_level == READ_COMMITTED else None,
             size=0 if read.records is None else read.records.size,
+            diverging=read.diverging,
         )
 
     def _error(self, entry: FetchEntry, code: ErrorCode) -> FetchResult:
         aborted = () if self._request.isolation_level == READ_COMMITTED else None
-        return FetchResult(entry.partition.index, code, aborted=aborted)
+        log_start = -1
+        if code is ErrorCode.offset_out_of_range and self._request.replica_id > CONSUMER:
+            # A replica that is too far behind begins there anew.
+            partitions = self._handler.partitions
+            log_start = partitions.find(entry.name, entry.topic_id, entry.partition.index).log_start_offset
+        return FetchResult(entry.partition.index, code, log_start_offset=log_start, aborted=aborted)
 
     # The reply
 
@@ -378,6 +413,7 @@ def _is_news(entry: FetchEntry, result: FetchResult) -> bool:
     return (
         result.size > 0
         or result.error_code != 0
+        or result.diverging is not None
         or result.high_watermark != entry.told_high_watermark
         or result.log_start_offset != entry.log_start_offset
     )

@@ -1,9 +1,9 @@
 """ListOffsets 1-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2: where a partition begins and ends.
 
-Everybody is answered as a consumer (R18): a replica id in the request shows nothing above the high
-watermark. Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
-Gaps: a time look-up waits for the disk on the event loop when the batch it finds is cold; a sole replica is
-never behind its own epoch's start, so OFFSET_NOT_AVAILABLE (R13) comes with replication.
+Everybody is answered as a consumer (R18). Only where nobody leads, replica id -2 asks a replica how far its
+log reaches: the controller chooses by it (R19b). A new leader that does not know yet what is committed has no latest offset (R13).
+Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
+Gap: a time look-up waits for the disk on the event loop when the batch it finds is cold.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.leading import leading_partition
+from headrace.broker.log_ends import ANY_REPLICA, own_log_end
 from headrace.broker.time_search import search_in_time
 from headrace.broker.turns import in_turns
 from headrace.errors import ApiError, StorageError
-from headrace.types import INTERNAL_TOPICS
+from headrace.types import INTERNAL_TOPICS, NO_NODE, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -82,11 +83,14 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
 
+    any_replica = request.replica_id == ANY_REPLICA
     await _caught_up(broker, times_asked)
 
     async def found(name: str, asked: Any) -> dict[str, Any]:
         if times_asked[name, asked.partition_index] > 1:
             raise ApiError(ErrorCode.invalid_request)
+        if any_replica and asked.timestamp == LATEST and _has_no_leader(broker, name, asked.partition_index):
+            return _end_of_replica(broker, name, asked.partition_index)._asdict()
         return (await _find_offset(broker, context.api_version, name, asked, committed_only))._asdict()
 
     return {
@@ -104,6 +108,19 @@ async def list_offsets(broker: Broker, context: RequestContext, request: Any) ->
     }
 
 
+def _has_no_leader(broker: Broker, name: str, index: int) -> bool:
+    topic = broker.cluster.view.topics.get(name)
+    known = topic is not None and 0 <= index < len(topic.partitions)
+    return topic is not None and known and topic.partitions[index].leader == NO_NODE
+
+
+def _end_of_replica(broker: Broker, name: str, index: int) -> _Found:
+    end = own_log_end(broker, TopicPartition(name, index))
+    if end is None:
+        raise ApiError(ErrorCode.unknown_topic_or_partition)
+    return _Found(offset=end.log_end, leader_epoch=end.last_epoch)
+
+
 async def _find_offset(broker: Broker, version: int, name: str, asked: Any, committed_only: bool) -> _Found:
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SERVED_FROM.get(timestamp, 1 << 15):
@@ -112,6 +129,8 @@ async def _find_offset(broker: Broker, version: int, name: str, asked: Any, comm
     partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _UNKNOWN))
     limit = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp == LATEST:
+        if partition.leading is not None and not partition.leading.machine.latest_is_known:
+            raise ApiError(ErrorCode.offset_not_available)
         return _Found(offset=limit, leader_epoch=partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset

@@ -154,6 +154,8 @@ class ProduceHandler:
         name = partition.topic_partition.topic
         if name in INTERNAL_TOPICS and produce.header.client_id != ADMIN_CLIENT:
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
+        if partition.leading is not None and request.acks == ACKS_ALL:
+            partition.leading.check_insync()
         return partition
 
     def _refused(self, index: int, error: ApiError) -> ProduceResult:
