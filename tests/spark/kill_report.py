@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from kill_cells import ACCIDENTS, CONDITIONS
+from kill_harness import Table, Topic
 
 from headrace.cluster.engines.kafka_jars import KAFKA_VERSION
 from headrace.testing.soak import commit
@@ -23,16 +24,25 @@ _OUTPUTS = {
     "tables": "Delta tables, records from Headrace",
     "topics": "Topics on Apache Kafka, read committed, exactlyOnce=batch",
 }
+_MOMENTS = {
+    "before": "before the commit",
+    "inside": "inside the commit",
+    "after": "after the commit (not yet noted by Spark)",
+    "write": "while a task of it writes",
+    "read": "when a task is about to read",
+}
 _NOT_RUN = "not run"
 
 _HEAD = """# Spark programs killed: each record once
 
-Every cell starts a Spark program that reads a topic in micro-batches of 400 records and writes them to a
-table or a topic, brings about the accident of its row in the second micro-batch, and lets the program, or one
-that takes over its checkpoint, go on to the end. The column says what Spark does meanwhile; tasks note their
-attempts, and a cell whose condition did not take place fails. Passed means: every record is in the output
-exactly once; the group's offsets were ahead of it at none of the looks taken all the time, about one a second;
-and at the end they say that all is done.
+Every cell starts a Spark program that reads topics in micro-batches of 400 records and writes them to tables
+or topics: one query for each moment that the row names. In the second micro-batch each meets the accident at
+its moment; then the program, or one that takes over the checkpoints, goes on to the end. The column says what
+Spark does meanwhile. Tasks note their attempts, and a cell whose condition did not take place fails.
+
+Passed means, of every query: each record is in the output exactly once; the group's offsets were ahead of it
+at none of the looks taken all the time, about one a second; at the end they say that all is done. An old
+driver that was paused and wakes up when its successor is done has ended with an error.
 
 ```sh
 PYTEST_ADDOPTS=--junitxml=build/soak/spark.xml make soak PART=spark
@@ -90,9 +100,14 @@ def page(outcomes: dict[str, Outcome], tested: str) -> str:
 def _table(output: str, outcomes: dict[str, Outcome]) -> Iterable[str]:
     yield _row(["", *CONDITIONS])
     yield "|" + "---|" * (len(CONDITIONS) + 1)
-    for accident in ACCIDENTS:
+    for accident, what in ACCIDENTS.items():
+        moments = ", ".join(_MOMENTS[moment] for moment in what.moments or [_needed_at(output)])
         found = (outcomes.get(f"{output}-{accident}-{condition}", _NOT_RUN) for condition in CONDITIONS)
-        yield _row([accident, *map(str, found)])
+        yield _row([f"{accident}: {moments}", *map(str, found)])
+
+
+def _needed_at(output: str) -> str:
+    return (Table if output == "tables" else Topic).needs_broker_at
 
 
 def _row(cells: Sequence[str]) -> str:
