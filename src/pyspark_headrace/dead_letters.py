@@ -1,11 +1,13 @@
-"""Records that are not what they are read as: refused with their place, or sent to a topic of their own.
+"""Records that are not what they are read as: refused with their place, or sent to a topic or a table.
 
-In that topic a record has the original bytes as its value and says in its headers where they came from and
-what is wrong with them. A task that runs again sends them again. Read next: task.py.
+In a topic a record has the original bytes as its value and says in its headers where they came from and what
+is wrong with them; a table has a column for each of these. A task that runs again sends them again, under the
+number of its attempt. Read next: task.py.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,27 @@ from pyspark_headrace.sink_task import write_rows
 _COLUMNS = SinkColumns(names=frozenset({"value", "headers"}))
 
 
-class Refusing(Rejects):
+_TABLE_SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (
+            *(("topic", "string"), ("partition", "integer"), ("offset", "long"), ("column", "string")),
+            *(("error", "string"), ("bytes", "binary"), ("attempt", "integer")),
+        )
+    ],
+}
+_GATHERED_BYTES = 32 << 20
+
+
+class RangeRejects(Rejects):
+    """Of one task's range of a partition."""
+
+    def finish(self) -> None:
+        """The range is read: whatever is still held has to be safe when this returns."""
+
+
+class Refusing(RangeRejects):
     """The first such record ends the read."""
 
     def add(self, batch: Any) -> None:
@@ -29,11 +51,11 @@ class Refusing(Rejects):
         raise ClientError(
             f"{first['column']} at offset {first['offset']} of partition {first['partition']} "
             f"of topic {first['topic']!r}: {first['error']}",
-            next_step='send such records elsewhere with .option("rejectsTopic", …)',
+            next_step='send such records elsewhere with .option("rejectsTopic", …) or "rejectsTable"',
         )
 
 
-class DeadLetters(Rejects):
+class DeadLetters(RangeRejects):
     """Sends them on before the rows around them are handed to Spark."""
 
     def __init__(self, settings: ReadSettings, topic: str) -> None:
@@ -52,11 +74,54 @@ class DeadLetters(Rejects):
         write_rows(iter([rows]), self._settings, _COLUMNS)
 
 
-def rejects_of(settings: ReadSettings) -> Rejects:
+class RejectsTable(RangeRejects):
+    """Adds them to a Delta table, in one commit at the end of the range or several of a bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._size = 0
+
+    def add(self, batch: Any) -> None:
+        attempts = pa.array([_attempt()] * batch.num_rows, pa.int32())
+        self._batches.append(batch.append_column("attempt", attempts))
+        self._size += batch.nbytes
+        if self._size > _GATHERED_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if not self._batches:
+            return
+        from headrace.pipelines.delta.files import TaskFiles
+        from pyspark_headrace_delta.commit import TableCommit
+        from pyspark_headrace_delta.options import table_settings
+
+        settings = table_settings({"path": str(self._path)}, streaming=False)
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        files = TaskFiles(self._path, (), task=task, target_size=settings.target_file_size)
+        TableCommit(
+            settings=settings,
+            schema=_TABLE_SCHEMA,
+            files=files.write(self._batches),
+            overwrite=False,
+            batch=None,
+        ).apply()
+        self._batches.clear()
+        self._size = 0
+
+
+def rejects_of(settings: ReadSettings) -> RangeRejects:
+    if settings.rejects_table is not None:
+        return RejectsTable(Path(settings.rejects_table))
     return Refusing() if settings.rejects_topic is None else DeadLetters(settings, settings.rejects_topic)
 
 
-def _headers(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _attempt() -> int:
     context = TaskContext.get()
-    said = {**row, "attempt": 0 if context is None else context.attemptNumber()}
+    return 0 if context is None else int(context.attemptNumber())
+
+
+def _headers(row: dict[str, Any]) -> list[dict[str, Any]]:
+    said = {**row, "attempt": _attempt()}
     return [{"key": f"headrace.{name}", "value": str(value).encode()} for name, value in said.items()]

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP, parse_bootstrap
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.table import local_path
 from pyspark_headrace.columns import FORMATS, TYPED, Form
 from pyspark_headrace.limits import Limits
 from pyspark_headrace.option_values import Given
@@ -33,7 +35,8 @@ READ_NAMES = (
     *("group", "onDataLoss", "failOnDataLoss", "isolation", "budget", "pushdown"),
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "stopFile"),
-    *("key", "value", "keySchema", "valueSchema", "registry", "rejectsTopic"),
+    *("key", "value", "keySchema", "valueSchema", "registry"),
+    *("rejectsTopic", "rejectsTable"),
 )
 WRITE_NAMES = (
     *_BOTH,
@@ -119,6 +122,8 @@ class ReadSettings:
     """How keys and values are read."""
     rejects_topic: str | None
     """Where records go that cannot be read so."""
+    rejects_table: str | None
+    """The same as the folder of a Delta table."""
     pushdown: bool
     stop_file: str | None
     """Where it is there, no micro-batch begins."""
@@ -167,6 +172,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         limits=_limits(given),
         forms={name: _form(given, name) for name in TYPED},
         rejects_topic=given.text("rejectsTopic"),
+        rejects_table=_rejects_table(given),
         pushdown=given.boolean("pushdown", False),
         stop_file=given.text("stopFile") or None,
         budget=given.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
@@ -296,6 +302,24 @@ def _form(given: Given, name: str) -> Form:
         schema=given.text(f"{name}Schema"),
         registry=given.text("registry"),
     )
+
+
+def _rejects_table(given: Given) -> str | None:
+    written = given.text("rejectsTable")
+    if written is None:
+        return None
+    if "rejectsTopic" in given:
+        raise ClientError(
+            "options 'rejectsTopic' and 'rejectsTable' are both given", next_step="give one of them"
+        )
+    if not written:
+        raise given.wrong("rejectsTable", "give the folder of a Delta table, like /data/rejects")
+    if find_spec("deltalake") is None:
+        raise ClientError(
+            "option 'rejectsTable' needs deltalake, which is not installed",
+            next_step="pip install headrace[spark]",
+        )
+    return str(local_path(written))
 
 
 def _limits(given: Given) -> Limits:

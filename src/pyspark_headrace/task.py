@@ -48,18 +48,20 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
         committed_only=settings.committed_only,
     )
     columns = ArrowColumns(projection)
+    rejects = rejects_of(settings)
     decoder = TypedDecoder(
         wanted.topic,
         columns.wanted,
         key=columns.format_of("key"),
         value=columns.format_of("value"),
-        rejects=rejects_of(settings),
+        rejects=rejects,
     )
     connections = kept(settings.bootstrap, settings.security)
     try:
         for chunk in _chunks(connections, wanted.topic, bounds, settings):
             for batch in decoder.decode(chunk):
                 yield columns.to_spark(batch)
+        rejects.finish()
     except ClientError as error:
         if error.code != "OFFSET_OUT_OF_RANGE":
             raise

@@ -14,12 +14,13 @@ import pytest
 from spark_lab import Broker, Query, message_of
 
 import headrace
+from headrace.testing.schema_registry import running_registry
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 FIELDS = "id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags ARRAY<STRING>, place STRUCT<x: DOUBLE>"
 GOOD = {"id": 7, "name": "pears", "at": "2026-01-02T03:04:05Z", "tags": ["a", "b"], "place": {"x": 1.5}}
-AVRO = {
+AVRO: dict[str, Any] = {
     "type": "record",
     "name": "order",
     "fields": [
@@ -75,6 +76,25 @@ def test_json_becomes_typed_columns_and_what_does_not_fit_goes_elsewhere(
     }
 
 
+def test_what_does_not_fit_goes_to_a_table(
+    read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str], spark: Any, tmp_path: Path
+) -> None:
+    """Both partitions' tasks make the table at once; a read after that adds to it."""
+    topic, table = new_topic(2), str(tmp_path / "rejects")
+    bad = [b"bad %d" % number for number in range(20)]
+    write(broker, topic, [json.dumps(GOOD).encode(), *bad])
+    options = {"value": "json", "valueSchema": FIELDS, "columns": "value,offset", "rejectsTable": table}
+    assert read(topic, **options).count() == 1
+    rows = spark.read.format("headrace_delta").load(table).collect()
+    assert sorted(bytes(row.bytes) for row in rows) == sorted(bad)
+    assert len({(row.partition, row.offset) for row in rows}) == len(bad)
+    assert {(row.topic, row.column, row.attempt, bool(row.error)) for row in rows} == {
+        (topic, "value", 0, True)
+    }
+    assert read(topic, **options).count() == 1
+    assert spark.read.format("headrace_delta").load(table).count() == 2 * len(bad)
+
+
 def test_avro_becomes_typed_columns(
     read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str]
 ) -> None:
@@ -93,6 +113,38 @@ def test_avro_becomes_typed_columns(
     rows = sorted(row.value for row in frame.collect())
     assert [(row.id, row.kind, row.note) for row in rows] == [(n, "SELL", None) for n in range(3)]
     assert [round(row["at"].timestamp() * 1000) for row in rows] == [order["at"] for order in orders]
+
+
+def test_avro_of_a_registry_becomes_typed_columns(
+    read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    """Confluent's wire format: every record names the schema it was written with; the reader's has more."""
+    topic = new_topic()
+    older = {**AVRO, "fields": AVRO["fields"][:3]}
+    with running_registry() as registry:
+        encoded: list[bytes | None] = []
+        for schema, order in (
+            (older, {"id": 1, "kind": "BUY", "at": 1_700_000_000_000}),
+            (AVRO, {"id": 2, "kind": "SELL", "at": 1_700_000_000_001, "note": "quick"}),
+        ):
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, fastavro.parse_schema(schema), order)
+            number = registry.add(f"{topic}-value", schema)
+            encoded.append(b"\0" + number.to_bytes(4, "big") + out.getvalue())
+        write(broker, topic, encoded)
+        wanted = {**AVRO, "fields": [*older["fields"], {**AVRO["fields"][3], "default": None}]}
+        options = {"value": "avro", "valueSchema": json.dumps(wanted), "registry": registry.address}
+        rows = sorted(read(topic, **options).select("value.*").collect())
+        assert [(row.id, row.kind, row.note) for row in rows] == [(1, "BUY", None), (2, "SELL", "quick")]
+
+        write(broker, topic, [b"\0\0\0\0\x63" + b"unknown", b"no wire format"])
+        said = message_of(lambda: read(topic, **options, startingOffsets=_at(topic, 2)).collect())
+        assert "99" in said
+        assert "value at offset 2" in said or registry.address in said
+
+
+def _at(topic: str, offset: int) -> str:
+    return json.dumps({topic: {"0": offset}})
 
 
 def test_a_stream_that_cannot_be_says_why(spark: Any, broker: Broker, tmp_path: Path) -> None:
