@@ -22,6 +22,7 @@ from pyspark_headrace.pushdown import Narrowing, narrowing_of
 from pyspark_headrace.splits import Range, ranges_between, split
 from pyspark_headrace.survey import Survey
 from pyspark_headrace.task import read_range
+from pyspark_headrace.workers import settled
 
 _NO_QUERY = ""
 
@@ -46,7 +47,7 @@ class BatchReader(DataSourceReader):
         """Spark makes one partition of nothing where there is none."""
         if partition.value is None:
             return iter(())
-        return read_range(partition.value, self._settings, self._projection)
+        return settled(read_range(partition.value, self._settings, self._projection))
 
     async def _ranges(self, connections: Kept) -> list[Range]:
         settings = self._settings

@@ -22,6 +22,7 @@ from pyspark_headrace.sink_columns import SinkColumns
 from pyspark_headrace.sink_messages import Encoded, InMessage, Run, Written
 from pyspark_headrace.sink_rows import requests
 from pyspark_headrace.staging import StagingWriter
+from pyspark_headrace.workers import settle
 
 _QUERY_ID = "sql.streaming.queryId"
 """Where Spark says to tasks which query they are part of."""
@@ -29,9 +30,12 @@ _QUERY_ID = "sql.streaming.queryId"
 
 def write_task(batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns) -> WriterCommitMessage:
     connections = kept(settings.bootstrap, settings.security)
-    if _encodes(settings, connections):
-        return _encode(batches, settings, columns, connections)
-    return write_rows(batches, settings, columns)
+    try:
+        if _encodes(settings, connections):
+            return _encode(batches, settings, columns, connections)
+        return write_rows(batches, settings, columns)
+    finally:
+        settle()
 
 
 def _encodes(settings: WriteSettings, connections: Kept) -> bool:

@@ -27,6 +27,7 @@ from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.planner import Planner
 from pyspark_headrace.splits import ranges_between, split
 from pyspark_headrace.task import read_range
+from pyspark_headrace.workers import settled
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -76,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(partition.value, self._settings, self._projection)
+        return settled(read_range(partition.value, self._settings, self._projection))
 
     def stop(self) -> None:
         if self._planner is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_headrace.workers import settle
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
 
@@ -71,7 +72,10 @@ def write_files(batches: Iterator[Any], settings: TableSettings) -> TaskWrote:
         target_size=settings.target_file_size,
     )
     query_id = context.getLocalProperty(_QUERY_ID) if context else None
-    return TaskWrote(files=files.write(batches), query_id=query_id)
+    try:
+        return TaskWrote(files=files.write(batches), query_id=query_id)
+    finally:
+        settle()
 
 
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenFile]:
