@@ -23,6 +23,8 @@ def set_up_logging(log_format: str, stream: TextIO | None = None, level: int = l
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # It tells of every attempt to connect, several a second; the store says in our words what matters of it.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 
 def without_control_characters(text: str) -> str:

@@ -5,10 +5,11 @@ Read next: cluster_view.py (what is painted), cluster/supervisor.py (what is don
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Literal
@@ -39,9 +40,8 @@ class UpOptions:
 def run_cluster(folder: ClusterFolder, options: UpOptions, output: Output) -> None:
     """Returns when the cluster was told to stop, by a signal or by `cluster stop`."""
     plan = _plan(folder, options)
-    with folder.supervised():
+    with folder.supervised(), _sigterm_as_ctrl_c():
         supervisor = Supervisor(folder, output.note)
-        _raise_on_sigterm()
         try:
             started = time.monotonic()
             supervisor.start([member.node_id for member in plan.members])
@@ -105,11 +105,16 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _raise_on_sigterm() -> None:
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print_ready(plan: ClusterPlan, folder: ClusterFolder, took_s: float, output: Output) -> None:

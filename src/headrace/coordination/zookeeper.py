@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
 from headrace.coordination.store import (
@@ -31,6 +33,8 @@ from headrace.errors import CoordinationError
 from headrace.world import World
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED_REMOVALS = 10_000
 _CONNECTION_TTL_MS = 10_000
@@ -208,7 +212,11 @@ class ZooKeeperStore:
 
     def _on_state(self, state: str) -> None:
         """On a kazoo thread."""
-        if state != KazooState.CONNECTED:
+        if state == KazooState.CONNECTED:
+            _log.info("connected to ZooKeeper again")
+        else:
+            if not self._closed:
+                _log.warning("the connection to ZooKeeper at %s is lost; it is tried again", self._hosts)
             self._tree.on_disconnection()
         self._news.set()
 
@@ -295,8 +303,13 @@ class _ZooKeeperSession(Session):
 
 
 def _start(client: KazooClient, hosts: str, timeout_ms: int) -> None:
-    with explained(f"cannot reach ZooKeeper at {hosts}"):
+    try:
         client.start(timeout=timeout_ms / 1000)
+    except KazooTimeoutError as error:
+        raise CoordinationError(
+            f"cannot reach ZooKeeper at {hosts} within {timeout_ms / 1000:.0f} s: "
+            "check that a majority of its servers runs, and their addresses"
+        ) from error
 
 
 def _end(client: KazooClient) -> None:
