@@ -100,7 +100,7 @@ class Partition(PartitionRoles):
         NeedsWorker: its records have to be looked into, and there are many; `checked` once that is done.
         """
         if self._write_refusal is not None:
-            raise self._refused(self._write_refusal)
+            raise self._refused_batch(self._write_refusal, view, start, end)
         settings = self.settings
         max_bytes = settings.log.max_message_bytes
         header = read_sound_batch(view, start, end, max_bytes)
@@ -126,6 +126,15 @@ class Partition(PartitionRoles):
             if duplicate is not None:
                 return Appended(duplicate, duplicate + header.last_offset_delta)
         return self._write(view, batches, header, now_ms)
+
+    def check_insync(self, view: memoryview, start: int, end: int) -> None:
+        """For acks=all, before `append` (R17). Raises ApiError."""
+        if self.leading is not None:
+            try:
+                self.leading.check_insync()
+            except ApiError as refusal:
+                self._refused_batch(refusal.code, view, start, end)
+                raise
 
     def append_own(self, batch: bytearray) -> int:
         """Writes what this node made itself, uncompressed and sound; the last offset. ApiError as above."""
@@ -218,6 +227,13 @@ class Partition(PartitionRoles):
                 self.advance_high_watermark(self._log.log_end_offset, self._appended_bytes)
             if self._log.wants_flush:
                 self._flusher.request(self)
+
+    def _refused_batch(self, code: ErrorCode, view: memoryview, start: int, end: int) -> ApiError:
+        """It may be taken a moment later: those sent right behind a producer's first must not overtake it."""
+        header = read_sound_batch(view, start, end, self.settings.log.max_message_bytes)
+        if header is not None:
+            self._log.producers.refused(header)
+        return self._refused(code)
 
     def _no_room(self, header: BatchHeader, why: str) -> ApiError:
         self._log.producers.refused(header)

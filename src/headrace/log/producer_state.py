@@ -146,7 +146,7 @@ class ProducerState:
         )
 
     def refused(self, header: BatchHeader) -> None:
-        """The batch passed `check` but found no room: those sent right behind it must not overtake it."""
+        """The batch is not written now: those sent right behind it must not overtake it."""
         if header.producer_id >= 0 and not header.base_sequence and header.producer_id not in self._entries:
             self._awaited.add(header.producer_id)
 

@@ -361,3 +361,18 @@ def test_offsets_outside_the_log_are_refused_and_its_very_end_is_not() -> None:
         with pytest.raises(ApiError) as raised:
             bench.partition.read(offset, 100, committed_only=False, at_least_one=True)
         assert raised.value.code is ErrorCode.offset_out_of_range
+
+
+def test_nothing_overtakes_a_producers_first_batch_that_came_before_the_role() -> None:
+    """Refused while the node does not lead yet; what was sent right behind it arrives when it does."""
+    bench = Bench(flush=FLUSH_OS)
+    bench.partition.step_aside()
+    with pytest.raises(ApiError) as too_early:
+        bench.append(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert too_early.value.code is ErrorCode.not_leader_or_follower
+    bench.partition.lead_alone(4)
+    with pytest.raises(ApiError) as overtaking:
+        bench.append(producer_id=7, producer_epoch=0, base_sequence=1)
+    assert overtaking.value.code is ErrorCode.out_of_order_sequence_number
+    assert bench.append(producer_id=7, producer_epoch=0, base_sequence=0) == 0
+    assert bench.append(producer_id=7, producer_epoch=0, base_sequence=1) == 1
