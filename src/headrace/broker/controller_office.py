@@ -110,7 +110,10 @@ class ControllerOffice:
 
     async def _round(self) -> None:
         await self._stand_for_office()
-        if not self._cluster.is_controller or self._cluster.session_in_doubt:
+        if not self._cluster.is_controller:
+            return
+        if self._cluster.session_in_doubt:  # no change of the view tells when that is over
+            self._tasks.call_later(_AGAIN_S, self._wake.set)
             return
         await self._fence_the_dead()
         dirty, self._dirty = self._dirty, set()

@@ -62,6 +62,12 @@ class SimTransport(Transport):
         self._paused_writing = False
         self._high, self._low = _HIGH_WATER, _HIGH_WATER // 4
 
+    def accept(self, listener: SimListener) -> None:
+        """A callback of the transport itself: what arrives on it comes after this."""
+        self.set_protocol(listener.factory())
+        self._protocol.connection_made(self)
+        self._hand_over()
+
     # -- what a protocol calls ------------------------------------------------------------------------
 
     def set_protocol(self, protocol: BaseProtocol) -> None:
@@ -348,14 +354,9 @@ class SimNetwork:
         self.transports[near] = self.transports[far] = None
         protocol = factory()
         near.set_protocol(protocol)
-        far._soon(self._accept, listener, far)
+        far._soon(far.accept, listener)
         protocol.connection_made(near)
         return near, protocol
-
-    def _accept(self, listener: SimListener, transport: SimTransport) -> None:
-        transport.set_protocol(listener.factory())
-        transport.get_protocol().connection_made(transport)
-        transport._hand_over()
 
     def forget(self, transport: SimTransport) -> None:
         self.transports.pop(transport, None)
