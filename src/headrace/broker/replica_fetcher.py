@@ -57,12 +57,16 @@ class ReplicaFetcher:
         *,
         max_wait_ms: int,
         persist_offsets: Callable[[], Awaitable[None]],
+        on_moved: Callable[[Following], None],
     ) -> None:
+        """`on_moved`: work on a partition ended that follows another leader by now."""
         self._world = world
         self._peers = peers
         self._leader = leader
         self._max_wait_ms = max_wait_ms
         self._persist_offsets = persist_offsets
+        self._on_moved = on_moved
+        self._retired = False
         self._followings: dict[Key, Following] = {}
         self._not_before: dict[Key, float] = {}
         self._changed = asyncio.Event()
@@ -99,8 +103,13 @@ class ReplicaFetcher:
         if self._polling:
             self._peers.drop(self._leader, FETCH)
 
+    def retire(self) -> None:
+        """Nobody follows this leader any more. Work under way on a log is brought to its end."""
+        self._retired = True
+        self.look_again()
+
     async def stop(self) -> None:
-        self._followings.clear()
+        """At the end of the node."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -109,12 +118,13 @@ class ReplicaFetcher:
     # Rounds
 
     async def _run(self) -> None:
-        while True:
+        while not self._retired:
             try:
                 await self._round()
             except Exception:
                 logger.exception("replicating from node %d failed, will be tried again", self._leader)
                 await self._world.tasks.sleep(LATER_S)
+        self._peers.drop(self._leader, FETCH)
 
     async def _round(self) -> None:
         self._changed.clear()
@@ -268,6 +278,8 @@ class ReplicaFetcher:
             log = partition.log
             following.machine.worked(log_start=log.log_start_offset, log_end=log.log_end_offset)
             following.show()
+            if self._followings.get(_key(following)) is not following:
+                self._on_moved(following)
 
     async def _truncate(self, following: Following, offset: int) -> None:
         """R12: fsynced bytes that go missing look like a damaged disk, so the recovery point goes first."""

@@ -262,8 +262,14 @@ class Replication:
                 leader,
                 max_wait_ms=self._config["replica.fetch.wait.max.ms"],
                 persist_offsets=self._broker.persist_offsets,
+                on_moved=self._moved,
             )
         return fetcher
+
+    def _moved(self, following: Following) -> None:
+        fetcher = self._fetchers.get(following.machine.leader)
+        if fetcher is not None:
+            fetcher.look_again()
 
     def _leave_fetcher(self, following: Following, leader: int) -> None:
         fetcher = self._fetchers.get(leader)
@@ -271,7 +277,7 @@ class Replication:
             fetcher.remove(following)
             if not fetcher:
                 del self._fetchers[leader]
-                self._spawn(fetcher.stop(), f"end of replicas of node {leader}")
+                fetcher.retire()
 
     def _stop_following(self, partition: Partition) -> None:
         following = partition.following

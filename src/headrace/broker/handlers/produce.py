@@ -116,6 +116,8 @@ class ProduceHandler:
         for part in topic.partitions:
             try:
                 partition = self._find(topic, part, produce)
+                if partition.leading is not None and produce.request.acks == ACKS_ALL:
+                    partition.check_insync(view, part.start, part.end)
                 appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
             except ApiError as error:
                 results.append(self._refused(part.index, error))
@@ -154,8 +156,6 @@ class ProduceHandler:
         name = partition.topic_partition.topic
         if name in INTERNAL_TOPICS and produce.header.client_id != ADMIN_CLIENT:
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
-        if partition.leading is not None and request.acks == ACKS_ALL:
-            partition.leading.check_insync()
         return partition
 
     def _refused(self, index: int, error: ApiError) -> ProduceResult:
