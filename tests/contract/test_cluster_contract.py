@@ -299,7 +299,7 @@ def test_every_field_of_a_partition_state_survives(run: Run) -> None:
             last_known_elr=(1, 3),
         )
         await cluster.create_topic(topic("t"))
-        await cluster.set_partitions("t", (state,))
+        await cluster.alter_topic("t", partitions=(state,))
         assert cluster.view.topics["t"].partitions == (state,)
         await cluster.close()
 
@@ -347,7 +347,7 @@ def test_a_topic_too_large_for_one_entry_is_refused_and_the_others_are_made(run:
         assert made is None
         assert len(cluster.view.topics["large"].partitions) == 8_000
         with pytest.raises(ApiError) as refused:
-            await cluster.set_partitions("large", too_large.partitions)
+            await cluster.alter_topic("large", partitions=too_large.partitions)
         assert refused.value.code is ErrorCode.invalid_partitions
         await cluster.close()
 
@@ -389,7 +389,7 @@ def test_concurrent_deletion_and_alteration_both_end(run: Run) -> None:
         cluster = await controlling(await backend.open())
         await cluster.create_topic(topic("t"))
         outcomes = await asyncio.gather(
-            cluster.alter_topic_configs("t", {"retention.ms": "1"}),
+            cluster.alter_topic("t", configs={"retention.ms": "1"}),
             cluster.delete_topics(["t"]),
             return_exceptions=True,
         )
@@ -408,11 +408,11 @@ def test_settings_are_replaced_as_a_whole_and_only_when_unchanged(run: Run) -> N
     async def scenario(backend: Backend) -> None:
         cluster = await controlling(await backend.open())
         await cluster.create_topic(topic("t", configs={"a": "1"}))
-        await cluster.alter_topic_configs("t", {"b": "2"})
+        await cluster.alter_topic("t", configs={"b": "2"})
         assert cluster.view.topics["t"].configs == {"b": "2"}
         outcomes = await asyncio.gather(
-            cluster.alter_topic_configs("t", {"c": "3"}),
-            cluster.alter_topic_configs("t", {"d": "4"}),
+            cluster.alter_topic("t", configs={"c": "3"}),
+            cluster.alter_topic("t", configs={"d": "4"}),
             return_exceptions=True,
         )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Changed", "NoneType"]
@@ -437,7 +437,7 @@ def test_settings_of_an_unknown_topic_are_refused(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         cluster = await controlling(await backend.open())
         with pytest.raises(ApiError) as refused:
-            await cluster.alter_topic_configs("missing", {})
+            await cluster.alter_topic("missing", configs={})
         assert refused.value.code is ErrorCode.unknown_topic_or_partition
         await cluster.close()
 

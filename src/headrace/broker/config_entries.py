@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from headrace.broker.min_insync import NAME as MIN_INSYNC
 from headrace.config import GROUP_SETTINGS, NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
+from headrace.machines.leader import effective_min_insync
 from headrace.types import ClusterView
 
 
@@ -72,9 +74,13 @@ class NodeLayers:
 
 
 def topic_entries(
-    layers: NodeLayers, overrides: Mapping[str, str], shown: Shown = Shown()  # noqa: B008  frozen
+    layers: NodeLayers,
+    overrides: Mapping[str, str],
+    shown: Shown = Shown(),  # noqa: B008  frozen
+    *,
+    replicas: int = 1,
 ) -> list[dict[str, Any]]:
-    """Every topic setting, by name."""
+    """Every topic setting, by name. What nobody set may depend on how many replicas the topic has."""
     values = resolve_topic(layers.config, {**layers.of_all, **layers.of_node}, overrides)
     entries = []
     for name, setting in TOPIC_SETTINGS.items():
@@ -82,6 +88,8 @@ def topic_entries(
         synonyms = [_Synonym(name, text, Source.TOPIC)] if name in overrides else []
         behind = [found for synonym in setting.synonyms for found in layers.synonyms(synonym.name)]
         synonyms += sorted(behind, key=lambda synonym: synonym.source)
+        if name == MIN_INSYNC and (not synonyms or synonyms[0].source is Source.DEFAULT):
+            text = str(effective_min_insync(None, replicas))
         entries.append(_entry(setting, text, synonyms, shown, read_only=False))
     return entries
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from headrace.broker import config_changes
 from headrace.broker.config_changes import Changes
+from headrace.broker.min_insync import NAME as MIN_INSYNC
+from headrace.broker.min_insync import configured_min_insync
 from headrace.broker.placement import Load
 from headrace.broker.topic_index import TopicIndex
 from headrace.broker.topic_rules import (
     Defaults,
     MorePartitions,
     NewTopic,
+    check_min_insync,
     check_name,
     check_total,
     default_factor,
@@ -27,12 +31,15 @@ from headrace.broker.topic_rules import (
 )
 from headrace.broker.turns import in_turns
 from headrace.config import NodeConfig
+from headrace.config.coordination_address import ZooKeeperAddress
 from headrace.coordination.cluster import Changed, Cluster
 from headrace.coordination.documents import group_configs_key
 from headrace.coordination.refusals import already_exists, store_failed, unknown_topic
 from headrace.coordination.store import is_key
 from headrace.errors import ApiError, CoordinationError
-from headrace.types import INTERNAL_TOPICS, ClusterView, Topic
+from headrace.machines.isr import with_min_insync
+from headrace.machines.leader import effective_min_insync
+from headrace.types import INTERNAL_TOPICS, ClusterView, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World, new_uuid
 
@@ -123,6 +130,12 @@ class Controller:
         return await self._cluster.delete_topics(names)
 
     @property
+    def _needs_hosts(self) -> bool:
+        """ZooKeeper is for several hosts: replicas that go with one host would not be what was asked for."""
+        over_hosts = isinstance(self._config.coordination, ZooKeeperAddress)
+        return over_hosts and not self._config["headrace.allow.same.host"]
+
+    @property
     def deletion_enabled(self) -> bool:
         return bool(self._config["delete.topic.enable"])
 
@@ -145,10 +158,13 @@ class Controller:
         async def attempt() -> None:
             view = self._cluster.view
             topic = view.topics.get(request.name)
-            added = replicas_to_add(request, topic, view.nodes.values(), self._index.load())
+            nodes = view.nodes.values()
+            added = replicas_to_add(
+                request, topic, nodes, self._index.load(), one_per_host=self._needs_hosts
+            )
             if topic is not None and not validate_only:
                 partitions = topic.partitions + first_states(added, view)
-                await self._cluster.set_partitions(request.name, partitions)
+                await self._cluster.alter_topic(request.name, partitions=partitions)
 
         await _until_unchanged(attempt)
 
@@ -170,6 +186,7 @@ class Controller:
             configs = given_configs(request)
             self._check_topic_configs(configs)
             replicas = replicas_of_new_topic(request, view.nodes.values(), defaults, load)
+            check_min_insync(configs.get(MIN_INSYNC), len(replicas[0]))
         except ApiError as refusal:
             return refusal
         return Topic(
@@ -184,6 +201,7 @@ class Controller:
         return Defaults(
             partition_count=self._config["num.partitions"],
             replication_factor=default_factor(len(self._cluster.view.nodes)) if given is None else given,
+            one_per_host=self._needs_hosts,
         )
 
     # Settings
@@ -206,9 +224,19 @@ class Controller:
             if topic is None:
                 raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
             if not validate_only and altered != present:
-                await self._cluster.alter_topic_configs(name, altered)
+                await self._cluster.alter_topic(
+                    name, configs=altered, partitions=self._under_rules(replace(topic, configs=altered))
+                )
 
         await _until_unchanged(attempt)
+
+    def _under_rules(self, topic: Topic) -> tuple[PartitionState, ...]:
+        """Written with a lower minimum: past it the high watermark moves on again, away from the eligible."""
+        given = configured_min_insync(self._config, self._cluster.view, topic)
+        return tuple(
+            with_min_insync(state, effective_min_insync(given, len(state.replicas)))
+            for state in topic.partitions
+        )
 
     async def alter_node_configs(
         self, node: str, changes: Changes, *, validate_only: bool = False

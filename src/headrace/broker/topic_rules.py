@@ -55,6 +55,8 @@ class MorePartitions:
 class Defaults:
     partition_count: int
     replication_factor: int
+    one_per_host: bool = False
+    """More replicas than hosts are refused."""
 
 
 def default_factor(nodes: int) -> int:
@@ -129,11 +131,27 @@ def replicas_of_new_topic(
         )
     asked = request.replication_factor
     factor = defaults.replication_factor if asked == BROKER_DEFAULT else asked
-    _check_factor(factor, nodes)
+    _check_factor(factor, nodes, one_per_host=defaults.one_per_host)
     return place_replicas(nodes, _asked_partitions(request, defaults), factor, load)
 
 
-def _check_factor(factor: int, nodes: Collection[Node]) -> None:
+def check_min_insync(given: str | None, factor: int) -> None:
+    """Of a new topic: a minimum that its replicas can never reach is a mistake."""
+    if given is not None and int(given) > factor:
+        raise ApiError(
+            ErrorCode.invalid_config,
+            f"min.insync.replicas={given} is more than the topic's {factor} replica(s).",
+        )
+
+
+def _check_factor(factor: int, nodes: Collection[Node], *, one_per_host: bool) -> None:
+    hosts = {node.host_id for node in nodes}
+    if one_per_host and len(hosts) < factor <= len(nodes):
+        raise ApiError(
+            ErrorCode.invalid_replication_factor,
+            f"{factor} replicas on {len(hosts)} host(s) would share hosts, and be lost with one: start nodes "
+            "on more hosts, or start every node with --allow-same-host.",
+        )
     if factor > len(nodes):
         raise ApiError(
             ErrorCode.invalid_replication_factor,
@@ -186,14 +204,19 @@ def _refuse_assignment(message: str) -> NoReturn:
 
 
 def replicas_to_add(
-    request: MorePartitions, topic: Topic | None, nodes: Collection[Node], load: Load
+    request: MorePartitions,
+    topic: Topic | None,
+    nodes: Collection[Node],
+    load: Load,
+    *,
+    one_per_host: bool = False,
 ) -> list[tuple[int, ...]]:
     if topic is None:
         raise ApiError(ErrorCode.unknown_topic_or_partition, f"Topic '{request.name}' does not exist.")
     additional = _additional(request, len(topic.partitions))
     factor = len(topic.partitions[0].replicas)
     if request.assignments is None:
-        _check_factor(factor, nodes)
+        _check_factor(factor, nodes, one_per_host=one_per_host)
         return place_replicas(nodes, additional, factor, load)
     if len(request.assignments) != additional:
         _refuse_assignment(

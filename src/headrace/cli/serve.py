@@ -58,6 +58,10 @@ def serve(
             "several. Left out: the node is alone.",
         ),
     ] = None,
+    allow_same_host: Annotated[
+        bool,
+        typer.Option("--allow-same-host", help="With ZooKeeper: let replicas share a host."),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", min=-1, help="Of /metrics and /healthz; 0: a free one, -1: none."),
@@ -89,6 +93,7 @@ def serve(
         allow_anonymous=allow_anonymous,
         node_id=node_id,
         coordination=coordination,
+        allow_same_host=allow_same_host,
         metrics_port=metrics_port,
         log_format=log_format,
         as_json=as_json,

@@ -30,12 +30,18 @@ class ServeOptions:
     allow_anonymous: bool = False
     node_id: int | None = None
     coordination: str | None = None
+    allow_same_host: bool = False
     metrics_port: int | None = None
     log_format: str | None = None
     as_json: bool = False
 
 
-FLAGS = {"--from-env": "from_env", "--allow-anonymous": "allow_anonymous", "--json": "as_json"}
+FLAGS = {
+    "--from-env": "from_env",
+    "--allow-anonymous": "allow_anonymous",
+    "--allow-same-host": "allow_same_host",
+    "--json": "as_json",
+}
 PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
 TEXTS = {"--coordination": "coordination", "--log-format": "log_format"}
 NUMBERS = {"--node-id": ("node_id", 0), "--metrics-port": ("metrics_port", -1)}
@@ -99,6 +105,7 @@ def run_node(options: ServeOptions) -> int:
         "log.dirs": options.data,
         "node.id": options.node_id,
         "headrace.coordination": options.coordination,
+        "headrace.allow.same.host": "true" if options.allow_same_host else None,
         "headrace.metrics.port": options.metrics_port,
         "headrace.log.format": options.log_format,
         "listeners.allow.anonymous": "true" if options.allow_anonymous else None,

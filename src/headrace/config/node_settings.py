@@ -59,6 +59,13 @@ IDENTITY = (
         _COORDINATION,
     ),
     node_setting(
+        "headrace.allow.same.host",
+        "boolean",
+        False,
+        "With ZooKeeper: allows replicas of a partition to share a host, when there are fewer hosts. "
+        "Of a cluster over SQLite all nodes share a host anyway.",
+    ),
+    node_setting(
         "broker.session.timeout.ms",
         "int",
         6_000,

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.coordination import documents, refusals
 from headrace.coordination.membership import Membership, Registration
@@ -32,7 +32,7 @@ from headrace.coordination.store import (
 )
 from headrace.coordination.wishes import MAX_CHUNK_BYTES, Wish, chunks
 from headrace.errors import ApiError, CoordinationError
-from headrace.types import ClusterView, Endpoint, Node, PartitionState, Topic
+from headrace.types import ClusterView, Endpoint, Node, Topic
 from headrace.world import World, new_uuid
 
 _CHANGES_TIMEOUT_MS = 30_000
@@ -266,18 +266,13 @@ class Cluster:
         admission = documents.Admission(node.epoch, fenced)
         await self._set(documents.admission_key(node.node_id), documents.encode_admission(admission))
 
-    async def set_partitions(self, name: str, partitions: tuple[PartitionState, ...]) -> None:
-        """Raises Changed when the topic is no longer as the current view has it."""
-        topic = replace(self._topic(name), partitions=partitions)
+    async def alter_topic(self, name: str, **fields: Any) -> None:
+        """Other partitions or configs. Raises Changed when the topic is not as the current view has it."""
+        topic = replace(self._topic(name), **fields)
         value = documents.encode_topic(topic)
         if len(value) > MAX_CHUNK_BYTES - len(name) - 50:
             raise refusals.too_many_partitions(topic)
         await self._set(documents.topic_key(name), value)
-
-    async def alter_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """The whole new mapping. Raises Changed when the topic is no longer as the current view has it."""
-        topic = replace(self._topic(name), configs=dict(configs))
-        await self._set(documents.topic_key(name), documents.encode_topic(topic))
 
     async def alter_node_configs(self, node: str, configs: Mapping[str, str]) -> None:
         """The whole new mapping for a node id as text, or "" for all nodes. Raises Changed as above."""

@@ -103,7 +103,7 @@ def test_a_cluster_lives_through_unknown_outcomes_at_every_step(fault: Fault) ->
         store.faults = [fault]
         assert await cluster.create_topics(topics) == [None] * 3
         store.faults = [fault]
-        await cluster.alter_topic_configs("a", {"retention.ms": "1"})
+        await cluster.alter_topic("a", configs={"retention.ms": "1"})
         store.faults = [fault]
         assert await cluster.delete_topics(["b"]) == [None]
         store.faults = [fault]

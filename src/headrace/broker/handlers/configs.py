@@ -68,7 +68,8 @@ def _described(broker: Broker, resource: Any, shown: Shown) -> list[dict[str, An
             topic = broker.cluster.view.topics.get(name)
             if topic is None:
                 raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
-            return topic_entries(layers, topic.configs, shown)
+            replicas = len(topic.partitions[0].replicas)
+            return topic_entries(layers, topic.configs, shown, replicas=replicas)
         case ResourceType.NODE if not name:
             return default_entries(layers, shown)
         case ResourceType.NODE:

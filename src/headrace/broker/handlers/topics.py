@@ -7,7 +7,7 @@ The time-out is not looked at: an answer comes when the change is durable. Gap: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -59,26 +59,27 @@ class _ShownConfigs:
 
     def __init__(self, broker: Broker) -> None:
         self._layers = NodeLayers.of(broker.config, broker.cluster.view, broker.node_id)
-        self._known: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+        self._known: dict[Hashable, list[dict[str, Any]]] = {}
 
-    def of(self, configs: Mapping[str, str]) -> list[dict[str, Any]]:
-        key = tuple(sorted(configs.items()))
+    def of(self, configs: Mapping[str, str], replicas: int) -> list[dict[str, Any]]:
+        key = (replicas, *sorted(configs.items()))
         if key not in self._known:
-            entries = topic_entries(self._layers, configs)
+            entries = topic_entries(self._layers, configs, replicas=replicas)
             names = ("name", "value", "read_only", "config_source", "is_sensitive")
             self._known[key] = [{name: entry[name] for name in names} for entry in entries]
         return self._known[key]
 
 
 def _created(topic: Topic, shown: _ShownConfigs | None) -> dict[str, Any]:
+    replicas = len(topic.partitions[0].replicas)
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "error_code": ErrorCode.none,
         "error_message": None,
         "num_partitions": len(topic.partitions),
-        "replication_factor": len(topic.partitions[0].replicas),
-        "configs": None if shown is None else shown.of(topic.configs),
+        "replication_factor": replicas,
+        "configs": None if shown is None else shown.of(topic.configs, replicas),
     }
 
 
