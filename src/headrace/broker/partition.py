@@ -76,10 +76,10 @@ class Partition(PartitionRoles):
         high_watermark: int | None = None,
     ) -> None:
         """`high_watermark`: as it was written down; None for the only replica."""
-        if high_watermark is None:
-            # All that survived recovery is committed, once it is as safe as an append must be.
-            high_watermark = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
-        high_watermark = min(high_watermark, log.log_end_offset)
+        # All that survived recovery is committed, once it is as safe as an append must be; of a replicated
+        # partition as much as was known to be.
+        safe = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
+        high_watermark = safe if high_watermark is None else min(high_watermark, safe)
         super().__init__(log, leader_epoch, high_watermark, settings, flusher, call_soon)
         self.topic_partition = topic_partition
         self.topic_id = topic_id

@@ -145,7 +145,7 @@ class ReplicaFetcher:
         now = self._world.clock.monotonic()
         asked = []
         for key, following in self._followings.items():
-            if self._not_before.get(key, now) <= now:
+            if self._not_before.get(key, now) <= now and not following.waits_for_disk:
                 question = following.machine.next_fetch()
                 if question is not None:
                     asked.append(Asked(following, question))

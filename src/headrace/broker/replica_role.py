@@ -124,11 +124,13 @@ class Leading:
 
 
 class Following:
-    __slots__ = ("machine", "partition")
+    __slots__ = ("machine", "partition", "waits_for_disk")
 
     def __init__(self, partition: Partition, machine: Follower) -> None:
         self.partition = partition
         self.machine = machine
+        self.waits_for_disk = False
+        """What its log holds from before is not safe yet, so that it must not be reported (R23)."""
 
     @property
     def is_current(self) -> bool:

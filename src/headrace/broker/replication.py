@@ -229,6 +229,9 @@ class Replication:
             self._forget(partition)
             following = self._new_following(partition)
             partition.follow(following, state.leader_epoch)
+            if partition.settings.flush == FLUSH_ACK and partition.flushed_offset < partition.log_end_offset:
+                following.waits_for_disk = True
+                self._spawn(self._begin_when_flushed(following), f"flush of {partition.topic_partition}")
         machine = following.machine
         leader_before, epoch_before = machine.leader, machine.leader_epoch
         machine.follow(state)
@@ -239,6 +242,11 @@ class Replication:
             self._leave_fetcher(following, leader_before)
         if machine.leader != NO_NODE:
             self._fetcher(machine.leader).add(following)
+
+    async def _begin_when_flushed(self, following: Following) -> None:
+        await following.partition.flushed()
+        following.waits_for_disk = False
+        self._moved(following)
 
     def _new_following(self, partition: Partition) -> Following:
         assert self._acting_epoch is not None
@@ -267,6 +275,7 @@ class Replication:
         return fetcher
 
     def _moved(self, following: Following) -> None:
+        """It has something to ask of its leader now."""
         fetcher = self._fetchers.get(following.machine.leader)
         if fetcher is not None:
             fetcher.look_again()
