@@ -56,7 +56,7 @@ def _walk(root: Any, words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and the words after its name."""
     command = root
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
-        found = command.commands.get(words[0])
+        found = command.commands.get("file" if words[0].endswith(".toml") else words[0])
         assert found is not None, f"there is no {words[0]!r} among {sorted(command.commands)}"
         command, words = found, words[1:]
     return command, words

@@ -105,7 +105,7 @@ class Reset:
                 {
                     "group": self._group_id,
                     "executed": executed,
-                    "offsets": [_document(change) for change in changes],
+                    "offsets": [change_document(change) for change in changes],
                 }
             )
             return
@@ -188,7 +188,7 @@ def export_lines(changes: Sequence[OffsetChange]) -> list[str]:
     return [f"{clean(c.partition.topic)},{c.partition.partition},{c.new}" for c in changes]
 
 
-def _document(change: OffsetChange) -> dict[str, Any]:
+def change_document(change: OffsetChange) -> dict[str, Any]:
     return {
         "topic": change.partition.topic,
         "partition": change.partition.partition,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import pipeline_run
 from headrace.cli.durations import parse_duration_ms
 from headrace.cli.help import HELP_STYLE
 from headrace.cli.options import Json
 from headrace.cli.output import Output, human_bytes
+from headrace.cli.pipeline_offsets import offsets
 from headrace.cli.pipeline_pack import pack
 
 if TYPE_CHECKING:
@@ -22,14 +24,12 @@ app = typer.Typer(
     rich_markup_mode=HELP_STYLE,
 )
 
+app.add_typer(pipeline_run.app, name="run")
+
 _HOUR_MS = 3_600_000
 
+app.command("offsets")(offsets)
 app.command("pack")(pack)
-
-
-@app.callback()
-def _group() -> None:
-    """A group even while it has one command."""
 
 
 @app.command("optimize")

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.java import find_java
@@ -46,12 +46,7 @@ def spark_session(
 
     ClientError says what to install when PySpark or Java is missing.
     """
-    try:
-        pyspark = importlib.import_module("pyspark.sql")
-    except ModuleNotFoundError as error:
-        raise ClientError(
-            f"{error.name} is not installed", next_step="pip install headrace[spark]"
-        ) from error
+    pyspark = need_pyspark()
     os.environ["JAVA_HOME"] = str(find_java())
     chosen = default_settings(master, ui=ui)
     if pack is not None and not _is_local(master):
@@ -68,6 +63,16 @@ def spark_session(
     for package in ("pyspark_headrace", "pyspark_headrace_delta"):
         session.dataSource.register(importlib.import_module(package).DefaultSource)
     return session
+
+
+def need_pyspark() -> Any:
+    """The module `pyspark.sql`; ClientError says what to install."""
+    try:
+        return importlib.import_module("pyspark.sql")
+    except ModuleNotFoundError as error:
+        raise ClientError(
+            f"{error.name} is not installed", next_step="pip install headrace[spark]"
+        ) from error
 
 
 def default_settings(master: str, *, ui: bool) -> dict[str, str]:

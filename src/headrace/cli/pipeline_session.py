@@ -1,0 +1,105 @@
+"""Runs pipelines from the command line: checks first, then Spark, then live progress until the end.
+
+Ctrl-C and SIGTERM stop every pipeline between two micro-batches; a second one does not wait.
+Read next: pipeline_progress.py, headrace/pipelines/runner.py.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.output import Output, clean
+from headrace.cli.pipeline_progress import progress_printer
+from headrace.pipelines.definition import Pipeline
+
+if TYPE_CHECKING:
+    from headrace.pipelines.runner import Runner
+
+_DEFAULT_MASTER = "local[*]"
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+"""Dates of records are the same wherever a pipeline runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkPlace:
+    """Where Spark runs. `pack` and `python`: what its executors have of ours, on a cluster."""
+
+    master: str | None
+    pack: str | None
+    python: str | None
+
+
+def run_pipelines(
+    pipelines: Sequence[Pipeline],
+    *,
+    once: bool,
+    place: SparkPlace,
+    settings: Mapping[str, str],
+    as_json: bool,
+) -> None:
+    from headrace.pipelines.checks import check_places, check_topics
+    from headrace.pipelines.java import find_java
+    from headrace.pipelines.runner import Runner
+    from headrace.pipelines.session import spark_session
+
+    output = Output(as_json=as_json)
+    master = place.master or _DEFAULT_MASTER
+    check_places(pipelines, master)
+    check_topics(pipelines)
+    find_java()
+    output.note(f"Starting Spark for {', '.join(pipeline.name for pipeline in pipelines)} …")
+    spark = spark_session(
+        master,
+        name="headrace pipeline run",
+        settings=_UTC | dict(settings),
+        pack=place.pack,
+        python=place.python,
+    )
+    runner = Runner(spark, pipelines, once=once)
+    try:
+        with _stopped_by_signals(runner, output) as stop:
+            runner.start()
+            for query in runner.queries:
+                output.note(f"{query.name}: running; its checkpoint is {query.checkpoint}")
+            with progress_printer(output, [query.name for query in runner.queries]) as shown:
+                runner.run(shown, stop)
+        for query in runner.queries:
+            output.note(
+                f"{query.name}: {query.batches.total_rows:,} records read; {_where(query.batches.last)}."
+            )
+    finally:
+        runner.close()
+        spark.stop()
+
+
+def _where(last: Any) -> str:
+    if last is None:
+        return "no micro-batch was needed"
+    lag = "" if last.lag is None else f", {last.lag:,} were left"
+    return f"stopped after micro-batch {last.number}{lag}"
+
+
+@contextmanager
+def _stopped_by_signals(runner: Runner, output: Output) -> Iterator[Event]:
+    """PySpark takes Ctrl-C for itself when a session starts: ours comes after it."""
+    stop = Event()
+
+    def stop_softly(number: int, _: Any) -> None:
+        if stop.is_set():
+            output.note("Stopping at once.")
+            runner.close()
+            return
+        output.note(f"{clean(signal.Signals(number).name)}: stopping after the micro-batch that runs …")
+        stop.set()
+
+    before = {number: signal.signal(number, stop_softly) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,181 @@
+"""The log of offsets in a Spark checkpoint: read, and moved.
+
+Spark writes `offsets/N` before it runs batch N and `commits/N` after. A move is a batch without rows: its end
+is where the batch before it ends, so that Spark runs it through state and sink like any other and goes on
+from there. Knows no Kafka. Read next: checkpoint_truth.py, docs/decisions/0016-moving-a-checkpoint.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.client.errors import ClientError
+from pyspark_headrace.offsets import VERSION, Offsets, read_document
+from pyspark_headrace.presence import nobody_runs
+
+_FORMAT = "v1"
+_SETTLED_S = 60
+"""A checkpoint that nobody wrote to for so long is taken for one whose query was stopped elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file of the log: what Spark noted about the batch, and a line for each source."""
+
+    metadata: str
+    sources: tuple[str, ...]
+
+    def text(self) -> str:
+        return "\n".join([_FORMAT, self.metadata, *self.sources])
+
+
+class Checkpoint:
+    """ClientError when the folder is none, or nothing was begun in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not (folder / "offsets").is_dir():
+            raise ClientError(
+                f"{folder} is no checkpoint of a Spark query: it has no folder 'offsets'",
+                next_step="give the checkpointLocation of the query; `headrace pipeline run` names it",
+            )
+        begun, done = _numbers(folder / "offsets"), _numbers(folder / "commits")
+        if not begun:
+            raise ClientError(f"the query of {folder} has not begun a batch yet")
+        self.last = begun[-1]
+        self.finished = self.last in done
+        """Whether the last batch was; if not, Spark runs it again first."""
+
+    def standing(self) -> Offsets:
+        """Where the last finished batch ended; where the first one will, when none is."""
+        number = self.last if self.finished or self.last == 0 else self.last - 1
+        return self._ours(self._entry(number))[1]
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """ClientError while the query runs, as far as can be told from this machine."""
+        with nobody_runs(self.standing().query) as free:
+            if free is False:
+                raise ClientError(
+                    f"the query of {self.folder} is running",
+                    next_step="stop it first: offsets are its own till then",
+                )
+            age_s = time.time() - self._last_written()
+            if free is None and age_s < _SETTLED_S:
+                raise ClientError(
+                    f"the checkpoint {self.folder} was written to {age_s:.0f} s ago from another machine, "
+                    "where the query may be running",
+                    next_step=f"stop it, and try again {_SETTLED_S} s later",
+                )
+            yield
+
+    def move(self, new: Offsets) -> None:
+        """Has the query begin there when it is started next. To be called while it is `stopped`."""
+        if self.finished:
+            self._add_empty_batch(new)
+        else:
+            self._empty_the_last_batch(new)
+
+    # -- private -------------------------------------------------------------------------------------------
+
+    def _add_empty_batch(self, new: Offsets) -> None:
+        """A driver that runs after all finds its next number taken, and fails instead of undoing the move."""
+        before = self._entry(self.last)
+        moved = self._moved(before, new)
+        self._rewrite(self.last, moved)
+        try:
+            self._create(self.last + 1, replace(moved, metadata=self._next_metadata(moved.metadata)))
+        except FileExistsError:
+            self._rewrite(self.last, before)
+            raise ClientError(
+                f"the query of {self.folder} is running: it began batch {self.last + 1} just now",
+                next_step="stop it first",
+            ) from None
+
+    def _empty_the_last_batch(self, new: Offsets) -> None:
+        if self.last == 0:
+            raise ClientError(
+                f"the first batch of {self.folder} is not finished, so that there is no offset to move yet",
+                next_step="run the query until it is, or begin with a new checkpoint and startingOffsets",
+            )
+        for number in (self.last - 1, self.last):
+            self._rewrite(number, self._moved(self._entry(number), new))
+
+    def _moved(self, entry: Entry, new: Offsets) -> Entry:
+        place, _ = self._ours(entry)
+        sources = list(entry.sources)
+        sources[place] = json.dumps(new.to_document())
+        return replace(entry, sources=tuple(sources))
+
+    def _next_metadata(self, metadata: str) -> str:
+        """The watermark that the last batch ended with is the one that the next begins with."""
+        commit = self.folder / "commits" / str(self.last)
+        told = json.loads(commit.read_text(encoding="utf-8").splitlines()[1] or "{}")
+        document = json.loads(metadata)
+        key = "batchWatermarkMs"
+        document[key] = max(int(document.get(key, 0)), int(told.get("nextBatchWatermarkMs", 0)))
+        return json.dumps(document, separators=(",", ":"))
+
+    def _ours(self, entry: Entry) -> tuple[int, Offsets]:
+        """The line of our source. Spark compares offsets as text: the form is its own."""
+        found = [
+            (place, json.loads(line))
+            for place, line in enumerate(entry.sources)
+            if line.startswith("{") and json.loads(line).get("version") == VERSION
+        ]
+        if len(found) != 1:
+            raise ClientError(
+                f"the query of {self.folder} has {len(found)} sources of format 'headrace', not one",
+                next_step="choose offsets with startingOffsets and a new checkpoint",
+            )
+        place, document = found[0]
+        return place, read_document(document)
+
+    def _entry(self, number: int) -> Entry:
+        path = self.folder / "offsets" / str(number)
+        try:
+            version, metadata, *sources = path.read_text(encoding="utf-8").splitlines()
+        except (FileNotFoundError, ValueError):
+            raise ClientError(f"{path} is missing or damaged") from None
+        if version != _FORMAT:
+            raise ClientError(
+                f"{path} is written in form {version!r}, and {_FORMAT!r} is served here",
+                next_step="a later version of Headrace may read it",
+            )
+        return Entry(metadata=metadata, sources=tuple(sources))
+
+    def _rewrite(self, number: int, entry: Entry) -> None:
+        folder = self.folder / "offsets"
+        with suppress(FileNotFoundError):
+            (folder / f".{number}.crc").unlink()  # Hadoop's checksum of the file as it was
+        os.replace(self._written(entry), folder / str(number))
+
+    def _create(self, number: int, entry: Entry) -> None:
+        """FileExistsError when somebody was faster."""
+        written = self._written(entry)
+        try:
+            os.link(written, self.folder / "offsets" / str(number))
+        finally:
+            written.unlink()
+
+    def _written(self, entry: Entry) -> Path:
+        path = self.folder / "offsets" / f".headrace-{os.getpid()}.tmp"
+        with path.open("w", encoding="utf-8") as file:
+            file.write(entry.text())
+            file.flush()
+            os.fsync(file.fileno())
+        return path
+
+    def _last_written(self) -> float:
+        paths = [each for name in ("offsets", "commits") for each in (self.folder / name).glob("[0-9]*")]
+        return max(path.stat().st_mtime for path in paths)
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())

@@ -1,0 +1,42 @@
+"""What Spark raises, as one line that says what failed and what to do.
+
+Spark wraps an error of ours into pages of frames; ours is in there by its name. Read next: runner.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.client.errors import ClientError
+
+_OURS = re.compile(r"(?:^|\W)headrace\.[\w.]*?Error: (.*)$|^headrace\.\S+: (.*)$", re.MULTILINE)
+_SPARK_CLASS = re.compile(r"^\[([A-Z_.]+)\]\s*")
+_NOISE = re.compile(r"^(=== |Current |org\.apache\.spark\.\S+: )|SQLSTATE: \w+")
+_NEXT_STEPS = {
+    "CONCURRENT_STREAM_LOG_UPDATE": "another run uses this checkpoint, or its offsets were moved meanwhile: "
+    "stop that one, and start again",
+    "UNRESOLVED_COLUMN": "fields of typed values are columns, beside key, value, topic, partition, offset, "
+    "timestamp and headers",
+    "failed to connect back": "the machine is very busy: start again",
+}
+
+
+def explained(error: BaseException, name: str) -> ClientError:
+    """Of whatever ended the pipeline, or kept it from starting."""
+    if isinstance(error, ClientError):
+        return error
+    text = str(error)
+    ours = [match[1] or match[2] for match in _OURS.finditer(text)]
+    if ours:
+        what, semicolon, next_step = str(ours[-1]).strip().partition("; ")
+        return ClientError(f"pipeline {name!r}: {what}", next_step=next_step if semicolon else None)
+    line = _plain(text) or type(error).__name__
+    found = next((each for each in _NEXT_STEPS if each in text), None)
+    return ClientError(f"pipeline {name!r}: {line}", next_step=_NEXT_STEPS.get(found or ""))
+
+
+def _plain(text: str) -> str:
+    """The first line that says something, without Spark's marks."""
+    lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
+    told = next((line for line in lines if line), "")
+    return _SPARK_CLASS.sub("", told).rstrip(" ;.")

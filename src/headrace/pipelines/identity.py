@@ -1,0 +1,50 @@
+"""Which pipeline a checkpoint belongs to, written down in it, so that no other one is run on it.
+
+Knows no Spark. Read next: definition.py, runner.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.definition import Pipeline
+
+FILE = "headrace-pipeline.json"
+
+
+def claim(pipeline: Pipeline, checkpoint: Path) -> None:
+    """ClientError names what differs from the pipeline that made the checkpoint."""
+    now = pipeline.lasting()
+    path = checkpoint / FILE
+    if path.exists():
+        _compare(pipeline, checkpoint, _read(path), now)
+        return
+    if (checkpoint / "offsets").exists():
+        raise ClientError(
+            f"pipeline {pipeline.name!r}: the checkpoint {checkpoint} is that of a query of another program",
+            next_step="choose another --checkpoint, or another name for the pipeline",
+        )
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+
+
+def _compare(pipeline: Pipeline, checkpoint: Path, before: dict[str, object], now: dict[str, object]) -> None:
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            raise ClientError(
+                f"pipeline {pipeline.name!r}: its checkpoint {checkpoint} was made with {name} = "
+                f"{json.dumps(before.get(name))}, and now it is {json.dumps(now.get(name))}",
+                next_step="choose another name or --checkpoint to begin anew, or put it back as it was",
+            )
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ClientError(f"{path} is damaged", next_step="choose another --checkpoint")
+    return document

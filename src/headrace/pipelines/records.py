@@ -1,0 +1,67 @@
+"""A pipeline's records as a streaming frame: columns of a topic, and fields of typed values beside them.
+
+Read next: definition.py; store.py, analyze.py and copying.py go on from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.definition import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+
+
+def records(spark: SparkSession, pipeline: Pipeline, *, group: str | None, stop_file: str) -> DataFrame:
+    options = source_options(pipeline, group=group, stop_file=stop_file)
+    frame = spark.readStream.format("headrace").options(**options).load()
+    fields = value_fields(frame)
+    hidden = {name.lower() for name in RECORD_COLUMNS}
+    return frame.select("*", *(f"value.{quoted(name)}" for name in fields if name.lower() not in hidden))
+
+
+def source_options(pipeline: Pipeline, *, group: str | None, stop_file: str) -> dict[str, str]:
+    source = pipeline.source
+    given = {
+        "bootstrap": source.bootstrap,
+        "subscribe": ",".join(source.topics) or None,
+        "subscribePattern": source.pattern,
+        "columns": ",".join(RECORD_COLUMNS),
+        "startingOffsets": source.begin,
+        "value": source.value,
+        "valueSchema": source.schema,
+        "key": source.key,
+        "registry": source.registry,
+        "rejectsTopic": source.rejects,
+        "maxOffsetsPerTrigger": None if source.max_rows is None else str(source.max_rows),
+        "onDataLoss": source.on_data_loss,
+        "group": group,
+        "stopFile": stop_file,
+    }
+    return {name: value for name, value in given.items() if value is not None} | dict(source.options)
+
+
+def topic_options(pipeline: Pipeline, topic: str) -> dict[str, str]:
+    """Of a sink that is a topic, on the same cluster and with the same security."""
+    security = {
+        name: value
+        for name, value in pipeline.source.options.items()
+        if name.lower().startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))
+    }
+    return {"bootstrap": pipeline.source.bootstrap, "topic": topic, **security}
+
+
+def value_fields(frame: DataFrame) -> list[str]:
+    """Of typed values; raw ones have none."""
+    from pyspark.sql.types import StructType
+
+    kind = frame.schema["value"].dataType
+    return kind.fieldNames() if isinstance(kind, StructType) else []
+
+
+def quoted(name: str) -> str:
+    """As SQL wants a name that may hold anything."""
+    return f"`{name.replace('`', '``')}`"

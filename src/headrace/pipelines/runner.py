@@ -1,0 +1,180 @@
+"""Runs pipelines as queries of one Spark session, and stops them between two micro-batches.
+
+A query is stopped so: a file tells its source to begin no further batch; once the source has seen it and no
+trigger is active, nothing is under way that stopping could cut off. Read next: store.py, analyze.py,
+copying.py, progress.py; pyspark_headrace/presence.py is the other side of the file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ClientError
+from headrace.pipelines import analyze, copying, store
+from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
+from headrace.pipelines.failures import explained
+from headrace.pipelines.identity import claim
+from headrace.pipelines.progress import Batch, Batches
+from headrace.pipelines.records import records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_EVERY_S = 0.25
+_BOUNDARY_EVERY_S = 0.02
+_STARTING = ("Initializing StreamExecution", "Initializing sources")
+_TOO_SLOW = "failed to connect back"
+_STARTS = 5
+_LONG_TRIGGER_S = 3
+"""A source that was not asked for so long waits for its next trigger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One query of a pipeline. A pipeline with a table and a topic has two, each with its own checkpoint."""
+
+    name: str
+    pipeline: Pipeline
+    group: str
+    checkpoint: Path
+    writer: Callable[[DataFrame], DataStreamWriter]
+
+
+class RunningQuery:
+    def __init__(self, planned: Planned, query: StreamingQuery, stop_file: Path) -> None:
+        self.name = planned.name
+        self.checkpoint = planned.checkpoint
+        self.batches = Batches(planned.name)
+        self._query = query
+        self._stop_file = stop_file
+        self._asked_s: float | None = None
+
+    @property
+    def active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def await_source(self) -> bool:
+        """False when the process that plans the batches was not there in the ten seconds Spark gives it."""
+        while self.active and self._query.status["message"] in _STARTING:
+            time.sleep(_BOUNDARY_EVERY_S)
+        return self.active or _TOO_SLOW not in str(self._query.exception())
+
+    def new_batches(self) -> list[Batch]:
+        return self.batches.take(self._query.recentProgress)
+
+    def failure(self) -> ClientError | None:
+        error = self._query.exception()
+        return None if error is None else explained(error, self.name)
+
+    def ask_to_stop(self) -> None:
+        if self._asked_s is None:
+            self._stop_file.touch()
+            self._asked_s = time.monotonic()
+
+    def stop_at_boundary(self) -> None:
+        """Stops it if nothing is under way; else it has to be called again."""
+        assert self._asked_s is not None
+        seen = self._stop_file.stat().st_size > 0
+        waits = time.monotonic() - self._asked_s > _LONG_TRIGGER_S
+        if (seen or waits) and not self._query.status["isTriggerActive"]:
+            self._query.stop()
+
+    def stop(self) -> None:
+        self._query.stop()
+
+
+class Runner:
+    """All queries of one command. `once`: each ends when it has read what was there at its start."""
+
+    def __init__(self, spark: SparkSession, pipelines: Sequence[Pipeline], *, once: bool) -> None:
+        self._spark = spark
+        self._once = once
+        self._planned = [each for pipeline in pipelines for each in planned_queries(pipeline)]
+        self._signs = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
+        self.queries: list[RunningQuery] = []
+
+    def start(self) -> None:
+        """ClientError says which pipeline cannot be, and why; none is left running then."""
+        for planned in self._planned:
+            try:
+                claim(planned.pipeline, planned.checkpoint)
+                self.queries.append(self._start_patiently(planned))
+            except Exception as error:
+                self.close()
+                raise explained(error, planned.name) from error
+
+    def run(self, shown: Callable[[list[Batch]], None], stop: Event) -> None:
+        """Until all have ended, or `stop` is set. One that fails stops the others, and is raised."""
+        while any(query.active for query in self.queries):
+            shown([batch for query in self.queries for batch in query.new_batches()])
+            if stop.is_set() or any(query.failure() for query in self.queries):
+                self.stop_at_boundary()
+            stop.wait(LOOK_EVERY_S)
+        shown([batch for query in self.queries for batch in query.new_batches()])
+        failures = [failure for query in self.queries if (failure := query.failure())]
+        if failures:
+            raise failures[0]
+
+    def stop_at_boundary(self) -> None:
+        """Returns when every query has stopped after a whole micro-batch."""
+        for query in self.queries:
+            query.ask_to_stop()
+        while active := [query for query in self.queries if query.active]:
+            for query in active:
+                query.stop_at_boundary()
+            time.sleep(_BOUNDARY_EVERY_S)
+
+    def close(self) -> None:
+        """At once, whatever is under way: batches that are cut off are run again by the next start."""
+        for query in self.queries:
+            if query.active:
+                query.stop()
+        self._signs.cleanup()
+
+    def _start_patiently(self, planned: Planned) -> RunningQuery:
+        """One after the other, and again where the machine was too busy."""
+        for _ in range(_STARTS):
+            running = self._start(planned)
+            if running.await_source():
+                break
+        return running
+
+    def _start(self, planned: Planned) -> RunningQuery:
+        stop_file = Path(self._signs.name) / planned.name
+        frame = records(self._spark, planned.pipeline, group=planned.group, stop_file=str(stop_file))
+        writer = planned.writer(frame).queryName(planned.name)
+        writer = writer.option("checkpointLocation", str(planned.checkpoint))
+        every = f"{planned.pipeline.every_ms} milliseconds"
+        triggered = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=every)
+        return RunningQuery(planned, triggered.start(), stop_file)
+
+
+def planned_queries(pipeline: Pipeline) -> list[Planned]:
+    writers: list[Callable[[DataFrame], DataStreamWriter]] = []
+    if isinstance(pipeline, Store):
+        writers = [lambda frame: store.table_writer(store.stored(frame, pipeline), pipeline)]
+    elif isinstance(pipeline, Copy):
+        writers = [lambda frame: copying.topic_writer(copying.copied(frame, pipeline), pipeline)]
+    elif isinstance(pipeline, Analyze):
+        if pipeline.path is not None:
+            writers.append(lambda frame: analyze.table_writer(analyze.analyzed(frame, pipeline), pipeline))
+        if pipeline.to is not None:
+            writers.append(lambda frame: analyze.topic_writer(analyze.analyzed(frame, pipeline), pipeline))
+    return [
+        Planned(
+            name=pipeline.name + suffix,
+            pipeline=pipeline,
+            group=pipeline.group + suffix,
+            checkpoint=pipeline.checkpoint.with_name(pipeline.checkpoint.name + suffix),
+            writer=writer,
+        )
+        for suffix, writer in zip(("", ".topic"), writers, strict=False)
+    ]

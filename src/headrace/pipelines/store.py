@@ -1,0 +1,48 @@
+"""`store`: every record of a topic into a table, filed under its date.
+
+Raw records keep the columns of a topic. Of typed ones the fields are the columns, and what the topic adds
+stands beside them with an underscore. Read next: records.py, runner.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.definition import Store
+from headrace.pipelines.records import RECORD_COLUMNS, quoted, value_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_BESIDE_FIELDS = tuple(name for name in RECORD_COLUMNS if name not in ("value", "headers"))
+
+
+def stored(frame: DataFrame, store: Store) -> DataFrame:
+    """The rows of the table."""
+    fields = value_fields(frame)
+    date = f"to_date({store.time})"
+    if not fields:
+        return frame.selectExpr("*", f"{date} AS date")
+    added = [f"_{name}" for name in (*_BESIDE_FIELDS, "date")]
+    taken = {name.lower() for name in fields} & set(added)
+    if taken:
+        raise ClientError(
+            f"pipeline {store.name!r}: the field {min(taken)!r} has the name of a column that store adds",
+            next_step="leave it out of the schema, or store the values raw",
+        )
+    return frame.selectExpr(
+        *(f"value.{quoted(name)}" for name in fields),
+        *(f"{name} AS _{name}" for name in _BESIDE_FIELDS),
+        f"{date} AS _date",
+    )
+
+
+def table_writer(rows: DataFrame, store: Store) -> DataStreamWriter:
+    date = rows.columns[-1]
+    partition_by = (date,) if store.partition_by is None else store.partition_by
+    writer = rows.writeStream.outputMode("append").option("path", store.path)
+    if store.format == "parquet":
+        return writer.format("parquet").partitionBy(*partition_by)
+    return writer.format("headrace_delta").option("partitionBy", ",".join(partition_by))

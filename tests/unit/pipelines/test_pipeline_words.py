@@ -1,0 +1,105 @@
+"""What a pipeline says while it runs and when it fails, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.pipeline_options import percentiles_from, pipeline_from
+from headrace.cli.pipeline_progress import line_of, table_of
+from headrace.client.errors import ClientError
+from headrace.pipelines.definition import Analyze
+from headrace.pipelines.failures import explained
+from headrace.pipelines.progress import Batches
+
+STREAM_FAILED = '[STREAM_FAILED] Query [id = 1] terminated with exception: x\n  File "a.py"\n'
+OURS = "headrace.client.errors.ClientError: topic 'o' was deleted; create it anew"
+
+
+def report(number: int, rows: int, *, end: int = 40, late: int = 0) -> dict[str, Any]:
+    """As Spark's, as far as it is looked at."""
+    offsets = {"topics": {"orders": {"partitions": {"0": {"offset": end}, "1": {"offset": 5}}}}}
+    state = {"numRowsDroppedByWatermark": late, "numRowsTotal": 7, "memoryUsedBytes": 2048}
+    return {
+        "batchId": number,
+        "timestamp": f"2026-01-01T00:00:0{number}.000Z",
+        "numInputRows": rows,
+        "batchDuration": 500,
+        "stateOperators": [state],
+        "sources": [
+            {
+                "endOffset": json.dumps(offsets),
+                "latestOffset": json.dumps({"ends": {"orders": {"0": 50, "1": 5, "2": 3}}, "lost": {}}),
+            }
+        ],
+    }
+
+
+def test_micro_batches_are_counted_once_and_shown() -> None:
+    batches = Batches("revenue")
+    first = report(0, 100)
+    (batch,) = batches.take([first])
+    assert (batch.rows_per_second, batch.lag) == (200.0, 10 + 3), "of a new partition all is still to be read"
+    later = batches.take([first, report(1, 50, end=50, late=2), report(2, 0, end=50, late=1)])
+    assert [each.number for each in later] == [1, 2]
+    assert (batches.total_rows, batches.total_late) == (150, 3)
+    assert line_of(batch) == "revenue: batch 0, 100 records, 200/s, lag 13, 500 ms, state 7 rows (2.0 KiB)"
+    assert line_of(later[1]).endswith("lag 3, 500 ms, state 7 rows (2.0 KiB), late 3")
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(table_of(["revenue", "other"], {"revenue": later[1]}))
+    lines = [line.strip() for line in shown.get().splitlines()]
+    row = next(line for line in lines if line.startswith("revenue"))
+    assert row.split() == ["revenue", "2", "150", "0", "3", "500", "ms", "7", "2.0", "KiB", "3"]
+
+
+def test_a_source_that_was_not_asked_has_no_lag() -> None:
+    replayed = report(0, 0)
+    replayed["sources"][0]["latestOffset"] = "null"
+    (batch,) = Batches("x").take([replayed])
+    assert batch.lag is None
+    assert ", lag -, " in line_of(batch)
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            f"{STREAM_FAILED}{OURS}\n\tat org.apache",
+            "pipeline 'p': topic 'o' was deleted; create it anew",
+        ),
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `amout` cannot be resolved. SQLSTATE: 42703\n'Plan",
+            "pipeline 'p': A column `amout` cannot be resolved; fields of typed values are columns",
+        ),
+        (
+            "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log for batchId: 3. SQLSTATE: 40000",
+            "Concurrent update to the log for batchId: 3; another run uses this checkpoint",
+        ),
+        ("", "pipeline 'p': RuntimeError"),
+    ],
+)
+def test_failures_of_spark_in_one_line(raised: str, said: str) -> None:
+    assert said in str(explained(RuntimeError(raised), "p"))
+    ours = ClientError("told already")
+    assert explained(ours, "p") is ours
+
+
+def test_options_name_themselves_in_errors() -> None:
+    values = {
+        "topic": ["orders"],
+        "window": "1m",
+        "path": "/t",
+        "percentiles": percentiles_from(["a.b:50,9"]),
+    }
+    found = pipeline_from("analyze", None, {**values, "by": [], "options": ["minPartitions=4"]})
+    assert isinstance(found, Analyze)
+    assert (found.name, found.group) == ("analyze-orders", "analyze-orders")
+    assert [each.name for each in found.aggregates] == ["count", "p50_b", "p9_b"]
+    with pytest.raises(ClientError, match=r"^--max-rows: 0 is no whole number"):
+        pipeline_from("store", None, {"topic": ["a"], "path": "/t", "max_rows": 0})
+    with pytest.raises(ClientError, match=r"^--percentile: 101"):
+        pipeline_from("analyze", None, {**values, "percentiles": {"a": [101]}})
