@@ -70,6 +70,7 @@ def run_suite(suite: Suite, options: argparse.Namespace, console: Console) -> bo
     run = {
         "suite": suite.name,
         "whole": whole,
+        "note": suite.note,
         **describe_run(nodes, kafka, rounds=rounds, scale=scale),
     }
     output = RESULTS / f"{suite.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"

@@ -31,7 +31,7 @@ class LineResult:
     line: Line
     values: Mapping[str, Spread]
     ratios: Mapping[str, Spread]
-    """By Headrace variant; for an own line the figure itself."""
+    """By variant. To Apache Kafka for those of Headrace; of an own line the figure itself, for all."""
     verdict: str
 
 
@@ -66,7 +66,7 @@ def judge_line(measure: Measure, line: Line, rounds: Sequence[Round]) -> LineRes
         if seen := spread(figures):
             values[variant] = seen
         compared = figures if line.own else ratios_to_kafka(rounds, variant, line.figure)
-        if variant != KAFKA and (seen := spread(compared)):
+        if (line.own or variant != KAFKA) and (seen := spread(compared)):
             ratios[variant] = seen
     complete = all(line.figure in done.get(line.judged, {}) for done in rounds)
     ratio = ratios.get(line.judged) if complete else None

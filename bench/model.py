@@ -72,3 +72,5 @@ class Suite:
     title: str
     measures: tuple[Measure, ...]
     rounds: int = 7
+    note: str = ""
+    """What a reader of the table must know besides."""

@@ -63,7 +63,8 @@ def _draw_panel(axis: Axes, label: str, rows: Sequence[LineResult]) -> None:
     axis.axvline(1.0, color=_COLORS[KAFKA], linewidth=1)
     for position, result in enumerate(rows):
         _draw_target(axis, position, result)
-        for variant, shift in ((OS, -0.14), (ACK, 0.14)):
+        judged_only = ((KAFKA, 0.0),)
+        for variant, shift in judged_only if result.line.judged == KAFKA else ((OS, -0.14), (ACK, 0.14)):
             ratio = result.ratios.get(variant)
             if ratio is None:
                 continue

@@ -44,7 +44,7 @@ def row_cells(result: LineResult) -> list[str]:
         line.title,
         _value(result, KAFKA),
         _value(result, OS),
-        _ratio(result, OS),
+        _ratio(result, KAFKA if line.judged == KAFKA else OS),
         _target(result),
         result.verdict,
         _value(result, ACK),
@@ -77,7 +77,7 @@ def _target(result: LineResult) -> str:
         return "–"
     compared = "≥" if line.better is Better.HIGHER else "≤"
     goal = f" (goal {line.goal:g}×)" if line.goal is not None else ""
-    judged = " on `ack`" if line.judged == ACK else ""
+    judged = {ACK: " on `ack`", KAFKA: " on Apache Kafka"}.get(line.judged, "")
     return f"{compared} {line.target:g}{_sign(result)}{goal}{judged}"
 
 
@@ -121,6 +121,8 @@ def markdown(
     origin = f"`make bench SUITE={run['suite']}` on {run['time'][:10]}, commit {run['commit']}"
     made = f"Made by {origin}: do not edit."
     lines = [f"# {title}", "", made, "", _setting(run), "", _HOW, "", _FLUSH_POLICIES, ""]
+    if run.get("note"):
+        lines += [run["note"], ""]
     shown = [f"![{what}]({file})" for what, file in pictures.items()]
     return "\n".join(lines) + "\n" + markdown_table(results) + "\n" + "\n\n".join(shown) + "\n"
 
