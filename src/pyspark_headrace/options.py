@@ -265,8 +265,18 @@ def _selection(given: Given) -> Selection:
     return Selection(
         names=given.names("subscribe"),
         pattern=pattern,
-        partitions=given.partitions("assign") if "assign" in given else None,
+        partitions=_assigned(given) if "assign" in given else None,
     )
+
+
+def _assigned(given: Given) -> Mapping[str, tuple[int, ...]]:
+    partitions = given.partitions("assign")
+    empty = [topic for topic, chosen in partitions.items() if not chosen]
+    if empty or not partitions:
+        raise given.wrong(
+            "assign", f"name the partitions of {empty[0] if empty else 'a topic'!r}, or use subscribe"
+        )
+    return partitions
 
 
 def _place(given: Given, end: Literal["starting", "ending"], default: PlaceKind) -> Place:

@@ -6,6 +6,8 @@ what reads and writes is imported where it is used. Read next: stream_reader.py,
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pyspark
 from pyspark.sql.datasource import (
     DataSource,
@@ -38,6 +40,7 @@ class HeadraceSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        _check_packages()
         from pyspark_headrace.batch_reader import BatchReader, PushdownReader
 
         settings = read_settings(self.options, streaming=False)
@@ -47,6 +50,7 @@ class HeadraceSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             _check_version("reading as a stream")
+            _check_packages()
             settings = read_settings(self.options, streaming=True)
             columns = projection(schema, settings.forms)
         except ClientError as error:
@@ -60,6 +64,7 @@ class HeadraceSource(DataSource):
             raise ClientError(
                 "a topic cannot be overwritten, only appended to", next_step='use .mode("append")'
             )
+        _check_packages()
         from pyspark_headrace.sink import BatchWriter
 
         settings = write_settings(self.options, streaming=False)
@@ -68,10 +73,18 @@ class HeadraceSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Complete mode appends the whole result of every batch, as the official connector does."""
         _check_version("writing as a stream")
+        _check_packages()
         from pyspark_headrace.stream_sink import StreamWriter
 
         settings = write_settings(self.options, streaming=True)
         return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
+
+
+def _check_packages() -> None:
+    """Here and not on import: Spark finds no format at all when one pyspark_* package cannot be imported."""
+    for name in ("numpy", "pyarrow"):
+        if find_spec(name) is None:
+            raise ClientError(f"{name} is not installed", next_step="pip install headrace[spark]")
 
 
 def _check_version(what: str) -> None:

@@ -112,20 +112,28 @@ class Survey:
         patience = Patience(_NOT_CREATED_YET_MS)
         while True:
             await self._find()
-            missing = [name for name in self._selection.asked or () if name not in self._views]
-            if not missing:
+            lacking = self._lacking()
+            if lacking is None:
                 break
-            await patience.wait(
-                NoSuchTopic(
-                    f"topic {missing[0]!r} does not exist",
-                    next_step=f"create it: headrace topics create {missing[0]}",
-                )
-            )
+            await patience.wait(lacking)
         for topic, partitions in (self._selection.partitions or {}).items():
             gone = [each for each in partitions if each not in self._views[topic].leaders]
             if gone:
                 count = len(self._views[topic].leaders)
                 raise ClientError(f"topic {topic!r} has no partition {gone[0]}: they are 0 to {count - 1}")
+
+    def _lacking(self) -> ClientError | None:
+        for name in self._selection.asked or ():
+            if name not in self._views:
+                return NoSuchTopic(
+                    f"topic {name!r} does not exist", next_step=f"create it: headrace topics create {name}"
+                )
+            if not self._views[name].leaders:
+                return ClientError(
+                    f"topic {name!r} has no partitions, so that nothing can be read from it",
+                    next_step=f"see whether it is being created or deleted: headrace topics describe {name}",
+                )
+        return None
 
     async def _find(self) -> None:
         asked = self._selection.asked

@@ -52,6 +52,8 @@ def hold_against(
     policy: DataLossPolicy,
 ) -> Standing:
     """Under `fail` the first loss is raised. New topics and partitions stand at their first offset."""
+    if policy == "fail":
+        _check_belongs(start, selection)
     losses: list[Loss] = []
     topics: dict[str, TopicPositions] = {}
     for topic in sorted({*start.topics, *picture}):
@@ -69,6 +71,17 @@ def hold_against(
     if policy == "fail" and losses:
         raise losses[0].as_error()
     return Standing(offsets=Offsets(query=start.query, topics=topics), losses=tuple(losses))
+
+
+def _check_belongs(start: Offsets, selection: Selection) -> None:
+    """A query may leave out topics and add others; with none left the checkpoint is probably another's."""
+    if start.topics and not any(selection.takes(topic) for topic in start.topics):
+        raise ClientError(
+            f"the checkpoint is of a query that read {', '.join(map(repr, sorted(start.topics)))}, "
+            "and this one reads none of it",
+            next_step="give this query a checkpointLocation of its own; "
+            "or set onDataLoss=skip to leave the former topics behind",
+        )
 
 
 def _from_first(now: TopicNow) -> TopicPositions:

@@ -53,6 +53,12 @@ def test_where_to_begin() -> None:
     assert read(startingOffsets="group", group="g").starting.kind == "group"
 
 
+@pytest.mark.parametrize("assign", ['{"orders": []}', "{}"])
+def test_an_assignment_names_partitions(assign: str) -> None:
+    with pytest.raises(ClientError, match=r"'assign' cannot be .*; name the partitions of .*, or use"):
+        read_settings({"assign": assign}, streaming=True)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -93,10 +93,17 @@ def test_a_new_leader_that_has_not_told_its_end_yet_was_not_cut() -> None:
 
 
 def test_what_is_no_longer_asked_for_is_no_loss() -> None:
-    standing = stand(at(5), {}, "fail", selection=Selection(names=("payments",)))
-    assert standing.offsets.topics == {}
+    more = Selection(names=("payments", "orders"))
+    assert offsets_of(stand(at(5), now((0, 9)), "fail", selection=more)) == {0: 5}
     assigned = Selection(partitions={"orders": (0,)})
     assert offsets_of(stand(at(5, 7), now((0, 9)), "fail", selection=assigned)) == {0: 5}
+
+
+def test_a_checkpoint_of_other_topics_altogether_is_refused() -> None:
+    payments = Selection(names=("payments",))
+    with pytest.raises(ClientError, match="query that read 'orders', and this one reads none of it; give"):
+        stand(at(5), {}, "fail", selection=payments)
+    assert stand(at(5), {}, "skip", selection=payments).offsets.topics == {}
 
 
 @pytest.mark.parametrize(
