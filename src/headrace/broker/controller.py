@@ -111,7 +111,8 @@ class Controller:
         return await self.ensure(NewTopic(name=name))
 
     async def ensure(self, request: NewTopic) -> Topic:
-        """The topic of this name, made as asked for when there is none."""
+        """The topic of this name, made as asked for when there is none; in fewer replicas if need be."""
+        request = replace(request, replication_factor=min(request.replication_factor, max(self.places, 1)))
         answer: Topic | Outcome
         if self._cluster.is_controller or self._created_elsewhere is None:
             (answer,) = await self.create_topics([request])
@@ -128,6 +129,12 @@ class Controller:
         if not self.deletion_enabled:
             return [ApiError(ErrorCode.topic_deletion_disabled, "Topic deletion is disabled.")] * len(names)
         return await self._cluster.delete_topics(names)
+
+    @property
+    def places(self) -> int:
+        """How many replicas of a partition can be apart."""
+        nodes = self._cluster.view.nodes.values()
+        return len({node.host_id for node in nodes}) if self._needs_hosts else len(nodes)
 
     @property
     def _needs_hosts(self) -> bool:
@@ -200,7 +207,7 @@ class Controller:
         given = self._config["default.replication.factor"]
         return Defaults(
             partition_count=self._config["num.partitions"],
-            replication_factor=default_factor(len(self._cluster.view.nodes)) if given is None else given,
+            replication_factor=default_factor(self.places) if given is None else given,
             one_per_host=self._needs_hosts,
         )
 

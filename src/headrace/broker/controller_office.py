@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster_metrics import ClusterMetrics
 from headrace.broker.isr_desk import IsrDesk
@@ -50,6 +50,7 @@ class ControllerOffice:
         """Nodes that let nobody in any more, with the epoch they had."""
         self._task: asyncio.Task[None] | None = None
         self.metrics = ClusterMetrics(lambda: self._cluster.view, lambda: self._cluster.is_controller)
+        broker.metrics.cluster = self.metrics
         self.isr = IsrDesk(self._cluster, broker.world, self.rules_of, self.note)
 
     def start(self) -> None:
@@ -229,6 +230,8 @@ class ControllerOffice:
 
     def note(self, change: StateChange) -> None:
         self.metrics.note(change.before, change.after, lossy=change.lossy)
+        kind = "leader" if change.after.leader != change.before.leader else "isr"
+        self._broker.timeline.note_partition(change.partition, kind, _told(change))
         if change.lossy:
             logger.error(
                 "audit: node %d leads %s by an unclean election: records that only others had are given up "
@@ -238,6 +241,13 @@ class ControllerOffice:
                 list(change.before.isr) or list(change.before.last_known_elr),
                 change.after.leader_epoch,
             )
+
+
+def _told(change: StateChange) -> dict[str, Any]:
+    before, after = change.before, change.after
+    told = {"leader": after.leader, "epoch": after.leader_epoch, "isr": after.isr, "replicas": after.replicas}
+    told |= {"leader_before": before.leader, "isr_before": before.isr}
+    return {**told, "unclean": True} if change.lossy else told
 
 
 def _terms(view: ClusterView) -> tuple[int, int]:

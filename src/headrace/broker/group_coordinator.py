@@ -198,8 +198,7 @@ class GroupCoordinator:
         """`__consumer_offsets`, made when it is not there."""
         topic = self._cluster.view.topics.get(OFFSETS_TOPIC)
         if topic is None:
-            nodes = len(self._cluster.view.nodes)
-            topic = await self._controller.ensure(offsets_topic(OFFSETS_TOPIC, self._config, nodes))
+            topic = await self._controller.ensure(offsets_topic(OFFSETS_TOPIC, self._config))
         return topic
 
     def partition_of(self, group_id: str) -> int:
@@ -270,6 +269,13 @@ class GroupCoordinator:
             groups += driver.machines()
         return groups
 
+    def listed_now(self) -> list[Group] | None:
+        """As `listed`; None where that would fail or have to wait for what is not committed yet."""
+        drivers = list(self._drivers.values())
+        if not all(_may_be_read(driver) and driver.settled for driver in drivers):
+            return None
+        return [group for driver in drivers for group in driver.machines()]
+
     def groups(self) -> Iterable[Group]:
         """As they are now, for metrics."""
         for driver in list(self._drivers.values()):
@@ -336,6 +342,10 @@ class GroupCoordinator:
         everyone = [(driver, name) for driver in self._drivers.values() for name in driver.names()]
         async for driver, name in in_turns(everyone):
             driver.tell(name, event)
+
+
+def _may_be_read(driver: Driver) -> bool:
+    return driver.serving and not driver.ended and driver.partition.leads
 
 
 async def _readable(driver: Driver | None) -> None:

@@ -51,12 +51,12 @@ def own_config(config: ConsumerGroupConfig, own: Mapping[str, str]) -> ConsumerG
     return config.for_group({name: int(value) for name, value in own.items() if name in GROUP_SETTINGS})
 
 
-def offsets_topic(name: str, node: Mapping[str, Any], nodes: int) -> NewTopic:
-    """As Apache Kafka makes it, but with no more replicas than there are nodes to hold them."""
+def offsets_topic(name: str, node: Mapping[str, Any]) -> NewTopic:
+    """As Apache Kafka makes it."""
     return NewTopic(
         name=name,
         partition_count=node["offsets.topic.num.partitions"],
-        replication_factor=min(node["offsets.topic.replication.factor"], nodes),
+        replication_factor=node["offsets.topic.replication.factor"],
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),

@@ -1,4 +1,4 @@
-"""What happens in groups, written to `__headrace_events` once a second (D21).
+"""What happens in groups and to partitions, written to `__headrace_events` once a second (D21).
 
 The machines tell most of it (machines/machine.py, TimelineEvent); first fetches are found out here. Telling
 costs a group nothing but a place in a queue; what does not fit there is dropped and counted. The kinds of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.first_fetches import FirstFetch, FirstFetches, holdings
@@ -16,6 +17,7 @@ from headrace.broker.own_topics import OwnRecord, OwnTopic
 from headrace.broker.turns import in_turns
 from headrace.machines.group import Group
 from headrace.machines.machine import TimelineEvent
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.broker.connection import KafkaConnection
@@ -42,9 +44,11 @@ class GroupTimeline:
         self._cluster = broker.cluster
         self._groups = broker.groups
         self._queue: deque[tuple[str, TimelineEvent]] = deque()
+        self._of_partitions: deque[OwnRecord] = deque()
+        self._enabled: bool = broker.config["headrace.events.enable"]
         self.moved: dict[str, str | None] = {}
         """Groups whose members may hold something new; the member, when it is one alone."""
-        if broker.config["headrace.events.enable"]:
+        if self._enabled:
             broker.groups.on_timeline = self.note
             broker.groups.on_loaded = self.loaded
 
@@ -63,6 +67,15 @@ class GroupTimeline:
             self.first_fetches.left(group_id, event.details["member_id"], timed_out=timed_out, now=now)
         elif kind in _NOBODY_LEFT:
             self.first_fetches.gone(group_id)
+
+    def note_partition(self, partition: TopicPartition, kind: str, details: Mapping[str, Any]) -> None:
+        """Under a key that no group has."""
+        if not self._enabled or len(self._of_partitions) >= MOST_QUEUED:
+            return
+        at = self._clock.wall_ms()
+        document = {"at": at, "kind": kind, "topic": partition.topic, "partition": partition.partition}
+        value = json.dumps({**document, "details": dict(details)}, separators=(",", ":")).encode()
+        self._of_partitions.append(OwnRecord(at, b"\0" + str(partition).encode(), value))
 
     def _put(self, group_id: str, event: TimelineEvent) -> None:
         if len(self._queue) >= MOST_QUEUED:
@@ -102,10 +115,11 @@ class GroupTimeline:
 
     async def write(self) -> None:
         self.first_fetches.forget_old(self._clock.monotonic())
-        if not self._queue:
+        if not self._queue and not self._of_partitions:
             return
         queued, self._queue = self._queue, deque()
-        records = [_record(group_id, event) async for group_id, event in in_turns(queued)]
+        records, self._of_partitions = list(self._of_partitions), deque()
+        records += [_record(group_id, event) async for group_id, event in in_turns(queued)]
         await self._topic.append(records)
 
 

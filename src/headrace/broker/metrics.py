@@ -14,6 +14,7 @@ from headrace.types import TopicPartition
 from headrace.world import Clock
 
 if TYPE_CHECKING:
+    from headrace.broker.cluster_metrics import ClusterMetrics
     from headrace.broker.group_metrics import GroupMetrics
 
 LATENCY_BOUNDS = (
@@ -112,6 +113,7 @@ class Metrics:
         "bytes_in",
         "bytes_out",
         "clients",
+        "cluster",
         "connections",
         "connections_opened",
         "connections_refused",
@@ -146,6 +148,7 @@ class Metrics:
         """By topic: of what the node writes about itself, what could not be written."""
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
         self.groups: GroupMetrics | None = None
+        self.cluster: ClusterMetrics | None = None
 
     def request_done(self, api_key: int, seconds: float) -> None:
         try:

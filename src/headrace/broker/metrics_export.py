@@ -7,12 +7,13 @@ Every family here is in docs/metrics.md with the Kafka MBean it stands for (test
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.broker.cluster_families import CLUSTER_FAMILIES
+from headrace.broker.metric_family import Family, Sample
 from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metrics, TopicCounters
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLES_PER_TURN = 500
-
-Sample = tuple[Sequence[str], Any]
-"""Label values, and a number or a histogram."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-    read: Callable[[Metrics], Iterable[Sample]]
-
 
 def _one(read: Callable[[Metrics], float | Histogram | None]) -> Callable[[Metrics], Iterable[Sample]]:
     def samples(metrics: Metrics) -> Iterable[Sample]:
@@ -236,6 +224,7 @@ FAMILIES: tuple[Family, ...] = (
         help="Partitions held by this node that a disk fault took offline.",
         read=_one(lambda metrics: sum(not partition.online for partition in metrics.partitions())),
     ),
+    *CLUSTER_FAMILIES,
     Family(
         name="headrace_groups",
         kind="gauge",

@@ -1,7 +1,7 @@
 """The topics that a node writes about itself: made at first need, written in batches, in nobody's way.
 
-What cannot be written (a full disk, no topic, another leader) is dropped and counted: no request waits for it
-or fails by it. Gap: in a cluster of several nodes only the topic's leader can write.
+What cannot be written (a full disk, no topic, no leader) is dropped and counted: no request waits for it or
+fails by it. What another node leads is sent to it.
 Read next: group_timeline.py and lag_samples.py (who writes), docs/groups.md (who reads).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.machine_loading import next_slice
@@ -17,8 +16,9 @@ from headrace.broker.partition import Partition
 from headrace.broker.topic_rules import NewTopic
 from headrace.broker.turns import in_turns
 from headrace.errors import HeadraceError
-from headrace.types import EVENTS_TOPIC, LAG_TOPIC
+from headrace.types import EVENTS_TOPIC, LAG_TOPIC, NO_NODE
 from headrace.wire.batch import read_header
+from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch, iter_records
 from headrace.world import Thread
 
@@ -32,6 +32,8 @@ _MAKE_AGAIN_S = 30.0
 _BATCH_RECORDS = 200
 _BATCH_BYTES = 256 * 1024
 """Per turn of the loop: an encoded batch must not be felt."""
+_PRODUCE_KEY, _PRODUCE_VERSION = 0, 11
+_SENT_WITHIN_MS = 5_000
 _MIB = 1 << 20
 _DAY_MS = 24 * 3_600_000
 
@@ -65,6 +67,7 @@ class OwnTopic:
     def __init__(self, broker: Broker, topic: NewTopic) -> None:
         self.name = topic.name
         self._topic = topic
+        self._broker = broker
         self._clock = broker.world.clock
         self._cluster = broker.cluster
         self._controller = broker.controller
@@ -81,9 +84,12 @@ class OwnTopic:
         """How many of them, from the first on, were written; the others are dropped and counted."""
         written = 0
         try:
-            partition = await self._partition()
+            leader = await self._leader()
             async for batch in in_turns(_batches(records), 1):
-                partition.append_own(build_batch(batch))
+                if leader == self._broker.node_id:
+                    self._partition().append_own(build_batch(batch))
+                else:
+                    await self._send(leader, bytes(build_batch(batch)))
                 written += len(batch)
         except HeadraceError as refusal:
             self._tell(refusal)
@@ -104,24 +110,39 @@ class OwnTopic:
             logger.warning("%s is written again", self.name)
         self._failing = refusal is not None
 
-    async def _partition(self) -> Partition:
-        """Where to write. Raises HeadraceError."""
+    async def _leader(self) -> int:
+        """The node to write at. Raises HeadraceError."""
         if not self._partitions.writable:
             raise HeadraceError("the disk is nearly full")
         if not self.exists:
             await self._make()
+        topic = self._cluster.view.topics.get(self.name)
+        if topic is None or topic.partitions[0].leader == NO_NODE:
+            raise HeadraceError("no node leads it")
+        return topic.partitions[0].leader
+
+    def _partition(self) -> Partition:
         partition = self._partitions.get(self.name, 0)
         if partition is None:
-            raise HeadraceError("another node leads it")
+            raise HeadraceError("its log could not be opened")
         return partition
+
+    async def _send(self, leader: int, batch: bytes) -> None:
+        part = {"name": self.name, "partition_data": [{"index": 0, "records": batch}]}
+        body = {"transactional_id": None, "acks": 1, "timeout": _SENT_WITHIN_MS, "topic_data": [part]}
+        reply = await self._broker.peers.request(
+            leader, _PRODUCE_KEY, _PRODUCE_VERSION, body, _SENT_WITHIN_MS
+        )
+        code = ErrorCode(reply.responses[0].partition_responses[0].error_code)
+        if code is not ErrorCode.none:
+            raise HeadraceError(f"node {leader}, which leads it, says {code.name}")
 
     async def _make(self) -> None:
         now = self._clock.monotonic()
         if now < self._make_after:
             raise HeadraceError("it could not be made")
         self._make_after = now + _MAKE_AGAIN_S
-        replicas = min(self._topic.replication_factor, len(self._cluster.view.nodes))
-        await self._controller.ensure(replace(self._topic, replication_factor=replicas))
+        await self._controller.ensure(self._topic)
         self._make_after = 0.0
 
     async def newest(self, thread: Thread) -> dict[bytes, bytes]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headrace.machines.election import Contest, Elected, LogEnd, recovered, settle
-from headrace.machines.isr import registered, with_min_insync
+from headrace.machines.isr import registered, with_min_insync, without
 from headrace.machines.leader import Nodes
 from headrace.machines.reassignment import advanced
 from headrace.types import NO_NODE, ClusterView, Move, Node, PartitionState, Topic, TopicPartition
@@ -91,12 +91,18 @@ class Care:
         return not any(_counts_on(state, node.node_id) for node in self.joining)
 
     def _settled(self, state: PartitionState, rules: TopicRules, leading: Counter[int]) -> Elected:
+        """Who holds all that is acknowledged leaves together: one by one, some would not stay eligible."""
         before = state
         needed = rules.contest(state).needed
+        gone = {node for node in state.isr if node not in self.nodes.epochs}
         for node in self.joining:
-            if _counts_on(state, node.node_id):
-                lossless = node.lossless or rules.flushes_before_ack
-                state = registered(state, node.node_id, needed, lossless=lossless)
+            if not _counts_on(state, node.node_id):
+                continue
+            if node.lossless or rules.flushes_before_ack:
+                gone.add(node.node_id)
+            else:
+                state = registered(state, node.node_id, needed, lossless=False)
+        state = without(state, gone, needed)
         elected = settle(rules.contest(state), self.nodes, leading)
         after = with_min_insync(elected.state, needed)
         return Elected(_one_step(before, after), elected.lossy)

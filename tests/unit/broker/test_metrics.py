@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from headrace.broker.cluster_metrics import ClusterMetrics
 from headrace.broker.group_metrics import GroupMetrics
 from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metrics, quantile_of
 from headrace.broker.metrics_export import FAMILIES, MetricsExport, api_label
@@ -163,6 +164,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         ]
         metrics.connections = 3
         view = ClusterView(version=1, cluster_id="")
+        metrics.cluster = ClusterMetrics(lambda: view, lambda: True)
         metrics.groups = GroupMetrics(lambda: [Group("g", GroupSettings(), view)])
         families = {
             family.name: family for family in text_string_to_metric_families(scrape(simulation, metrics))
