@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -104,7 +105,12 @@ def shipped(pack: Path) -> dict[str, str]:
 
 def _share_packages(python: str) -> None:
     """Spark runs Python by one name everywhere: under it the driver must find this environment's packages."""
-    os.environ.setdefault("PYSPARK_PYTHON", python)
+    chosen = os.environ.setdefault("PYSPARK_PYTHON", python)
+    if shutil.which(chosen) is None:
+        raise ClientError(
+            f"there is no {chosen} on this machine, under which Spark would run Python everywhere",
+            next_step="name one that the driver and all machines of the cluster have: python=, --python",
+        )
     library = sysconfig.get_path("platstdlib")
     of_python = {sysconfig.get_path("stdlib"), library, f"{library}/lib-dynload"}
     here = [path for path in sys.path if path not in of_python and path and Path(path).is_dir()]
