@@ -81,7 +81,7 @@ def _check_unchanged(plan: ClusterPlan, folder: ClusterFolder, options: UpOption
         "--engine": (options.engine, plan.engine),
         "--nodes": (options.nodes or len(plan.members), len(plan.members)),
         "--coordination": (options.coordination or plan.coordination, plan.coordination),
-        "--set": (dict(options.settings) or dict(plan.settings), dict(plan.settings)),
+        "--set": ({**plan.settings, **options.settings}, dict(plan.settings)),
     }
     for option, (asked, found) in told.items():
         if asked != found:

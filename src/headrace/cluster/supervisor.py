@@ -24,6 +24,8 @@ READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 60_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 1.0, 30.0
 _POLL_S = 0.01
+_ON_ONE_HOST = {"headrace.allow.same.host": "true"}
+"""All nodes of such a cluster are on this host, whatever their store; who starts one knows it."""
 
 
 class MemberEngine(Protocol):
@@ -196,7 +198,7 @@ def plan_cluster(
         engine=engine,
         coordination=coordination or f"sqlite:{folder.path / 'coordination'}",
         cluster_id=new_cluster_id(),
-        settings=settings,
+        settings={**_ON_ONE_HOST, **settings} if engine == "headrace" else settings,
         members=members,
         next_id=nodes,
     )

@@ -6,12 +6,11 @@ holds a role. Knows neither store nor engine. Read next: live_cluster.py, live_l
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from headrace.testing.history import Anomaly, FinalLog, History, check
 from headrace.testing.live_cluster import LiveCluster, Role
@@ -62,6 +61,12 @@ def kill_and_start(cluster: LiveCluster, node_id: int) -> None:
     cluster.start(node_id)
 
 
+def kill_all_and_start(cluster: LiveCluster, node_id: int) -> None:
+    """As a power cut of the whole site ends processes, with what their kernels hold kept (T5)."""
+    cluster.kill_all()
+    cluster.start(*cluster.node_ids)
+
+
 def pause_for(seconds: float) -> Fault:
     def pause(cluster: LiveCluster, node_id: int) -> None:
         cluster.pause(node_id)
@@ -85,9 +90,12 @@ def strike_under_load(
     fault: Fault = kill_and_start,
     roles: tuple[Role, ...] = ROLES,
     pause_s: float = 0.005,
-    wait_in_sync: bool = True,
+    order: Literal["roles", "nodes"] = "roles",
 ) -> Report:
-    """`pause_s`: between two sends of a producer. Raises only when the cluster does not come back."""
+    """Strikes who holds each role in turn, or each node in turn; the next when all replicas are in sync.
+
+    `pause_s`: between two sends of a producer. Raises only when the cluster does not come back.
+    """
     source = random.Random(seed)
     nodes = cluster.node_ids
     replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
@@ -95,16 +103,17 @@ def strike_under_load(
     load = _Load(cluster.bootstrap, pause_s)
     report = Report(seed=seed)
     with load:
-        time.sleep(0.5)
-        for role in itertools.islice(itertools.cycle(roles), faults):
-            victim = _wait_for_holder(cluster, role, source.randrange(PARTITIONS))
+        load.wait_started()
+        for number in range(faults):
+            role = roles[number % len(roles)] if order == "roles" else "any"
+            victim = nodes[number % len(nodes)]
+            if role != "any":
+                victim = _wait_for_holder(cluster, role, source.randrange(PARTITIONS))
             fault(cluster, victim)
             report.faults += 1
             report.by_role[role] = report.by_role.get(role, 0) + 1
-            if wait_in_sync:
-                report.in_sync_after_s.append(cluster.wait_in_sync())
+            report.in_sync_after_s.append(cluster.wait_in_sync())
             time.sleep(source.uniform(0.1, 0.5))
-        cluster.wait_in_sync()
         time.sleep(0.5)
     load.judge(report)
     return report
@@ -142,6 +151,13 @@ class _Load:
         for client in (*self._producers, self._reader, self._group):
             client.start()
         return self
+
+    def wait_started(self) -> None:
+        """Until records are acknowledged in each partition, and a commit of the group."""
+        deadline = time.monotonic() + 30
+        while not (self._group.commits and all(each.acknowledged_at for each in self._producers)):
+            assert time.monotonic() < deadline, "the clients did not get to work"
+            time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
         for client in (*self._producers, self._group, self._reader):

@@ -25,6 +25,7 @@ from headrace.cluster.supervisor import Supervisor, plan_cluster
 FIND_COORDINATOR = 10
 _TIMEOUT_S = 30
 _POLL_S = 0.02
+_LOG_LINES_SHOWN = 15
 
 Role = Literal["leader", "follower", "controller", "coordinator"]
 
@@ -99,12 +100,12 @@ class LiveCluster:
     def alive(self) -> list[int]:
         return [node_id for node_id in self.node_ids if self.supervisor.process(node_id) is not None]
 
-    def log_tails(self) -> dict[int, str]:
-        tails = {}
-        for node_id in self.node_ids:
-            for path in self.folder.node(node_id).glob("*.log"):
-                tails[node_id] = "\n".join(path.read_text(errors="replace").splitlines()[-40:])
-        return tails
+    def _all_tails(self) -> str:
+        logs = [path for node_id in self.node_ids for path in self.folder.node(node_id).glob("*.log")]
+        return "\n".join(
+            "\n".join((str(path), *path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]))
+            for path in logs
+        )
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.supervisor.process(node_id)
@@ -174,9 +175,7 @@ class LiveCluster:
             if picture is not None and true(picture):
                 return time.monotonic() - started
             if time.monotonic() - started > timeout_s:
-                raise AssertionError(
-                    f"not within {timeout_s} s; the cluster says {picture}; logs: {self.log_tails()}"
-                )
+                raise AssertionError(f"not within {timeout_s} s; {_summary(picture)}\n{self._all_tails()}")
             time.sleep(_POLL_S)
 
     def wait_in_sync(self, *, timeout_s: float = 60) -> float:
@@ -184,3 +183,12 @@ class LiveCluster:
         return self.wait_until(
             lambda picture: not picture.under_replicated and not picture.without_leader, timeout_s=timeout_s
         )
+
+
+def _summary(picture: Picture | None) -> str:
+    if picture is None:
+        return "no node answers"
+    return (
+        f"nodes {sorted(picture.addresses)}, controller {picture.controller}, without leader "
+        f"{[str(each) for each in picture.without_leader]}, under-replicated {picture.under_replicated}"
+    )
