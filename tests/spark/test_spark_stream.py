@@ -9,11 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewPartitions
 from spark_lab import Broker, Query, message_of, reported, wait_until
 
+import headrace
 from headrace.client.groups import Groups
 from headrace.types import TopicPartition
 
@@ -94,6 +96,25 @@ def test_a_quiet_query_makes_no_batches_and_opens_no_connections(
         seen += broker.fill(topic, 500, 510)
         query.wait_for(len(seen))
         assert query.taken() == seen
+    finally:
+        running.stop()
+
+
+def test_a_partition_added_while_a_query_runs_is_read_from_its_beginning(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    query = Query(spark, broker, tmp_path, subscribe=topic, group=topic)
+    seen = broker.fill(topic, 0, 20)
+    running = query.start(processingTime="0 seconds")
+    try:
+        query.wait_for(len(seen))
+        broker.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+        added = pa.table({"value": ["value 20"], "partition": pa.array([1], pa.int32())})
+        headrace.write(added, topic, bootstrap=broker.bootstrap, partition="partition")
+        query.wait_for(len(seen) + 1)
+        assert query.taken() == [*seen, "value 20"]
+        wait_until(lambda: committed(broker, topic) == ends(broker, topic, 2))
     finally:
         running.stop()
 

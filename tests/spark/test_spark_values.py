@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 FIELDS = "id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags ARRAY<STRING>, place STRUCT<x: DOUBLE>"
 GOOD = {"id": 7, "name": "pears", "at": "2026-01-02T03:04:05Z", "tags": ["a", "b"], "place": {"x": 1.5}}
+WRONG = b'{"id": "seven"}'
 AVRO: dict[str, Any] = {
     "type": "record",
     "name": "order",
@@ -51,7 +52,7 @@ def test_json_becomes_typed_columns_and_what_does_not_fit_goes_elsewhere(
     read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str]
 ) -> None:
     topic, rejects = new_topic(), new_topic(suffix="-rejects")
-    write(broker, topic, [json.dumps(GOOD).encode(), None, b"not JSON", b'{"name": "no id"}'])
+    write(broker, topic, [json.dumps(GOOD).encode(), None, b"not JSON", b'{"name": "no id"}', WRONG])
     options = {"value": "json", "valueSchema": FIELDS, "key": "int32", "columns": "key,value,offset"}
     said = message_of(lambda: read(topic, **options).collect())
     assert f"value at offset 2 of partition 0 of topic '{topic}'" in said
@@ -64,7 +65,7 @@ def test_json_becomes_typed_columns_and_what_does_not_fit_goes_elsewhere(
     assert (tombstone.key, tombstone.id) == (1, None)
 
     letters = headrace.read(rejects, bootstrap=broker.bootstrap, columns=["value", "headers"]).read_all()
-    assert letters["value"].to_pylist() == [b"not JSON", b'{"name": "no id"}']
+    assert letters["value"].to_pylist() == [b"not JSON", b'{"name": "no id"}', WRONG]
     headers = {each["key"]: each["value"] for each in letters["headers"][1].as_py()}
     assert headers.pop("headrace.error")
     assert headers == {
