@@ -24,6 +24,8 @@ from headrace.world import World
 logger = logging.getLogger(__name__)
 
 CONTROL, RELAY, FETCH, WATCH = "control", "relay", "fetch", "watch"
+PEER_CLIENT = "node-"
+"""How client ids of nodes begin."""
 CONNECT_TIMEOUT_MS = 2_000
 _PROBES = 5
 _PROBE_PAUSE_S = 0.02
@@ -46,7 +48,7 @@ class Peers:
         self, *, world: World, node_id: int, view: Callable[[], ClusterView], listener: str | None
     ) -> None:
         self._world = world
-        self._client_id = f"node-{node_id}"
+        self._client_id = f"{PEER_CLIENT}{node_id}"
         self._view = view
         self._listener = listener
         self._kept: dict[tuple[int, str], _Kept] = {}

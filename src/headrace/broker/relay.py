@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.context import Reply, RequestContext
-from headrace.broker.peers import PeerLost
+from headrace.broker.peers import PEER_CLIENT, PeerLost
 from headrace.types import NO_NODE
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 RELAYED_KEYS = frozenset({19, 20, 33, 37, 43, 44, 45, 64})
 """CreateTopics, DeleteTopics, (Incremental)AlterConfigs, CreatePartitions, ElectLeaders, reassignments,
 UnregisterBroker."""
-_PEER_CLIENT = "node-"
 _KNOWN_WITHIN_MS = 3_000
 _ANSWERED_WITHIN_MS = 30_000
 
@@ -32,7 +31,7 @@ def is_for_controller(broker: Broker, context: RequestContext) -> bool:
     """Whether another node has to carry it out."""
     if context.api_key not in RELAYED_KEYS or broker.cluster.is_controller:
         return False
-    return not (context.client_id or "").startswith(_PEER_CLIENT)
+    return not (context.client_id or "").startswith(PEER_CLIENT)
 
 
 async def relayed(

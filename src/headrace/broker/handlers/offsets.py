@@ -1,7 +1,8 @@
 """ListOffsets 1-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2: where a partition begins and ends.
 
 Everybody is answered as a consumer (R18). Only where nobody leads, replica id -2 asks a replica how far its
-log reaches: the controller chooses by it (R19b). A new leader that does not know yet what is committed has no latest offset (R13).
+log reaches: the controller chooses by it (R19b). A new leader that does not know yet what is committed has no
+latest offset (R13).
 Nothing is tiered, so "latest tiered" and "earliest pending upload" are unknown offsets.
 Gap: a time look-up waits for the disk on the event loop when the batch it finds is cold.
 """

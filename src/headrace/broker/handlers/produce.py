@@ -15,10 +15,11 @@ from uuid import UUID
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.deep_check import DeepCheck, NeedsWorker, check_batch
 from headrace.broker.partition import Appended, Partition
+from headrace.broker.peers import PEER_CLIENT
 from headrace.broker.produce_run import ProduceRun
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DecodeError
-from headrace.types import INTERNAL_TOPICS
+from headrace.types import INTERNAL_TOPICS, OWN_TOPICS
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
@@ -154,7 +155,7 @@ class ProduceHandler:
             )
         partition = self._partitions.find(topic.name, topic.topic_id, part.index)
         name = partition.topic_partition.topic
-        if name in INTERNAL_TOPICS and produce.header.client_id != ADMIN_CLIENT:
+        if name in INTERNAL_TOPICS and not _may_write(produce.header.client_id, name):
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
         return partition
 
@@ -236,3 +237,10 @@ class _AckGate:
                 self._header.api_version, self._header.correlation_id, self._results
             )
             self._pending.complete([frame])
+
+
+def _may_write(client_id: str | None, internal_topic: str) -> bool:
+    """The other nodes write what they have to tell of themselves."""
+    if client_id == ADMIN_CLIENT:
+        return True
+    return internal_topic in OWN_TOPICS and (client_id or "").startswith(PEER_CLIENT)

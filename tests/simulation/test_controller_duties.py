@@ -1,0 +1,231 @@
+"""What the controller does for a cluster of real nodes: offices, elections, moves, and requests for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster_lab import ClusterLab, simulate_cluster
+
+from headrace.testing.several_nodes import TOPIC
+from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection
+from headrace.types import ClusterView
+from headrace.wire.error_codes import ErrorCode
+
+ELECT_LEADERS, REASSIGN, LIST_MOVES, UNREGISTER, ALTER_CONFIGS, ALTER_PARTITION = 43, 45, 46, 64, 44, 56
+DESCRIBE_CLUSTER = 60
+
+
+def view(lab: ClusterLab) -> ClusterView:
+    return lab.invariants.view
+
+
+async def ask(lab: ClusterLab, node_id: int, api_key: int, **fields: Any) -> Any:
+    connection = await open_connection(lab.world, *lab.addresses[node_id], "operator")
+    try:
+        return await connection.call(api_key, fields, timeout_ms=30_000)
+    finally:
+        connection.abort()
+
+
+def others(lab: ClusterLab, *node_ids: int) -> list[int]:
+    return [node_id for node_id in range(lab.plan.nodes) if node_id not in node_ids]
+
+
+async def all_in_sync(lab: ClusterLab) -> None:
+    await lab.until(
+        lambda: all(
+            set(state.isr) == set(state.replicas)
+            for topic in view(lab).topics.values()
+            for state in topic.partitions
+        ),
+        "all replicas are in sync",
+    )
+
+
+def test_the_controller_dies_and_another_takes_over_long_before_its_session_ends() -> None:
+    for profile in ("sqlite", "zookeeper"):
+
+        async def scenario(lab: ClusterLab) -> None:
+            before = view(lab)
+            dead = before.controller_id
+            at = lab.simulation.loop.time()
+            lab.nodes[dead].kill()
+            await lab.until(
+                lambda: view(lab).controller_id not in (dead, -1) and dead not in view(lab).nodes,
+                "another controller, and the dead node fenced",
+            )
+            assert lab.simulation.loop.time() - at < lab.plan.session_ms / 1000 / 2
+            assert view(lab).controller_epoch > before.controller_epoch
+            await lab.until(lambda: lab.state.leader not in (dead, -1), "another leader")
+            await lab.produced(b"after")
+            assert await lab.read_all() == [b"after"]
+
+        simulate_cluster(scenario, profile=profile)
+
+
+def test_any_node_takes_what_only_the_controller_can_do() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        for node_id in range(3):
+            made = {
+                "name": f"made-at-{node_id}", "num_partitions": 3, "replication_factor": -1,
+                "assignments": [], "configs": [],
+            }  # fmt: skip
+            reply = await ask(
+                lab, node_id, CREATE_TOPICS, topics=[made], timeout=1000, validate_only=False
+            )
+            (answer,) = reply.topics
+            assert answer.error_code == ErrorCode.none
+            assert answer.replication_factor == 3
+            setting = {"name": "retention.ms", "config_operation": 0, "value": "60000"}
+            resource = {"resource_type": 2, "resource_name": made["name"], "configs": [setting]}
+            altered = await ask(lab, node_id, ALTER_CONFIGS, resources=[resource], validate_only=False)
+            assert altered.responses[0].error_code == ErrorCode.none
+            await lab.until(
+                lambda made=made: view(lab).topics[made["name"]].configs == {"retention.ms": "60000"},  # type: ignore[misc]
+                "the setting is stored",
+            )
+            shown = await ask(
+                lab, node_id, DESCRIBE_CLUSTER, include_cluster_authorized_operations=False, endpoint_type=1
+            )
+            assert shown.controller_id == view(lab).controller_id
+        on_demand = await ask(
+            lab, others(lab, view(lab).controller_id)[0], METADATA,
+            topics=[{"name": "on-demand", "topic_id": None}], allow_auto_topic_creation=True,
+            include_topic_authorized_operations=False,
+        )  # fmt: skip
+        assert len(on_demand.topics[0].partitions[0].replica_nodes) == 3
+
+    simulate_cluster(scenario)
+
+
+def test_preferred_leaders_return_when_asked_for() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        preferred = lab.state.replicas[0]
+        lab.nodes[preferred].kill()
+        await lab.until(lambda: lab.state.leader not in (preferred, -1), "another leader")
+        partitions = [{"topic": TOPIC, "partitions": [0]}]
+        asked = {"election_type": 0, "topic_partitions": partitions, "timeout": 1000}
+        reply = await ask(lab, others(lab, preferred)[0], ELECT_LEADERS, **asked)
+        (result,) = reply.replica_election_results[0].partition_result
+        assert result.error_code == ErrorCode.preferred_leader_not_available
+        lab.start(preferred)
+        await lab.until(lambda: preferred in lab.state.isr, "it caught up")
+        assert lab.state.leader != preferred
+        reply = await ask(lab, preferred, ELECT_LEADERS, **asked)
+        (result,) = reply.replica_election_results[0].partition_result
+        assert result.error_code == ErrorCode.none
+        assert lab.state.leader == preferred
+        again = await ask(lab, preferred, ELECT_LEADERS, **asked)
+        assert again.replica_election_results[0].partition_result[0].error_code == (
+            ErrorCode.election_not_needed
+        )
+        await lab.produced(b"after")
+        assert await lab.read_all() == [b"after"]
+
+    simulate_cluster(scenario)
+
+
+def test_a_node_that_stops_leads_nothing_before_it_ends() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        leaving = lab.state.leader
+        seen = set()
+
+        def watch() -> None:
+            lab.invariants.check()
+            seen.add((leaving in view(lab).nodes, leaving in lab.state.isr, lab.state.leader == leaving))
+
+        lab.simulation.loop.after_step = watch
+        lab.nodes[leaving].stop_cleanly()
+        await lab.until(lambda: leaving not in view(lab).nodes, "it is gone")
+        assert seen == {(True, True, True), (True, False, False), (False, False, False)}
+        assert set(lab.state.isr) == set(others(lab, leaving))
+
+    simulate_cluster(scenario)
+
+
+def test_a_partition_moves_to_another_node_with_all_its_records() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"before")
+        (free,) = others(lab, *lab.state.replicas)
+        leaves = lab.state.leader
+        target = [free, *(node for node in lab.state.replicas if node != leaves)]
+        wanted = [{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": target}]}]
+        reply = await ask(lab, free, REASSIGN, timeout=1000, topics=wanted)
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.none
+        await lab.until(lambda: lab.state.replicas == tuple(target), "the move is over")
+        assert set(lab.state.isr) == set(target)
+        assert lab.state.leader in target
+        listed = await ask(lab, free, LIST_MOVES, timeout=1000, topics=None)
+        assert listed.topics == ()
+        await lab.produced(b"after")
+        assert await lab.read_all() == [b"before", b"after"]
+
+    simulate_cluster(scenario, nodes=4)
+
+
+def test_a_move_that_cannot_go_on_is_listed_and_called_off() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        (free,) = others(lab, *lab.state.replicas)
+        original = lab.state.replicas
+        target = [free, *original[1:]]
+        wanted = {"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": target}]}
+        lab.simulation.network.cut(f"node{free}", f"node{lab.state.leader}")
+        elsewhere = view(lab).controller_id
+        reply = await ask(lab, elsewhere, REASSIGN, timeout=1000, topics=[wanted])
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.none
+        listed = await ask(lab, elsewhere, LIST_MOVES, timeout=1000, topics=None)
+        (moving,) = listed.topics[0].partitions
+        assert moving.adding_replicas == (free,)
+        assert moving.removing_replicas == (original[0],)
+        cancel = {"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": None}]}
+        reply = await ask(lab, elsewhere, REASSIGN, timeout=1000, topics=[cancel])
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.none
+        assert set(lab.state.replicas) == set(original)
+        reply = await ask(lab, elsewhere, REASSIGN, timeout=1000, topics=[cancel])
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.no_reassignment_in_progress
+
+    simulate_cluster(scenario, nodes=4)
+
+
+def test_a_node_is_gone_for_good_when_it_is_down_and_holds_nothing() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        held, free = lab.state.replicas[0], others(lab, *lab.state.replicas)[0]
+        asked = others(lab, held, free)[0]
+        up = await ask(lab, asked, UNREGISTER, broker_id=free)
+        assert up.error_code == ErrorCode.duplicate_broker_registration
+        for node_id in (free, held):
+            lab.nodes[node_id].kill()
+        await lab.until(lambda: not {free, held} & set(view(lab).nodes), "both are fenced")
+        assert (await ask(lab, asked, UNREGISTER, broker_id=held)).error_code == ErrorCode.invalid_request
+        assert (await ask(lab, asked, UNREGISTER, broker_id=free)).error_code == ErrorCode.none
+
+    simulate_cluster(scenario, nodes=5)
+
+
+def test_only_nodes_of_the_cluster_change_in_sync_replicas() -> None:
+    """S3, R3: whoever claims to be a node must know its present epoch."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        state, topic_id = lab.state, view(lab).topics[TOPIC].topic_id
+        alone = [{"broker_id": state.leader, "broker_epoch": view(lab).nodes[state.leader].epoch}]
+        proposed = {
+            "partition_index": 0, "leader_epoch": state.leader_epoch, "new_isr_with_epochs": alone,
+            "leader_recovery_state": 0, "partition_epoch": state.partition_epoch,
+        }  # fmt: skip
+        topics = [{"topic_id": topic_id, "partitions": [proposed]}]
+        controller = view(lab).controller_id
+        for node_id, epoch in ((state.leader, 0), (77, 1)):
+            reply = await ask(
+                lab, controller, ALTER_PARTITION, broker_id=node_id, broker_epoch=epoch, topics=topics
+            )
+            assert reply.error_code == ErrorCode.stale_broker_epoch
+        follower = next(node for node in state.replicas if node != state.leader)
+        reply = await ask(
+            lab, controller, ALTER_PARTITION,
+            broker_id=follower, broker_epoch=view(lab).nodes[follower].epoch, topics=topics,
+        )  # fmt: skip
+        assert reply.topics[0].partitions[0].error_code == ErrorCode.fenced_leader_epoch
+        assert lab.state == state
+
+    simulate_cluster(scenario)
