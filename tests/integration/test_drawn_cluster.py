@@ -16,14 +16,15 @@ from confluent_kafka.admin import AdminClient
 from headrace import types
 from headrace.testing.history import History, check
 from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.live_load import HeavyProducer, SteadyReader, read_all
+from headrace.testing.live_load import GroupCommitter, HeavyProducer, SteadyReader, read_all
 
 TOPIC = "drawn"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
-    with LiveCluster(tmp_path / "cluster", nodes=5) as cluster:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with LiveCluster(tmp_path / "cluster", nodes=5, settings=settings) as cluster:
         yield cluster
 
 
@@ -45,8 +46,10 @@ def test_the_leader_of_a_partition_dies_and_another_node_takes_over(cluster: Liv
         for each in partitions
     ]
     reader = SteadyReader(cluster.bootstrap, "reader", TOPIC, 2)
-    for client in (*producers, reader):
+    group = GroupCommitter(cluster.bootstrap, "group", TOPIC)
+    for client in (*producers, reader, group):
         client.start()
+    cluster.wait_until(lambda _: group.commits > 0)
 
     cluster.kill(0)
     cluster.wait_until(lambda picture: all(each.leader not in (0, -1) for each in picture.partitions))
@@ -64,7 +67,7 @@ def test_the_leader_of_a_partition_dies_and_another_node_takes_over(cluster: Liv
     assert all(error is None for error in answer.values()), answer
     cluster.wait_until(lambda _: _leaders(cluster) == [0, 1])
 
-    for client in (*producers, reader):
+    for client in (*producers, reader, group):
         client.finish()
     history = History([send for each in producers for send in each.history.sends], reader.history.polls)
     assert check(history, {each: read_all(cluster.bootstrap, each) for each in partitions}) == []

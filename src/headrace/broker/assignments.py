@@ -6,6 +6,7 @@ then goes on by itself (partition_care.py). Decisions: machines/election.py, mac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -89,7 +90,7 @@ class Assignments:
     def _elect_unclean(self, view: ClusterView, draft: _Draft, partition: TopicPartition) -> Outcome:
         state = draft.topic.partitions[partition.partition]
         contest = self._broker.office.rules_of(draft.topic).contest(state)
-        elected = unclean(contest, live_nodes(view), self._broker.controller.leading())
+        elected = unclean(contest, live_nodes(view), self._leading(draft))
         if isinstance(elected, ErrorCode):
             return _refusal(elected)
         draft.put(partition.partition, elected.state, view.controller_epoch, lossy=elected.lossy)
@@ -120,12 +121,15 @@ class Assignments:
                 f"Node {node_id} holds replicas of {held} partition(s): move them to other nodes first.",
             )
 
+    def _leading(self, draft: _Draft) -> Counter[int]:
+        return self._broker.controller.leading(internal=draft.topic.internal)
+
     def _cancel(self, view: ClusterView, draft: _Draft, index: int) -> Outcome:
         move = draft.moves.get(index)
         if move is None:
             return _refusal(ErrorCode.no_reassignment_in_progress)
         contest = self._broker.office.rules_of(draft.topic).contest(draft.topic.partitions[index])
-        state = cancelled(contest, move, live_nodes(view), self._broker.controller.leading())
+        state = cancelled(contest, move, live_nodes(view), self._leading(draft))
         if state is None:
             return ApiError(
                 ErrorCode.invalid_replica_assignment,

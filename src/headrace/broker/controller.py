@@ -68,9 +68,9 @@ class Controller:
     def _follow(self, old: ClusterView, new: ClusterView) -> None:
         self._index.follow(old, new, self._cluster.changed_topics(old, new))
 
-    def leading(self) -> Counter[int]:
-        """How many partitions each node leads; a copy, to plan with."""
-        return self._index.load().leaders
+    def leading(self, *, internal: bool) -> Counter[int]:
+        """How many partitions of internal topics, or of the others, each node leads; a copy, to plan with."""
+        return self._index.leaders(internal=internal)
 
     def altered_node_settings(self) -> dict[str, str]:
         """Settings of this node that were altered while it runs: for all nodes, then for this one."""

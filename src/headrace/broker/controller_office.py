@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster_metrics import ClusterMetrics
@@ -147,14 +147,14 @@ class ControllerOffice:
     async def _tend(self, dirty: set[str] | None) -> list[TopicPartition]:
         """Returns the partitions that wait for the ends of their replicas' logs (R19b)."""
         names = list(self._cluster.view.topics) if dirty is None else list(dirty)
-        leading = self._broker.controller.leading()
+        leading = {kind: self._broker.controller.leading(internal=kind) for kind in (False, True)}
         awaiting: list[TopicPartition] = []
         for start in range(0, len(names), _TOPICS_PER_WRITE):
             await self._tend_some(names[start : start + _TOPICS_PER_WRITE], leading, awaiting)
         return awaiting
 
     async def _tend_some(
-        self, names: Sequence[str], leading: Counter[int], awaiting: list[TopicPartition]
+        self, names: Sequence[str], leading: Mapping[bool, Counter[int]], awaiting: list[TopicPartition]
     ) -> None:
         """From the look at the view to the commit there is no `await`."""
         view = self._cluster.view
@@ -164,7 +164,7 @@ class ControllerOffice:
             topic = view.topics.get(name)
             if topic is None:
                 continue
-            after, changes = care.tended(topic, self.rules_of, leading)
+            after, changes = care.tended(topic, self.rules_of, leading[topic.internal])
             if after is not topic:
                 wanted.append((after, changes))
             awaiting += [

@@ -5,7 +5,7 @@ Pure. With 20,000 topics, looking through all of them for each new one would be 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from headrace.broker.placement import Load
@@ -16,12 +16,20 @@ class TopicIndex:
     def __init__(self, view: ClusterView) -> None:
         self._spellings: defaultdict[str, set[str]] = defaultdict(set)
         self._load = Load()
+        self._leaders: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
         for topic in view.topics.values():
             self._count(topic, 1)
 
     def load(self) -> Load:
         """A copy, to plan with."""
         return self._load.copy()
+
+    def leaders(self, *, internal: bool) -> Counter[int]:
+        """How many partitions each node leads, of internal topics or of all others; a copy.
+
+        Apart, so that the leader of a topic does not depend on which groups there happen to be.
+        """
+        return Counter(self._leaders[internal])
 
     def follow(self, old: ClusterView, new: ClusterView, changed: Iterable[str]) -> None:
         for name in changed:
@@ -38,6 +46,7 @@ class TopicIndex:
     def _count(self, topic: Topic, step: int) -> None:
         for partition in topic.partitions:
             self._load.count(partition.replicas, partition.leader, step)
+            self._leaders[topic.internal][partition.leader] += step
         unified = _unified(topic.name)
         if step > 0:
             self._spellings[unified].add(topic.name)
