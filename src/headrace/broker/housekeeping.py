@@ -29,6 +29,7 @@ LOOP_PROBE_S = 0.1
 TICK_S = 1.0
 TIDY_S = 5.0
 CHECKPOINT_S = 60.0
+HIGH_WATERMARK_S = 5.0
 PRODUCER_EXPIRY_S = 600.0
 _PARTITIONS_PER_TURN = 50
 """After this many, the loop gets a turn: chores must not be felt."""
@@ -53,7 +54,8 @@ class Housekeeping:
             ("flush by interval", config["headrace.flush.interval.ms"] / 1000, self._flush),
             ("retention", config["log.retention.check.interval.ms"] / 1000, self._retain),
             ("compaction", config["log.cleaner.backoff.ms"] / 1000, self._compact),
-            ("checkpoints", CHECKPOINT_S, self._broker.persist_offsets),
+            ("checkpoints", CHECKPOINT_S, self._broker.offsets.persist),
+            ("high watermarks", HIGH_WATERMARK_S, self._broker.offsets.persist_high_watermarks),
             ("producer expiry", PRODUCER_EXPIRY_S, self._expire_producers),
             ("offsets retention", offsets_s, self._broker.groups.check_retention),
             ("group events", WRITE_S, self._broker.timeline.write),

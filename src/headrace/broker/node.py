@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from headrace.broker.lag_samples import LagSamples
 from headrace.broker.metadata_replies import MetadataReplies
 from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.offset_saver import OffsetSaver
 from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
 from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
@@ -93,9 +93,7 @@ class Broker:
         self._lock = lock
         self._directory_id = directory_id
         self._listeners: list[Listener] = []
-        self._checkpoint_thread = world.tasks.thread("checkpoints")
-        self._saving = asyncio.Lock()
-        self._saves_asked = self._saves_done = 0
+        self.offsets = OffsetSaver(world, checkpoints, self._log_offsets)
         self._flusher = Flusher(world, self.metrics, self._disk_failed)
         self.partitions = Partitions(
             world=world,
@@ -107,7 +105,7 @@ class Broker:
             settings_of=self._topic_settings,
             changed_topics=cluster.changed_topics,
             checkpoints=checkpoints,
-            persist_offsets=self.persist_offsets,
+            persist_offsets=self.offsets.persist,
         )
         self.metrics.partitions = self.partitions.all
         self.replication = Replication(self)
@@ -144,7 +142,7 @@ class Broker:
         self.cluster.subscribe(self.partitions.follow)
         self.lag.start()
         self.groups.start()
-        await self.persist_offsets()
+        await self.offsets.persist()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
         await self.cluster.register_node(
             node_id=self.node_id,
@@ -251,9 +249,9 @@ class Broker:
         if self.failure is not None:
             return
         try:
-            await self._save_offsets(offsets)
+            await self.offsets.save(offsets)
             if clean:
-                await self._checkpoint_thread.run(self.checkpoints.mark_clean, self.cluster.node_epoch or -1)
+                await self.offsets.mark_clean(self.cluster.node_epoch or -1)
         except OSError as error:
             logger.error("the next start will check the logs, since this stop could not be noted: %s", error)
 
@@ -267,19 +265,8 @@ class Broker:
         await self.world.tasks.close()
         self._lock.release()
 
-    async def persist_offsets(self) -> None:
-        """What holds now is written down when it returns. Who asks while others wait shares their write."""
-        self._saves_asked += 1
-        asked = self._saves_asked
-        async with self._saving:
-            if self._saves_done < asked:
-                covered = self._saves_asked
-                await self._save_offsets(self.partitions.log_offsets())
-                self._saves_done = covered
-
-    async def _save_offsets(self, offsets: Mapping[TopicPartition, LogOffsets]) -> None:
-        """Always on the one thread: two at a time would write into each other's files."""
-        await self._checkpoint_thread.run(self.checkpoints.save, offsets)
+    def _log_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        return self.partitions.log_offsets()
 
     def _disk_failed(self, error: OSError) -> None:
         """R24: what a failed fsync left in memory cannot be trusted, and there is no other disk to go to."""

@@ -360,6 +360,9 @@ class Partition(PartitionRoles):
     async def delete_records_before(self, offset: int) -> int:
         """Returns the new log start, once it would survive a crash."""
         self._log.delete_records_before(offset)
+        if self.leading is not None:
+            self.leading.log_moved()
+            self.wake_replicas()
         await self._persist_offsets()
         return self._log.log_start_offset
 

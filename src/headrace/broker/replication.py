@@ -269,7 +269,7 @@ class Replication:
                 self._peers,
                 leader,
                 max_wait_ms=self._config["replica.fetch.wait.max.ms"],
-                persist_offsets=self._broker.persist_offsets,
+                persist_offsets=self._broker.offsets.persist,
                 on_moved=self._moved,
             )
         return fetcher

@@ -131,7 +131,7 @@ def test_a_damaged_log_stays_offline_uncut_over_restarts() -> None:
         for value in VALUES:
             await node.produce(value)
             await node.produce(value, name="sound")
-        await node.broker.persist_offsets()
+        await node.broker.offsets.persist()
         await node.kill()
         corrupt(node)
         for _ in range(3):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,7 @@ _SERVED_FROM = {
 _READ_COMMITTED = 1
 _UNKNOWN = -1
 _HIGH_WATERMARK = -1
+_LOOK_AGAIN_S = 0.01
 
 
 class _Found(NamedTuple):
@@ -181,13 +183,16 @@ async def offset_for_leader_epoch(broker: Broker, context: RequestContext, reque
 
 
 async def delete_records(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    """A partition is answered when its new start would survive a crash."""
+    """A partition is answered when its new start would survive a crash, on every live replica."""
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": await asyncio.gather(
-                    *(_delete_in_partition(broker, context, topic.name, asked) for asked in topic.partitions)
+                    *(
+                        _delete_in_partition(broker, context, topic.name, asked, request.timeout)
+                        for asked in topic.partitions
+                    )
                 ),
             }
             for topic in request.topics
@@ -196,13 +201,14 @@ async def delete_records(broker: Broker, context: RequestContext, request: Any) 
 
 
 async def _delete_in_partition(
-    broker: Broker, context: RequestContext, name: str, asked: Any
+    broker: Broker, context: RequestContext, name: str, asked: Any, timeout: timedelta
 ) -> dict[str, Any]:
     low_watermark, code = _UNKNOWN, ErrorCode.none
     await _caught_up(broker, [(name, asked.partition_index)])
     try:
         partition, offset = _deletion(broker, name, asked.partition_index, asked.offset)
         low_watermark = await partition.delete_records_before(offset)
+        await _deleted_by_all(broker, partition, low_watermark, timeout.total_seconds())
     except (ApiError, StorageError, OSError) as error:
         code = _code_of(error)
         broker.metrics.request_error(context.api_key, code)
@@ -211,6 +217,19 @@ async def _delete_in_partition(
         "low_watermark": low_watermark,
         "error_code": code,
     }
+
+
+async def _deleted_by_all(broker: Broker, partition: Partition, offset: int, within_s: float) -> None:
+    """Followers hear of the new start with their next fetch. Raises ApiError."""
+    if partition.leading is None:
+        return
+    deadline = broker.world.clock.monotonic() + within_s
+    while (leading := partition.leading) is not None and leading.machine.low_watermark < offset:
+        if broker.world.clock.monotonic() >= deadline:
+            raise ApiError(ErrorCode.request_timed_out)
+        await broker.world.tasks.sleep(_LOOK_AGAIN_S)
+    if not partition.leads:
+        raise ApiError(ErrorCode.not_leader_or_follower)
 
 
 def _deletion(broker: Broker, name: str, partition_index: int, offset: int) -> tuple[Partition, int]:
