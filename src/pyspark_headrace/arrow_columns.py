@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.client.arrow.values.formats import Format, Json
-from pyspark_headrace.avro_types import avro_of
 from pyspark_headrace.columns import Projection
 
 
@@ -41,6 +40,8 @@ class ArrowColumns:
         if form.word == "json":
             return Json(schema=pa.schema(list(self._wanted[name])))
         if form.word == "avro":
+            from pyspark_headrace.avro_types import avro_of  # loads much that only Avro needs
+
             return avro_of(name, form)
         word: Any = form.word
         return word  # type: ignore[no-any-return]

@@ -21,7 +21,6 @@ from pyspark_headrace.progress import GroupProgress
 from pyspark_headrace.pushdown import Narrowing, narrowing_of
 from pyspark_headrace.splits import Range, ranges_between, split
 from pyspark_headrace.survey import Survey
-from pyspark_headrace.task import read_range
 from pyspark_headrace.workers import settled
 
 _NO_QUERY = ""
@@ -47,6 +46,8 @@ class BatchReader(DataSourceReader):
         """Spark makes one partition of nothing where there is none."""
         if partition.value is None:
             return iter(())
+        from pyspark_headrace.task import read_range  # planning has no use for it, and starts faster
+
         return settled(read_range(partition.value, self._settings, self._projection))
 
     async def _ranges(self, connections: Kept) -> list[Range]:

@@ -18,7 +18,6 @@ from headrace.client.arrow.types import HEADERS
 from headrace.client.errors import ClientError
 from pyspark_headrace.options import ReadSettings, WriteSettings
 from pyspark_headrace.sink_columns import SinkColumns
-from pyspark_headrace.sink_task import write_rows
 
 _COLUMNS = SinkColumns(names=frozenset({"value", "headers"}))
 
@@ -71,6 +70,8 @@ class DeadLetters(RangeRejects):
     def add(self, batch: Any) -> None:
         headers = pa.array([_headers(row) for row in batch.drop_columns(["bytes"]).to_pylist()], HEADERS)
         rows = pa.RecordBatch.from_arrays([batch.column("bytes"), headers], ["value", "headers"])
+        from pyspark_headrace.sink_task import write_rows  # what most reads never need
+
         write_rows(iter([rows]), self._settings, _COLUMNS)
 
 

@@ -26,7 +26,6 @@ from pyspark_headrace.offsets import read_document
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.planner import Planner
 from pyspark_headrace.splits import ranges_between, split
-from pyspark_headrace.task import read_range
 from pyspark_headrace.workers import settled
 
 
@@ -77,6 +76,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from pyspark_headrace.task import read_range  # planning has no use for it, and starts faster
+
         return settled(read_range(partition.value, self._settings, self._projection))
 
     def stop(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 from pyspark_headrace import DefaultSource
@@ -17,5 +19,31 @@ print(*sorted({"pyarrow", "numpy", "uvloop", "confluent_kafka"} & set(sys.module
 def test_planning_loads_neither_arrow_nor_the_client() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.split() == []
+
+
+NEEDED_BY_NOBODY = """
+import sys
+
+import pytest
+import {module}
+
+print(*sorted({unwanted!r} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("pyspark_headrace.stream_reader", {"pyspark_headrace.task", "headrace.client.arrow.typed"}),
+        ("pyspark_headrace.batch_reader", {"pyspark_headrace.task", "headrace.client.arrow.prefetch"}),
+        ("pyspark_headrace.task", {"headrace.client.arrow.writer", "pyspark_headrace.avro_types"}),
+    ],
+)
+def test_planning_does_not_load_what_decodes_nor_reading_what_writes(module: str, unwanted: set[str]) -> None:
+    program = NEEDED_BY_NOBODY.format(module=module, unwanted=unwanted)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stdout.split() == []
