@@ -6,10 +6,13 @@ Read next: pipeline_progress.py, headrace/pipelines/runner.py.
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import Runner
 
 _DEFAULT_MASTER = "local[*]"
-_UTC = {"spark.sql.session.timeZone": "UTC"}
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 """Dates of records are the same wherever a pipeline runs."""
 
 
@@ -44,6 +47,7 @@ def run_pipelines(
 ) -> None:
     from headrace.pipelines.checks import check_places, check_topics
     from headrace.pipelines.java import find_java
+    from headrace.pipelines.quiet import errors_to
     from headrace.pipelines.runner import Runner
     from headrace.pipelines.session import spark_session
 
@@ -53,14 +57,23 @@ def run_pipelines(
     check_topics(pipelines)
     find_java()
     output.note(f"Starting Spark for {', '.join(pipeline.name for pipeline in pipelines)} …")
-    spark = spark_session(
-        master,
-        name="headrace pipeline run",
-        settings=_UTC | dict(settings),
-        pack=place.pack,
-        python=place.python,
-    )
-    runner = Runner(spark, pipelines, once=once)
+    log = Path(tempfile.gettempdir()) / f"headrace-spark-{os.getpid()}.log"
+    with _told_on_failure(log, output):
+        with errors_to(log):
+            spark = spark_session(
+                master,
+                name="headrace pipeline run",
+                settings=_SETTINGS | dict(settings),
+                pack=place.pack,
+                python=place.python,
+            )
+        try:
+            _run(Runner(spark, pipelines, once=once), output)
+        finally:
+            spark.stop()
+
+
+def _run(runner: Runner, output: Output) -> None:
     try:
         with _stopped_by_signals(runner, output) as stop:
             runner.start()
@@ -74,7 +87,18 @@ def run_pipelines(
             )
     finally:
         runner.close()
-        spark.stop()
+
+
+@contextmanager
+def _told_on_failure(log: Path, output: Output) -> Iterator[None]:
+    """What Spark said is kept when it went wrong, and only then."""
+    try:
+        yield
+    except BaseException:
+        if log.exists():
+            output.note(f"What Spark said is in {log}")
+        raise
+    log.unlink(missing_ok=True)
 
 
 def _where(last: Any) -> str:

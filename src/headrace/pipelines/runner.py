@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.25
 _BOUNDARY_EVERY_S = 0.02
 _STARTING = ("Initializing StreamExecution", "Initializing sources")
+_ENDING = "Terminated with exception"
 _TOO_SLOW = "failed to connect back"
 _STARTS = 5
 _LONG_TRIGGER_S = 3
@@ -63,9 +64,12 @@ class RunningQuery:
 
     def await_source(self) -> bool:
         """False when the process that plans the batches was not there in the ten seconds Spark gives it."""
-        while self.active and self._query.status["message"] in _STARTING:
+        while self.active:
+            message = str(self._query.status["message"])
+            if message not in _STARTING and not message.startswith(_ENDING):
+                return True
             time.sleep(_BOUNDARY_EVERY_S)
-        return self.active or _TOO_SLOW not in str(self._query.exception())
+        return _TOO_SLOW not in str(self._query.exception())
 
     def new_batches(self) -> list[Batch]:
         return self.batches.take(self._query.recentProgress)
