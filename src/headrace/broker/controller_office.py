@@ -48,6 +48,7 @@ class ControllerOffice:
         """Topics to look at; None: all."""
         self._dead: dict[int, int] = {}
         """Nodes that let nobody in any more, with the epoch they had."""
+        self._rules: dict[str, tuple[Mapping[str, str], Mapping[str, Mapping[str, str]], TopicRules]] = {}
         self._task: asyncio.Task[None] | None = None
         self.metrics = ClusterMetrics(lambda: self._cluster.view, lambda: self._cluster.is_controller)
         broker.metrics.cluster = self.metrics
@@ -66,6 +67,16 @@ class ControllerOffice:
                 await self._task
 
     def rules_of(self, topic: Topic) -> TopicRules:
+        """Worked out once per change of settings: elections ask for those of every topic."""
+        node_configs = self._cluster.view.node_configs
+        known = self._rules.get(topic.name)
+        if known is not None and known[0] == topic.configs and known[1] is node_configs:
+            return known[2]
+        rules = self._worked_out(topic)
+        self._rules[topic.name] = topic.configs, node_configs, rules
+        return rules
+
+    def _worked_out(self, topic: Topic) -> TopicRules:
         view = self._cluster.view
         config = self._broker.config
         unclean = topic.configs.get(UNCLEAN, view.node_configs.get("", {}).get(UNCLEAN))
@@ -118,6 +129,8 @@ class ControllerOffice:
             return
         await self._fence_the_dead()
         dirty, self._dirty = self._dirty, set()
+        if len(self._rules) > len(self._cluster.view.topics):
+            self._rules.clear()  # of topics that are gone
         joined = tuple(self._cluster.view.joining.values()) if dirty is None else ()
         awaiting = await self._tend(dirty)
         for node in joined:

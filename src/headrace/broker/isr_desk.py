@@ -15,7 +15,7 @@ from headrace.broker.partition_care import StateChange, TopicRules, with_changes
 from headrace.coordination.cluster import Cluster
 from headrace.errors import ApiError, CoordinationError
 from headrace.machines.isr import judged
-from headrace.machines.leader import IsrProposal
+from headrace.machines.leader import IsrProposal, Nodes
 from headrace.types import PartitionState, Topic, TopicId, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
@@ -85,8 +85,9 @@ class IsrDesk:
     async def _round(self, asked: list[_Asked]) -> None:
         """From the look at the view to the commit there is no `await`."""
         drafts: dict[TopicId, _Draft] = {}
+        nodes = live_nodes(self._cluster.view)
         for each in asked:
-            self._judge(each, drafts)
+            self._judge(each, drafts, nodes)
         changed = [draft for draft in drafts.values() if draft.changes]
         outcomes = await self._cluster.write_topics(
             [with_changes(draft.topic, draft.changes.values()) for draft in changed]
@@ -95,7 +96,7 @@ class IsrDesk:
         for draft in drafts.values():
             self._answer(draft, refused.get(id(draft)))
 
-    def _judge(self, asked: _Asked, drafts: dict[TopicId, _Draft]) -> None:
+    def _judge(self, asked: _Asked, drafts: dict[TopicId, _Draft], nodes: Nodes) -> None:
         view = self._cluster.view
         topic = view.topic_by_id(asked.topic_id)
         if topic is None or not 0 <= asked.partition < len(topic.partitions):
@@ -105,7 +106,7 @@ class IsrDesk:
         draft = drafts.setdefault(asked.topic_id, _Draft(topic))
         state = draft.state(asked.partition)
         needed = self._rules_of(topic).contest(state).needed
-        judgement = judged(state, asked.proposal, live_nodes(view), needed)
+        judgement = judged(state, asked.proposal, nodes, needed)
         if isinstance(judgement, PartitionState):
             judgement = replace(judgement, controller_epoch=view.controller_epoch)
             name = TopicPartition(topic.name, asked.partition)
