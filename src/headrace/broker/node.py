@@ -35,6 +35,7 @@ from headrace.broker.replication import Replication
 from headrace.broker.topic_settings import TopicSettings, topic_settings
 from headrace.broker.view_waits import ViewWaits
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
+from headrace.config.coordination_address import SqliteAddress
 from headrace.coordination.cluster import Cluster
 from headrace.coordination.hosts import boot_id
 from headrace.coordination.opening import open_store
@@ -136,7 +137,8 @@ class Broker:
     async def start(self, hostname: str) -> None:
         """Logs first: a node that is registered can serve what it holds."""
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
-        self.partitions.remove_leftovers(self.cluster.view)
+        alone = self.config.coordination == SqliteAddress()
+        self.partitions.remove_leftovers(self.cluster.view, alone=alone)
         self.partitions.follow(empty, self.cluster.view)
         self.replication.start()
         self.cluster.subscribe(self.partitions.follow)
@@ -158,6 +160,8 @@ class Broker:
         )
         self.office.start()
         await self._wait_to_be_let_in()
+        if not alone:
+            self.partitions.remove_strays(self.cluster.view)
         self.replication.look()
         await self._start_http()
         self._housekeeping.start()

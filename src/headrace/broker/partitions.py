@@ -18,6 +18,7 @@ from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.partition import Partition
 from headrace.broker.storage_faults import will_pass
+from headrace.broker.stray_logs import doom_strays
 from headrace.broker.topic_settings import TopicSettings
 from headrace.errors import ApiError, StorageError
 from headrace.log.descriptors import DescriptorPool
@@ -284,16 +285,24 @@ class Partitions:
         self._world.files.sync_directory(self._directory)
         removal()
 
-    def remove_leftovers(self, view: ClusterView) -> None:
-        """At the start: what crashes left of topics that are gone. Only what had been deleted is removed."""
+    def remove_leftovers(self, view: ClusterView, *, alone: bool = True) -> None:
+        """At the start: what crashes left of topics that are gone. Only what had been deleted is removed.
+
+        A node that is `alone` sets the rest aside; others come to `remove_strays`, once they are let in.
+        """
         files = self._world.files
         for name in files.listdir(self._directory):
             if name.endswith(DELETED_SUFFIX):
                 self._remove_later(partial(files.remove_tree, self._directory / name))
-            elif match := _PARTITION_DIRECTORY.fullmatch(name):
+            elif alone and (match := _PARTITION_DIRECTORY.fullmatch(name)):
                 topic = view.topics.get(match[1])
                 if topic is None or int(match[2]) >= len(topic.partitions):
                     self._set_aside(name)
+
+    def remove_strays(self, view: ClusterView) -> None:
+        """As a member of a cluster: what others decided about this node's logs while it was down."""
+        for doomed in doom_strays(self._world.files, self._directory, self._node_id, view):
+            self._remove_later(partial(self._world.files.remove_tree, doomed))
 
     def _set_aside(self, name: str) -> None:
         """Its records are nobody's; they are kept under a name that is in nobody's way."""

@@ -41,6 +41,12 @@ def write(files: Files, directory: Path, topic_id: UUID | None) -> None:
         write_cache_file(files, directory / FILE_NAME, text.encode())
 
 
+def topic_id_of(files: Files, directory: Path) -> UUID | None:
+    """None when the directory does not say."""
+    found = _read(files, directory / FILE_NAME)
+    return None if found is None else UUID(bytes=base64.urlsafe_b64decode(found + "=="))
+
+
 def may_be_of(files: Files, directory: Path, topic_id: UUID) -> bool:
     """False when the directory says that it is another topic's."""
     return _read(files, directory / FILE_NAME) in (None, encode_topic_id(topic_id))
