@@ -93,6 +93,8 @@ def _read_reply(view: memoryview) -> tuple[int, dict[tuple[UUID, int], ReplicaAn
     answers: dict[tuple[UUID, int], ReplicaAnswer] = {}
     topic_count, position = read_compact_count(view, position, end)
     for _ in range(topic_count):
+        if position + 16 > end:
+            raise DecodeError("a topic id is cut off")
         topic_id = uuid_from_bytes(bytes(view[position : position + 16]))
         position += 16
         count, position = read_compact_count(view, position, end)

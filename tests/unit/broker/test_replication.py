@@ -1,0 +1,319 @@
+"""Replicas of the real broker code: who leads, who follows, what is acknowledged, what is cut and fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sim_broker import LIST_OFFSETS, TOPIC, directory_of
+from sim_trio import NODES, SimMember, SimTrio, on_three_nodes
+
+from headrace.broker.peers import FETCH
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.replica_fetch import (
+    FETCH_KEY,
+    REPLICA_FETCH_VERSION,
+    ReplicaQuestion,
+    read_replica_fetch_reply,
+    write_replica_fetch,
+)
+
+ALTER_REASSIGNMENTS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 45, 8, 9, 10
+ONE, ALL = 1, -1
+
+
+def latest(partition: int = 0, replica_id: int = -1) -> dict[str, Any]:
+    asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
+    return {
+        "replica_id": replica_id,
+        "isolation_level": 0,
+        "topics": [{"name": TOPIC, "partitions": [asked]}],
+    }
+
+
+async def listed(member: SimMember, **options: Any) -> Any:
+    reply = await member.ask(LIST_OFFSETS, latest(**options), 7)
+    return reply.topics[0].partitions[0]
+
+
+def test_what_is_acknowledged_by_all_is_on_every_replica() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        for number in range(5):
+            assert await trio.leader.produce(b"%d" % number) == (0, number)
+            assert {member.log_end for member in trio.up} == {number + 1}
+        await trio.until(lambda: {m.partition().high_watermark for m in trio.up} == {5})
+        assert await trio.leader.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+    on_three_nodes(scenario)
+
+
+@pytest.mark.parametrize("flush", ["ack", "os"])
+def test_a_follower_has_flushed_what_counts(flush: str) -> None:
+    """R23."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        await trio.leader.produce(b"x")
+        flushed = {member.partition().flushed_offset for member in trio.up}
+        assert flushed == ({1} if flush == "ack" else {0})
+
+    on_three_nodes(scenario, settings={"headrace.flush.default": flush})
+
+
+def test_only_the_leader_serves() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        await trio.leader.produce(b"x")
+        not_leader = int(ErrorCode.not_leader_or_follower)
+        for follower in trio.followers:
+            assert (await follower.produce(b"y"))[0] == not_leader
+            assert (await follower.fetch(max_wait_ms=0)).error_code == not_leader
+            assert (await listed(follower)).error_code == not_leader
+        assert (await listed(trio.leader)).offset == 1
+
+    on_three_nodes(scenario)
+
+
+def test_a_node_without_a_replica_says_who_does_not_lead() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create(1, 2)
+        assert (await trio.members[3].produce(b"y"))[0] == int(ErrorCode.not_leader_or_follower)
+
+    on_three_nodes(scenario)
+
+
+def test_what_all_acknowledged_outlives_the_leader() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        old = trio.leader
+        await old.produce(b"kept")
+        await old.kill()
+        await trio.until(lambda: trio.state.leader not in (-1, old.node_id))
+        await trio.until_led()
+        assert await trio.leader.produce(b"next") == (0, 1)
+        assert await trio.leader.values() == [b"kept", b"next"]
+        await old.start()
+        await trio.until_all_in_sync()
+        assert old.log_end == 2
+        assert old.batches() == trio.leader.batches()
+
+    on_three_nodes(scenario)
+
+
+def test_too_few_in_sync_refuse_acks_all_and_nothing_is_written() -> None:
+    """R17."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        for follower in trio.followers:
+            await follower.kill()
+        await trio.until(lambda: trio.state.isr == (trio.state.leader,))
+        await trio.until_led()
+        assert (await trio.leader.produce(b"refused"))[0] == int(ErrorCode.not_enough_replicas)
+        assert trio.leader.log_end == 0
+        assert await trio.leader.produce(b"taken", acks=ONE) == (0, 0)
+        assert await trio.leader.values() == [], "not committed while too few are in sync (R14)"
+
+    on_three_nodes(scenario)
+
+
+def test_the_tail_of_a_leader_that_nobody_had_is_cut_when_it_returns() -> None:
+    """R12, by epochs: the old leader alone had written, and others led meanwhile."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        old, others = trio.leader, trio.followers
+        await old.produce(b"kept")
+        for follower in others:
+            await follower.kill()
+        await trio.until(lambda: trio.state.isr == (old.node_id,))
+        await trio.until_led()
+        for _ in range(3):
+            assert (await old.produce(b"lost", acks=ONE))[0] == 0
+        await old.kill()
+        for follower in others:
+            await follower.start()
+        await trio.until_led()
+        assert (await trio.leader.produce(b"next")) == (0, 1)
+        await old.start()
+        await trio.until_all_in_sync()
+        assert old.log_end == 2
+        assert await trio.leader.values() == [b"kept", b"next"]
+        assert old.batches() == trio.leader.batches()
+
+    on_three_nodes(scenario)
+
+
+def test_a_node_in_doubt_about_its_session_leads_nothing() -> None:
+    """R7."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        broker = trio.leader.broker
+        session = broker.cluster._membership._session
+        await trio.leader.produce(b"x")
+        session._renewed_at -= 1000
+        broker.replication.look()
+        assert (await trio.leader.produce(b"y", acks=ONE))[0] == int(ErrorCode.not_leader_or_follower)
+        assert (await trio.leader.fetch(max_wait_ms=0)).error_code == int(ErrorCode.not_leader_or_follower)
+        await trio.until_led()
+        assert await trio.leader.produce(b"y") == (0, 1)
+
+    on_three_nodes(scenario)
+
+
+async def fetched_as(member: SimMember, node: int, node_epoch: int, leader_epoch: int) -> Any:
+    """Error code of the whole, and the answer for the partition."""
+    partition = member.partition()
+    question = ReplicaQuestion(0, leader_epoch, 0, -1, 0, 1 << 20)
+    request = write_replica_fetch(
+        node, node_epoch, [(partition.topic_id, [question])], max_wait_ms=0, max_bytes=1 << 20
+    )
+    connection = await member.connect()
+    frame = await connection.call_raw(FETCH_KEY, REPLICA_FETCH_VERSION, request, timeout_ms=1000)
+    connection.abort()
+    code, answers = read_replica_fetch_reply(memoryview(frame))
+    return ErrorCode(code), answers.get((partition.topic_id, 0))
+
+
+def test_only_a_registered_node_in_its_present_life_fetches_as_replica() -> None:
+    """R3, R11."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        leader, follower = trio.leader, trio.followers[0]
+        await leader.produce(b"x")
+        epoch = leader.broker.cluster.view.nodes[follower.node_id].epoch
+        led = trio.state.leader_epoch
+        assert (await fetched_as(leader, 77, 1, led))[0] is ErrorCode.cluster_authorization_failed
+        assert (await fetched_as(leader, follower.node_id, epoch - 1, led))[0] is ErrorCode.stale_broker_epoch
+        _, newer = await fetched_as(leader, follower.node_id, epoch, led + 1)
+        assert newer.error_code == int(ErrorCode.unknown_leader_epoch)
+        _, answer = await fetched_as(leader, follower.node_id, epoch, led)
+        assert (answer.error_code, answer.high_watermark) == (0, 1)
+        assert len(answer.records) > 0
+
+    on_three_nodes(scenario)
+
+
+def test_a_follower_is_woken_by_the_log_end_and_not_by_time() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        await trio.clients.tasks.sleep(1)
+        began = trio.clients.clock.monotonic()
+        await trio.leader.produce(b"x")
+        assert trio.clients.clock.monotonic() - began < 0.2
+
+    on_three_nodes(scenario, settings={"replica.fetch.wait.max.ms": "10000"})
+
+
+def test_a_follower_that_stays_behind_leaves_and_returns() -> None:
+    """R15, R16: acknowledgements wait until it is out, and it is back once it has caught up."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        leader, slow = trio.leader, trio.followers[0]
+        fetcher = slow.broker.replication._fetchers[leader.node_id]
+        following = slow.partition().following
+        fetcher._followings.clear()
+        slow.broker.peers.drop(leader.node_id, FETCH)
+        code, offset = await leader.produce(b"x")
+        assert (code, offset) in ((0, 0), (int(ErrorCode.request_timed_out), -1))
+        await trio.until(lambda: slow.node_id not in trio.state.isr)
+        assert (await leader.produce(b"y"))[0] == 0
+        fetcher.add(following)
+        await trio.until_all_in_sync()
+        assert slow.log_end == leader.log_end
+
+    on_three_nodes(scenario, settings={"replica.lag.time.max.ms": "1000"})
+
+
+def test_records_are_deleted_on_every_replica_before_it_is_said() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        for number in range(4):
+            await trio.leader.produce(b"%d" % number)
+        assert await trio.leader.delete_records(3) == 3
+        assert {member.partition().log_start_offset for member in trio.up} == {3}
+
+    on_three_nodes(scenario)
+
+
+def test_a_replica_that_is_moved_away_leaves_nothing_on_disk() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create(1, 2)
+        await trio.leader.produce(b"x")
+        move = {"partition_index": 0, "replicas": [2, 3]}
+        fields = {"topics": [{"name": TOPIC, "partitions": [move]}], "timeout": 5000}
+        await trio.leader.ask(ALTER_REASSIGNMENTS, fields)
+        await trio.until(lambda: set(trio.state.replicas) == {2, 3} and trio.state.leader in (2, 3))
+        await trio.until(lambda: trio.members[1].broker.partitions.get(TOPIC, 0) is None)
+        await trio.until_led()
+        assert not trio.members[1].files.exists(directory_of())
+        assert await trio.leader.values() == [b"x"]
+        assert trio.members[3].log_end == 1
+
+    on_three_nodes(scenario)
+
+
+async def coordinator(trio: SimTrio) -> SimMember:
+    asked = {"key_type": 0, "coordinator_keys": ["g"]}
+    for _ in range(200):
+        found = (await trio.up[0].ask(FIND_COORDINATOR, asked, 4)).coordinators[0]
+        if int(found.error_code) == 0 and trio.members[found.node_id].is_up:
+            return trio.members[found.node_id]
+        await trio.clients.tasks.sleep(0.05)
+    raise AssertionError("no coordinator")
+
+
+def test_committed_offsets_move_with_their_leader() -> None:
+    """R31: another node reads them from its replica of the log and goes on."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        partition = {
+            "partition_index": 0,
+            "committed_offset": 7,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        commit = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": TOPIC, "partitions": [partition]}],
+        }
+        first = await coordinator(trio)
+        await trio.clients.tasks.sleep(1)
+        reply = await first.ask(OFFSET_COMMIT, commit, 8)
+        assert int(reply.topics[0].partitions[0].error_code) == 0
+        await first.kill()
+        await trio.clients.tasks.sleep(1)
+        second = await coordinator(trio)
+        assert second is not first
+        fields = {
+            "groups": [{"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": [0]}]}],
+            "require_stable": False,
+        }
+        group = (await second.ask(OFFSET_FETCH, fields, 8)).groups[0]
+        assert int(group.error_code) == 0
+        assert group.topics[0].partitions[0].committed_offset == 7
+
+    on_three_nodes(scenario, settings={"offsets.topic.num.partitions": "3"})
+
+
+def test_a_restarted_node_knows_what_was_committed() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        await trio.leader.produce(b"x")
+        follower = trio.followers[0]
+        await trio.until(lambda: follower.partition().high_watermark == 1)
+        await follower.stop()
+        assert follower.files.exists(directory_of().parent / "replication-offset-checkpoint")
+        await follower.start()
+        assert follower.partition().high_watermark == 1
+        assert len(trio.up) == len(NODES)
+
+    on_three_nodes(scenario)
