@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
 from cluster_lab import ClusterLab, simulate_cluster
 
 from headrace.testing.several_nodes import TOPIC
 from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection
-from headrace.types import ClusterView
+from headrace.types import NO_NODE, ClusterView
 from headrace.wire.error_codes import ErrorCode
 
 ELECT_LEADERS, REASSIGN, LIST_MOVES, UNREGISTER, ALTER_CONFIGS, ALTER_PARTITION = 43, 45, 46, 64, 44, 56
@@ -51,12 +53,12 @@ def test_the_controller_dies_and_another_takes_over_long_before_its_session_ends
             at = lab.simulation.loop.time()
             lab.nodes[dead].kill()
             await lab.until(
-                lambda: view(lab).controller_id not in (dead, -1) and dead not in view(lab).nodes,
+                lambda: view(lab).controller_id not in (dead, NO_NODE) and dead not in view(lab).nodes,
                 "another controller, and the dead node fenced",
             )
             assert lab.simulation.loop.time() - at < lab.plan.session_ms / 1000 / 2
             assert view(lab).controller_epoch > before.controller_epoch
-            await lab.until(lambda: lab.state.leader not in (dead, -1), "another leader")
+            await lab.until(lambda: lab.state.leader not in (dead, NO_NODE), "another leader")
             await lab.produced(b"after")
             assert await lab.read_all() == [b"after"]
 
@@ -102,7 +104,7 @@ def test_preferred_leaders_return_when_asked_for() -> None:
     async def scenario(lab: ClusterLab) -> None:
         preferred = lab.state.replicas[0]
         lab.nodes[preferred].kill()
-        await lab.until(lambda: lab.state.leader not in (preferred, -1), "another leader")
+        await lab.until(lambda: lab.state.leader not in (preferred, NO_NODE), "another leader")
         partitions = [{"topic": TOPIC, "partitions": [0]}]
         asked = {"election_type": 0, "topic_partitions": partitions, "timeout": 1000}
         reply = await ask(lab, others(lab, preferred)[0], ELECT_LEADERS, **asked)
@@ -227,5 +229,85 @@ def test_only_nodes_of_the_cluster_change_in_sync_replicas() -> None:
         )  # fmt: skip
         assert reply.topics[0].partitions[0].error_code == ErrorCode.fenced_leader_epoch
         assert lab.state == state
+
+    simulate_cluster(scenario)
+
+
+def test_an_unclean_leader_only_by_the_operators_word() -> None:
+    """R19: the last in-sync replica is gone; what it alone held is given up when somebody says so."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        last = lab.state.leader
+        behind = others(lab, last)
+        for node_id in behind:
+            lab.nodes[node_id].cut_power()
+        await lab.until(lambda: lab.state.isr == (last,), "it is alone")
+        assert await lab.produce(b"refused", node_id=last) is ErrorCode.not_enough_replicas
+        lab.nodes[last].kill()
+        for node_id in behind:
+            lab.start(node_id)
+        await lab.until(lambda: set(view(lab).nodes) == set(behind), "the others are back")
+        await asyncio.sleep(30)
+        assert lab.state.leader == NO_NODE
+        assert lab.state.elr == (last,)
+        partitions = [{"topic": TOPIC, "partitions": [0]}]
+        asked = {"election_type": 1, "topic_partitions": partitions, "timeout": 1000}
+        reply = await ask(lab, behind[0], ELECT_LEADERS, **asked)
+        assert reply.replica_election_results[0].partition_result[0].error_code == ErrorCode.none
+        assert lab.state.leader in behind
+        await lab.produced(b"after")
+        lab.start(last)
+        await lab.until(lambda: last in lab.state.isr, "who was passed over follows")
+        assert await lab.read_all() == [b"after"]
+
+    simulate_cluster(scenario)
+
+
+def test_a_power_cut_of_all_ends_with_the_longest_log_once_all_are_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R19b: with records left to the page cache nobody is sure; all that were in sync are asked."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        await lab.produced(b"first")
+        for node in lab.nodes:
+            node.cut_power()
+        for node_id in (0, 1):
+            lab.start(node_id)
+        await lab.until(lambda: set(view(lab).nodes) == {0, 1}, "two are back")
+        lab.start(2)
+        await lab.until(lambda: lab.state.leader != NO_NODE, "all are back, and one leads")
+        await lab.produced(b"after")
+        assert (await lab.read_all())[-1] == b"after"
+
+    for seed in range(1, 4):
+        simulate_cluster(scenario, seed)
+    assert "by an unclean election" in caplog.text
+
+
+def test_defaults_and_refusals_of_a_cluster() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        async def create(name: str, factor: int, **configs: str) -> Any:
+            named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+            made = {
+                "name": name, "num_partitions": 1, "replication_factor": factor, "assignments": [],
+                "configs": named,
+            }  # fmt: skip
+            reply = await ask(lab, 0, CREATE_TOPICS, topics=[made], timeout=1000, validate_only=False)
+            return reply.topics[0]
+
+        unset = await create("unset", -1)
+        assert unset.replication_factor == 3
+        shown = {config.name: config.value for config in unset.configs}
+        assert shown["min.insync.replicas"] == "2"
+        pair = await create("pair", 2)
+        assert {config.name: config.value for config in pair.configs}["min.insync.replicas"] == "1"
+        too_many = await create("too-many", 4)
+        assert too_many.error_code == ErrorCode.invalid_replication_factor
+        unreachable = await create("unreachable", 2, min_insync_replicas="3")
+        assert unreachable.error_code == ErrorCode.invalid_config
+        assert "min.insync.replicas=3 is more than the topic's 2 replica(s)" in unreachable.error_message
 
     simulate_cluster(scenario)
