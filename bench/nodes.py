@@ -80,6 +80,10 @@ class Nodes:
         settings = {**DELETE_SOON, **(self._profile.settings if self._profile else {}), **chosen.settings}
         return chosen.engine.prepare(self._work_dir / f"{variant}-{next(self._numbers)}", settings)
 
+    def new_folder(self, name: str) -> Path:
+        """For what a measure runs by itself; it takes it away."""
+        return self._work_dir / f"{name}-{next(self._numbers)}"
+
     def stop(self) -> None:
         for node in self._running.values():
             node.stop()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bench.model import Suite
 from bench.suites.arrow import ARROW_SUITE
+from bench.suites.cluster import CLUSTER_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.spark import SPARK_SUITE
 
 SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE, SPARK_SUITE)
+    suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE, SPARK_SUITE, CLUSTER_SUITE)
 }

@@ -71,13 +71,18 @@ class Supervisor:
         plan = self.folder.change(lambda plan: _wanting(plan, node_ids, "up"))
         members = [plan.member(node_id) for node_id in node_ids]
         missing = [member for member in members if self.process(member.node_id) is None]
-        with ThreadPoolExecutor() as pool:  # the first start of an Apache Kafka node runs its formatter
-            started = list(pool.map(lambda member: self._spawn(plan, member), missing))
+        self.prepare(plan, missing)
+        started = [self._spawn(plan, member) for member in missing]
         deadline = time.monotonic() + timeout_ms / 1000
         for node in started:
             node.wait_ready(max(int((deadline - time.monotonic()) * 1000), 1))
         for member in members:
             self._await_answer(member, deadline)
+
+    def prepare(self, plan: ClusterPlan, members: Sequence[Member]) -> None:
+        """Side by side, since the first start of an Apache Kafka node runs its formatter. May be repeated."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda member: self._prepared(plan, member), members))
 
     def stop(self, node_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
         """Cleanly: it hands over what it leads. Killed when it does not end in time."""
@@ -153,13 +158,16 @@ class Supervisor:
             self._spawn(plan, member)
 
     def _spawn(self, plan: ClusterPlan, member: Member) -> RunningNode:
+        node = self._prepared(plan, member).spawn()
+        self._children[member.node_id] = node
+        remember(self.folder.node(member.node_id), node)
+        return node
+
+    def _prepared(self, plan: ClusterPlan, member: Member) -> PreparedNode:
         engine = self._engine = self._engine or engine_of(plan.engine)
         folder = self.folder.node(member.node_id)
         folder.mkdir(parents=True, exist_ok=True)
-        node = engine.prepare_member(plan, member, folder).spawn()
-        self._children[member.node_id] = node
-        remember(folder, node)
-        return node
+        return engine.prepare_member(plan, member, folder)
 
     def _await_answer(self, member: Member, deadline: float) -> None:
         """Of a node that somebody else has started already."""

@@ -55,10 +55,16 @@ class LiveCluster:
         self.folder.create(plan)
         self.node_ids = [member.node_id for member in plan.members]
         self.bootstrap = plan.bootstrap
+        self.ready_after_s = 0.0
 
     def __enter__(self) -> LiveCluster:
+        """`ready_after_s` is the time from the start of the processes until every node answers."""
         try:
+            plan = self.folder.read()
+            self.supervisor.prepare(plan, plan.members)
+            started = time.monotonic()
             self.supervisor.start(self.node_ids)
+            self.ready_after_s = time.monotonic() - started
         except BaseException:
             self.kill_all()
             raise
