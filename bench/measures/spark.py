@@ -32,9 +32,9 @@ from bench.spark.processes import NEW, OLD, SparkProcess, SparkProcesses
 _ROWS = 5_000_000
 _DOCUMENTS = 2_000_000
 _ROWS_FOR_MEMORY = 2_500_000
-_TRICKLE_RECORDS = 22
+_TRICKLE_RECORDS = 26
 _TRICKLE_LEFT_OUT = 6
-_TRICKLE_EVERY_S = 0.25
+_PAUSE_S = 0.05
 _FETCH = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.fetch.max.bytes": str(64 << 20)}
 _TUNINGS: tuple[dict[str, str], ...] = (
     {"minPartitions": "4"},
@@ -258,7 +258,7 @@ def _copied(cell: Cell, spark: SparkProcess, side: str, topic: str, **options: A
 
 
 def _trickled(cell: Cell, spark: SparkProcess, side: str) -> Mapping[str, list[float]]:
-    """One record at a time; the first batches, in which the query settles, are left out."""
+    """One record a micro-batch; the first ones, in which the query settles, are left out."""
     records = cell.scaled(_TRICKLE_RECORDS, least=_TRICKLE_LEFT_OUT + 4)
     bootstrap = cell.node.bootstrap
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
@@ -267,9 +267,8 @@ def _trickled(cell: Cell, spark: SparkProcess, side: str) -> Mapping[str, list[f
         for number in range(records):
             producer.produce(topic, b"record %d" % number)
             producer.flush(30)
-            if number == 0:
-                spark.call("wait", batches=1)
-            time.sleep(_TRICKLE_EVERY_S)
+            spark.call("wait", batches=number + 1)
+            time.sleep(_PAUSE_S)
         answer: Mapping[str, list[float]] = spark.call("end", leave_out=_TRICKLE_LEFT_OUT)
     return answer
 
