@@ -83,7 +83,8 @@ class IsrDesk:
             _fail(left, ApiError(ErrorCode.not_controller, "The node is stopping."))
 
     async def _round(self, asked: list[_Asked]) -> None:
-        """From the look at the view to the commit there is no `await`."""
+        """From the look at the view, with all written here, to the commit there is no `await`."""
+        await self._cluster.settle()
         drafts: dict[TopicId, _Draft] = {}
         nodes = live_nodes(self._cluster.view)
         for each in asked:
@@ -105,6 +106,9 @@ class IsrDesk:
             return
         draft = drafts.setdefault(asked.topic_id, _Draft(topic))
         state = draft.state(asked.partition)
+        if _is_ahead(asked.proposal, state):
+            _settle(asked, ErrorCode.not_controller)  # the leader knows more: whoever asks later is judged
+            return
         needed = self._rules_of(topic).contest(state).needed
         judgement = judged(state, asked.proposal, nodes, needed)
         if isinstance(judgement, PartitionState):
@@ -125,6 +129,11 @@ class IsrDesk:
                 self._queue.append(asked)
             else:
                 _fail([asked], refusal)
+
+
+def _is_ahead(proposal: IsrProposal, state: PartitionState) -> bool:
+    """Made on a newer state than the controller has heard of; refused for good, it would wait for ever."""
+    return proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch
 
 
 def _settle(asked: _Asked, judgement: Judgement) -> None:
