@@ -116,7 +116,7 @@ def _stopped_by_signals(runner: Runner, output: Output) -> Iterator[Event]:
     def stop_softly(number: int, _: Any) -> None:
         if stop.is_set():
             output.note("Stopping at once.")
-            runner.close()
+            runner.hurry.set()
             return
         output.note(f"{clean(signal.Signals(number).name)}: stopping after the micro-batch that runs …")
         stop.set()

@@ -33,9 +33,9 @@ _BOUNDARY_EVERY_S = 0.02
 _STARTING = ("Initializing StreamExecution", "Initializing sources")
 _ENDING = "Terminated with exception"
 _TOO_SLOW = "failed to connect back"
-_STARTS = 5
+_START_S = 300
 _LONG_TRIGGER_S = 3
-"""A source that was not asked for so long waits for its next trigger."""
+"""A query that was idle for so long waits for its next trigger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class RunningQuery:
         self.batches = Batches(planned.name)
         self._query = query
         self._stop_file = stop_file
-        self._asked_s: float | None = None
+        self._idle_since_s: float | None = None
 
     @property
     def active(self) -> bool:
@@ -79,16 +79,18 @@ class RunningQuery:
         return None if error is None else explained(error, self.name)
 
     def ask_to_stop(self) -> None:
-        if self._asked_s is None:
+        if not self._stop_file.exists():
             self._stop_file.touch()
-            self._asked_s = time.monotonic()
 
     def stop_at_boundary(self) -> None:
         """Stops it if nothing is under way; else it has to be called again."""
-        assert self._asked_s is not None
         seen = self._stop_file.stat().st_size > 0
-        waits = time.monotonic() - self._asked_s > _LONG_TRIGGER_S
-        if (seen or waits) and not self._query.status["isTriggerActive"]:
+        if self._query.status["isTriggerActive"]:
+            self._idle_since_s = None
+            return
+        now_s = time.monotonic()
+        self._idle_since_s = self._idle_since_s or now_s
+        if seen or now_s - self._idle_since_s > _LONG_TRIGGER_S:
             self._query.stop()
 
     def stop(self) -> None:
@@ -104,6 +106,8 @@ class Runner:
         self._planned = [each for pipeline in pipelines for each in planned_queries(pipeline)]
         self._signs = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
         self.queries: list[RunningQuery] = []
+        self.hurry = Event()
+        """Set by whoever does not want to wait for the end of a micro-batch."""
 
     def start(self) -> None:
         """ClientError says which pipeline cannot be, and why; none is left running then."""
@@ -133,7 +137,10 @@ class Runner:
             query.ask_to_stop()
         while active := [query for query in self.queries if query.active]:
             for query in active:
-                query.stop_at_boundary()
+                if self.hurry.is_set():
+                    query.stop()
+                else:
+                    query.stop_at_boundary()
             time.sleep(_BOUNDARY_EVERY_S)
 
     def close(self) -> None:
@@ -145,10 +152,10 @@ class Runner:
 
     def _start_patiently(self, planned: Planned) -> RunningQuery:
         """One after the other, and again where the machine was too busy."""
-        for _ in range(_STARTS):
+        deadline = time.monotonic() + _START_S
+        running = self._start(planned)
+        while not running.await_source() and time.monotonic() < deadline:
             running = self._start(planned)
-            if running.await_source():
-                break
         return running
 
     def _start(self, planned: Planned) -> RunningQuery:
