@@ -1,13 +1,12 @@
 """Who leads: the choice when nodes die, return or leave, on request, and after a power cut of all (R19).
 
 Pure and level-triggered: the state and the live nodes in, the state as it should be out (the same object
-when it is already), so a lost message never matters. Not wired into the broker yet.
+when it is already), so a lost message never matters.
 
-What the shell (the controller, R2) does: on taking office and on every change of nodes, `settle_all` over all
-partitions, and it writes what differs. Before a node's registration is complete: `isr.registered` (R20). An
-election that says `lossy` is counted and written to the audit log with the offsets given up (R19). A
-partition with no leader, nobody in sync and nobody eligible: ask all of `last_known_elr` for their log ends,
-`recovered`.
+What the shell (broker/controller_office.py, R2) does: on taking office and on every change of nodes, `settle`
+for all partitions, and it writes what differs. Before a node's registration is complete: `isr.registered`
+(R20). An election that says `lossy` is counted and written to the audit log (R19). A partition with no leader,
+nobody in sync and nobody eligible: ask all of `last_known_elr` for their log ends, `recovered`.
 
 Read next: isr.py, reassignment.py.
 """
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 from headrace.machines.isr import with_min_insync, without
 from headrace.machines.leader import Nodes, effective_min_insync
-from headrace.types import NO_NODE, PartitionState, TopicPartition
+from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 
 
@@ -50,18 +49,6 @@ class Contest:
     @property
     def needed(self) -> int:
         return effective_min_insync(self.min_insync, len(self.state.replicas))
-
-
-def settle_all(
-    contests: Mapping[TopicPartition, Contest], nodes: Nodes, leading: Counter[int]
-) -> dict[TopicPartition, Elected]:
-    """The partitions that need a change. `leading` is left counting the leaders chosen."""
-    changed = {}
-    for partition, contest in contests.items():
-        elected = settle(contest, nodes, leading)
-        if elected.state is not contest.state:
-            changed[partition] = elected
-    return changed
 
 
 def settle(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected:

@@ -1,10 +1,10 @@
 """Who is in sync, as the controller keeps it: the only writer of a partition's state (R4).
 
-Pure: a state and what happened in, the next state out; the same object when nothing changes. Not wired into
-the broker yet. The shell writes every result under the controller epoch, conditional on the state it was
-made from (R2). The minimum given here must be the one the leaders use (leader.py): a changed setting is
-written together with `with_min_insync`, or a stale member could be elected. Read next: election.py,
-leader.py.
+Pure: a state and what happened in, the next state out; the same object when nothing changes. The shell
+(broker/isr_desk.py, partition_care.py) writes every result under the controller epoch, conditional on the
+state it was made from (R2). The minimum given here must be the one the leaders use (leader.py): a changed
+setting is written together with `with_min_insync`, or a stale member could be elected.
+Read next: election.py, leader.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Moving a partition to other replicas, one safe step at a time (AlterPartitionReassignments).
 
-Pure: states in, states out. Not wired into the broker yet; the shell stores the `Move` beside the partition's
-state, in the same commit. A returning node asks `strays` which of its directories nobody counts on any more.
-Read next: election.py, isr.py.
+Pure: states in, states out. The shell (broker/assignments.py, partition_care.py) stores the `Move` beside the
+partition's state, in the same commit. A returning node asks `strays` which of its directories nobody counts
+on any more. Read next: election.py, isr.py.
 """
 
 from __future__ import annotations

@@ -15,11 +15,10 @@ from headrace.machines.election import (
     preferred,
     recovered,
     settle,
-    settle_all,
     unclean,
 )
 from headrace.machines.leader import IsrProposal, Nodes
-from headrace.types import NO_NODE, PartitionState, TopicPartition
+from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 
 STATE = PartitionState(replicas=(0, 1, 2), leader=0, leader_epoch=3, isr=(0, 1, 2), partition_epoch=7)
@@ -43,25 +42,22 @@ def test_the_drawing_node_0_dies_and_node_2_leads_its_partition() -> None:
     everyone = (0, 1, 2, 3, 4)
     zero = PartitionState(replicas=everyone, leader=0, leader_epoch=0, isr=everyone)
     one = PartitionState(replicas=(1, 2, 3, 4, 0), leader=1, leader_epoch=0, isr=(1, 2, 3, 4, 0))
-    contests = {
-        TopicPartition("drawn", 0): Contest(state=zero, min_insync=None),
-        TopicPartition("drawn", 1): Contest(state=one, min_insync=None),
-    }
     leading = Counter({0: 1, 1: 1})
-    changed = settle_all(contests, alive(1, 2, 3, 4), leading)
-    assert [changed[p].state.leader for p in contests] == [2, 1]
+    nodes = alive(1, 2, 3, 4)
+    changed = [settle(Contest(state=state, min_insync=None), nodes, leading).state for state in (zero, one)]
+    assert [state.leader for state in changed] == [2, 1]
     assert +leading == Counter({1: 1, 2: 1})
 
-    returned = replace(changed[TopicPartition("drawn", 0)].state, isr=everyone)
+    returned = replace(changed[0], isr=everyone)
     back = preferred(returned, alive(*everyone))
     assert isinstance(back, PartitionState)
     assert (back.leader, back.leader_epoch) == (0, returned.leader_epoch + 1)
 
 
 def test_many_leaders_of_a_dead_node_are_spread_over_the_others() -> None:
-    contests = {TopicPartition("many", n): Contest(state=STATE, min_insync=None) for n in range(100)}
     leading = Counter({0: 100})
-    settle_all(contests, alive(1, 2), leading)
+    for _ in range(100):
+        settle(Contest(state=STATE, min_insync=None), alive(1, 2), leading)
     assert +leading == Counter({1: 50, 2: 50})
 
 
