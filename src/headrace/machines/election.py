@@ -5,8 +5,8 @@ when it is already), so a lost message never matters.
 
 What the shell (broker/controller_office.py, R2) does: on taking office and on every change of nodes, `settle`
 for all partitions, and it writes what differs. Before a node's registration is complete: `isr.registered`
-(R20). An election that says `lossy` is counted and written to the audit log (R19). A partition with no leader,
-nobody in sync and nobody eligible: ask all of `last_known_elr` for their log ends, `recovered`.
+(R20). An election that says `lossy` is counted and written to the audit log (R19). A partition with no
+leader, nobody in sync and nobody eligible: ask all of `last_known_elr` for their log ends, `recovered`.
 
 Read next: isr.py, reassignment.py.
 """
