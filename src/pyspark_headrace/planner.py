@@ -60,6 +60,8 @@ class Planner:
         return places.held(start, picture, self._settings.on_data_loss)
 
     async def stop_at_what_is_there(self) -> None:
+        """Before anything else of such a run: a wrong address is said at once, and not after all patience."""
+        await self._survey.reach()
         self._target = await self._survey.picture(all_there=False)
 
     async def latest(self, start: Offsets, *, limited: bool) -> Offsets | None:

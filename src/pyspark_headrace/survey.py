@@ -59,9 +59,13 @@ class Survey:
     async def picture(self, *, all_there: bool) -> Picture:
         """`all_there`: topics that were named must exist, and a broker must answer at once."""
         if all_there:
-            await self._cluster.any_connection()
+            await self.reach()
             await self._find_named()
         return await self.patiently(self._look)
+
+    async def reach(self) -> None:
+        """A broker must answer at once."""
+        await self._cluster.any_connection()
 
     async def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset whose record is that late, -1 where none is. Needs a picture before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,8 +147,26 @@ def test_what_cannot_be_read_is_said(read: Callable[..., Any], options: dict[str
     assert said in message_of(lambda: read(**options).collect())
 
 
-def test_an_unreachable_broker_is_named(spark: Any) -> None:
+def test_an_unreachable_broker_is_named_by_reads_writes_and_streams(spark: Any, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     options = {"bootstrap": f"127.0.0.1:{port}", "subscribe": "orders"}
-    said = message_of(lambda: spark.read.format("headrace").options(**options).load().count())
-    assert f"cannot connect to 127.0.0.1:{port}" in said
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value").write.format("headrace").mode("append")
+
+    def stream() -> None:
+        reader = spark.readStream.format("headrace").options(**options).load()
+        writer = reader.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for call in (
+        lambda: spark.read.format("headrace").options(**options).load().count(),
+        lambda: rows.option("bootstrap", options["bootstrap"]).option("topic", "orders").save(),
+        stream,
+    ):
+        said = message_of(call)
+        assert f"cannot connect to 127.0.0.1:{port}" in said
+        assert "headrace serve" in said
+
+
+def test_a_schema_that_is_none_is_named(read: Callable[..., Any]) -> None:
+    with pytest.raises(Exception, match="BIGNT"):  # by Spark, which reads it
+        read(value="json", valueSchema="id BIGNT").count()
