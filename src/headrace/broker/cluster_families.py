@@ -13,7 +13,7 @@ from headrace.broker.cluster_metrics import ClusterMetrics, Health, health
 from headrace.broker.metric_family import Family, Sample
 
 if TYPE_CHECKING:
-    from headrace.broker.metrics import Metrics
+    from headrace.broker.metrics import Metrics, ReplicationFigures
 
 
 def _of_cluster(read: Callable[[ClusterMetrics], float]) -> Callable[[Metrics], Iterable[Sample]]:
@@ -40,6 +40,10 @@ def _elections(metrics: Metrics) -> list[Sample]:
 def _isr_changes(metrics: Metrics) -> list[Sample]:
     cluster = metrics.cluster
     return [] if cluster is None else [(("shrink",), cluster.isr_shrinks), (("expand",), cluster.isr_expands)]
+
+
+def _of_replication(read: Callable[[ReplicationFigures], int]) -> Callable[[Metrics], Iterable[Sample]]:
+    return lambda metrics: [] if metrics.replication is None else [((), read(metrics.replication()))]
 
 
 CLUSTER_FAMILIES = (
@@ -98,5 +102,23 @@ CLUSTER_FAMILIES = (
         help="Changes of in-sync replicas written by this node as controller.",
         labels=("kind",),
         read=_isr_changes,
+    ),
+    Family(
+        name="headrace_partitions_followed",
+        kind="gauge",
+        help="Partitions of which this node is a follower.",
+        read=_of_replication(lambda figures: figures.followed),
+    ),
+    Family(
+        name="headrace_replica_lag_records",
+        kind="gauge",
+        help="Committed records that this node lacks of the partition in which it is furthest behind.",
+        read=_of_replication(lambda figures: figures.longest_lag),
+    ),
+    Family(
+        name="headrace_partitions_below_min_insync",
+        kind="gauge",
+        help="Partitions led by this node that refuse acks=all for want of in-sync replicas.",
+        read=_of_replication(lambda figures: figures.below_min_insync),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.types import TopicPartition
 from headrace.world import Clock
@@ -102,6 +102,14 @@ class PartitionFigures(Protocol):
     def online(self) -> bool: ...
 
 
+class ReplicationFigures(NamedTuple):
+    """Of this node's part in replicated partitions."""
+
+    followed: int
+    longest_lag: int
+    below_min_insync: int
+
+
 class Metrics:
     """One per node. Attributes without a method are changed in place by their owner."""
 
@@ -124,6 +132,7 @@ class Metrics:
         "loop",
         "own_records_dropped",
         "partitions",
+        "replication",
         "topics",
     )
 
@@ -148,6 +157,7 @@ class Metrics:
         """By topic: of what the node writes about itself, what could not be written."""
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
         self.groups: GroupMetrics | None = None
+        self.replication: Callable[[], ReplicationFigures] | None = None
         self.cluster: ClusterMetrics | None = None
 
     def request_done(self, api_key: int, seconds: float) -> None:

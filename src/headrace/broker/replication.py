@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.isr_proposals import IsrProposals
 from headrace.broker.live_nodes import live_nodes
+from headrace.broker.metrics import ReplicationFigures
 from headrace.broker.min_insync import configured_min_insync
 from headrace.broker.partition import Partition
 from headrace.broker.replica_fetcher import ReplicaFetcher
 from headrace.broker.replica_role import Following, Leading
 from headrace.broker.topic_settings import FLUSH_ACK
 from headrace.machines.follower import Follower
-from headrace.machines.leader import Follow, IsrProposal, Leader, LeaderSettings, Nodes, OwnLog
+from headrace.machines.leader import Follow, IsrProposal, Leader, LeaderSettings, OwnLog
 from headrace.types import NO_NODE, ClusterView, PartitionState, Topic
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Replication:
     # Life
 
     def start(self) -> None:
+        self._broker.metrics.replication = self.figures
         self._cluster.subscribe(self.follow)
         self._spawn(self._watch_session(), "session watch")
         self._spawn(self._check_insync(), "in-sync replicas")
@@ -338,10 +339,12 @@ class Replication:
     def _now_ms(self) -> int:
         return int(self._world.clock.monotonic() * 1000)
 
-    @property
-    def nodes(self) -> Nodes:
-        return self._nodes
-
-    def led(self) -> Iterable[Leading]:
+    def figures(self) -> ReplicationFigures:
         """For metrics."""
-        return [partition.leading for partition in self._led if partition.leading is not None]
+        led = [partition.leading.machine for partition in self._led if partition.leading is not None]
+        lags = [p.following.machine.lag for p in self._partitions.all() if p.following is not None]
+        return ReplicationFigures(
+            followed=len(lags),
+            longest_lag=max(lags, default=0),
+            below_min_insync=sum(machine.under_min_insync for machine in led),
+        )

@@ -95,6 +95,11 @@ class Follower:
     def leader_epoch(self) -> int:
         return self._leader_epoch
 
+    @property
+    def lag(self) -> int:
+        """Committed records that its log lacks, by what the leader said last."""
+        return max(self._leader_high_watermark - self._log_end, 0)
+
     def follow(self, state: PartitionState) -> None:
         """Any higher leader epoch begins with reconciling, even under the same leader (R12)."""
         if state.leader_epoch <= self._leader_epoch:

@@ -6,7 +6,14 @@ import pytest
 
 from headrace.broker.cluster_metrics import ClusterMetrics
 from headrace.broker.group_metrics import GroupMetrics
-from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metrics, quantile_of
+from headrace.broker.metrics import (
+    LATENCY_BOUNDS,
+    OTHER_API,
+    Histogram,
+    Metrics,
+    ReplicationFigures,
+    quantile_of,
+)
 from headrace.broker.metrics_export import FAMILIES, MetricsExport, api_label
 from headrace.machines.group import Group, GroupSettings
 from headrace.testing.simworld import Simulation
@@ -165,6 +172,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.connections = 3
         view = ClusterView(version=1, cluster_id="")
         metrics.cluster = ClusterMetrics(lambda: view, lambda: True)
+        metrics.replication = lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1)
         metrics.groups = GroupMetrics(lambda: [Group("g", GroupSettings(), view)])
         families = {
             family.name: family for family in text_string_to_metric_families(scrape(simulation, metrics))

@@ -317,3 +317,17 @@ def test_a_restarted_node_knows_what_was_committed() -> None:
         assert len(trio.up) == len(NODES)
 
     on_three_nodes(scenario)
+
+
+def test_figures_tell_how_far_behind_and_how_few() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        follower = trio.followers[0]
+        await trio.until(lambda: follower.broker.replication.figures().followed == 1)
+        for each in trio.followers:
+            await each.kill()
+        await trio.until(lambda: len(trio.state.isr) == 1)
+        await trio.until_led()
+        assert trio.leader.broker.replication.figures().below_min_insync == 1
+
+    on_three_nodes(scenario, settings={"headrace.lag.enable": "false"})

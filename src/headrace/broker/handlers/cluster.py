@@ -86,7 +86,7 @@ def _describe_log_dir(broker: Broker, path: Path, partitions: Iterable[Partition
             {
                 "partition_index": partition.topic_partition.partition,
                 "partition_size": partition.size_bytes,
-                "offset_lag": max(partition.high_watermark - partition.log_end_offset, 0),
+                "offset_lag": 0 if partition.following is None else partition.following.machine.lag,
             }
         )
     return {

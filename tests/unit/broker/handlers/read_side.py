@@ -51,7 +51,7 @@ class FakePartition:
     def __init__(self, topic: str, index: int, **figures: Any) -> None:
         self.topic_partition = TopicPartition(topic, index)
         self.online = self.leads = True
-        self.leading = None
+        self.leading = self.following = None
         self.leader_epoch = 3
         self.log_start_offset = 10
         self.last_stable_offset = 90
