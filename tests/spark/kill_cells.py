@@ -9,9 +9,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
-from kill_harness import BATCH_ROWS, Job, Jobs, Setup
+from kill_harness import BATCH_ROWS, COMMIT_MOMENTS, Job, Setup, groups_watched, program
+from kill_processes import Program
 
 THREADS = "local[2,4]"
 """Executors are threads of the driver, which starts sooner. A task may be tried four times."""
@@ -82,8 +86,9 @@ def _failed_and_ran_again(job: Job) -> None:
 
 
 def _slices_and_executors_changed(job: Job) -> None:
-    assert (job.slices(1, 0), job.slices(2, _last_batch(job))) == (_SHUFFLE, _OTHER_SHUFFLE)
-    assert (job.executors(1), job.executors(2)) == (2, 1)
+    last = _last_batch(job)
+    assert (job.slices(1, 0), job.slices(2, last)) == (_SHUFFLE, _OTHER_SHUFFLE)
+    assert (job.executors(1, 0), job.executors(2, last)) == (2, 1)
 
 
 def _last_batch(job: Job) -> int:
@@ -115,91 +120,124 @@ CONDITIONS = {
 
 # -- accidents ---------------------------------------------------------------------------------------------
 
+ACCIDENTS = (
+    "driver killed before the commit",
+    "driver killed inside the commit",
+    "driver killed after the commit",
+    "old driver woken before its commit",
+    "old driver woken inside its commit",
+    "executor killed",
+    "broker killed",
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accident:
-    """`befall` brings it about and lets things go on to the end.
 
-    `moments`: where the first program stops, each for a job of its own. One that holds a transaction open
-    comes last, since others may have to wait for its end. Empty: the moment at which the output needs its
-    broker.
+class Cells:
+    """Accidents under one condition, each with jobs of its own.
+
+    A start of Spark is dear, a query in it cheap: accidents of the same kind share a program, and one program
+    goes on with all jobs.
     """
 
-    moments: Sequence[str]
-    befall: Callable[[Jobs, Condition], None]
+    def __init__(self, jobs: Mapping[str, Sequence[Job]], condition: Condition, folder: Path) -> None:
+        self._jobs = jobs
+        self._condition = condition
+        self._folder = folder
+        self._programs = ExitStack()
 
+    def run(self) -> None:
+        everyone = [job for jobs in self._jobs.values() for job in jobs]
+        with self._programs, groups_watched(everyone):
+            old = self._pause_driver()
+            self._kill_driver()
+            self._kill_executors_and_brokers()
+            self._go_on(everyone)
+            self._wake(old)
+            for job in everyone:
+                self._condition.took_place(job)
+                job.check_complete()
 
-def kill_driver(jobs: Jobs, condition: Condition) -> None:
-    with jobs.first_program(condition.first) as program:
-        for moment, job in jobs.by_moment.items():
-            program.wait_until(job.has_stopped)
-            assert len(job.output.visible()) == BATCH_ROWS * (2 if moment == "after" else 1)
-        program.kill_driver()
-        jobs.finish(condition.then)
-
-
-def wake_old_driver(jobs: Jobs, condition: Condition) -> None:
-    """It was paused, and wakes up when a successor has done all: every query of it must find out."""
-    with jobs.first_program(condition.first) as old:
-        for job in jobs:
+    def _pause_driver(self) -> Program | None:
+        stops = self._stops("old driver woken before its commit", "old driver woken inside its commit")
+        if not stops:
+            return None
+        old = self._start("old", self._condition.first, stops)
+        for _, job in stops:
             old.wait_until(job.has_stopped)
         old.signal(signal.SIGSTOP)
-        jobs.finish(condition.then)
-        for job in jobs:
+        return old
+
+    def _kill_driver(self) -> None:
+        """Its executors have to notice by themselves, while the next program works."""
+        stops = self._stops(
+            "driver killed before the commit",
+            "driver killed after the commit",
+            "driver killed inside the commit",
+        )
+        if not stops:
+            return
+        driver = self._start("driver", self._condition.first, stops)
+        for moment, job in stops:
+            driver.wait_until(job.has_stopped)
+            assert len(job.output.visible()) == BATCH_ROWS * (2 if moment == "after" else 1)
+        driver.kill_driver()
+
+    def _kill_executors_and_brokers(self) -> None:
+        """The driver goes on by itself. An executor dies when a task of it has given rows to the sink."""
+        stops = self._stops("executor killed", "broker killed")
+        if not stops:
+            return
+        driver = self._start("hurt", replace(self._condition.first, master=TWO_PROCESSES), stops)
+        for moment, job in stops:
+            driver.wait_until(job.has_stopped)
+            if moment == "write":
+                driver.kill_executor_of(job.who_waits())
+            else:
+                _kill_broker(job)
+            driver.wait_until(partial(job.has_ended, 1))
+        assert driver.ended() == 0, driver.output()
+        for _, job in stops:
             job.check_complete()
+            job.more(_MORE)
+
+    def _go_on(self, everyone: Sequence[Job]) -> None:
+        """Who holds a transaction open comes first: it was begun last."""
+        going_on = self._start("then", self._condition.then, [("", job) for job in reversed(everyone)], run=2)
+        assert going_on.ended() == 0, going_on.output()
+        for job in everyone:
+            job.check_complete()
+
+    def _wake(self, old: Program | None) -> None:
+        """All is done: every query of it must find out."""
+        if old is None:
+            return
+        stops = self._stops("old driver woken before its commit", "old driver woken inside its commit")
+        for _, job in stops:
             job.go_on()
         old.signal(signal.SIGCONT)
         assert old.ended() != 0
-        for job in jobs:
+        for _, job in stops:
             assert job.failure(1), "it took itself for the one that does the work"
 
+    def _stops(self, *accidents: str) -> list[tuple[str, Job]]:
+        return [(_moment(each, job), job) for each in accidents for job in self._jobs.get(each, ())]
 
-def kill_executor(jobs: Jobs, condition: Condition) -> None:
-    """While one of its tasks has given rows to the sink: the driver goes on with others."""
-    with jobs.first_program(replace(condition.first, master=TWO_PROCESSES)) as program:
-        for job in jobs:
-            program.wait_until(job.has_stopped)
-            program.kill_executor_of(job.who_waits())
-        assert program.ended() == 0, program.output()
-    _go_on_later(jobs, condition)
+    def _start(self, name: str, setup: Setup, stops: Sequence[tuple[str, Job]], *, run: int = 1) -> Program:
+        described = self._folder / f"{name}.json"
+        leaves = name in ("old", "driver")
+        return self._programs.enter_context(program(described, setup, stops, run=run, leaves=leaves))
 
 
-def kill_broker(jobs: Jobs, condition: Condition) -> None:
+def _moment(accident: str, job: Job) -> str:
+    if accident == "broker killed":
+        return job.output.needs_broker_at
+    return next((moment for moment in COMMIT_MOMENTS if moment in accident.split()), "write")
+
+
+def _kill_broker(job: Job) -> None:
     """The program goes on while it is away."""
-    with jobs.first_program(condition.first) as program:
-        for job in jobs:
-            program.wait_until(job.has_stopped)
-            job.broker.kill()
-            try:
-                job.go_on()
-                time.sleep(_BROKER_AWAY_S)
-            finally:
-                job.broker.come_back()
-        assert program.ended() == 0, program.output()
-    _go_on_later(jobs, condition)
-
-
-def _go_on_later(jobs: Jobs, condition: Condition) -> None:
-    """Where the condition is a change between two programs, the second comes when there is more to do."""
-    for job in jobs:
-        job.check_complete()
-    if condition.then != condition.first:
-        for job in jobs:
-            job.more(_MORE)
-        jobs.finish(condition.then)
-
-
-ACCIDENTS = {
-    "driver killed": Accident(moments=("before", "after", "inside"), befall=kill_driver),
-    "old driver woken": Accident(moments=("before", "inside"), befall=wake_old_driver),
-    "executor killed": Accident(moments=("write",), befall=kill_executor),
-    "broker killed": Accident(moments=(), befall=kill_broker),
-}
-
-
-def run_cell(jobs: Jobs, accident: Accident, condition: Condition) -> None:
-    with jobs.groups_watched():
-        accident.befall(jobs, condition)
-        for job in jobs:
-            condition.took_place(job)
-            job.check_complete()
+    job.broker.kill()
+    try:
+        job.go_on()
+        time.sleep(_BROKER_AWAY_S)
+    finally:
+        job.broker.come_back()

@@ -6,11 +6,13 @@ program is kill_program.py; moments inside it are kill_moments/.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
 import threading
-from collections import Counter, defaultdict
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from kill_processes import Program
@@ -26,6 +28,7 @@ from spark_lab import wait_until
 
 import headrace
 from headrace.client.errors import ClientError
+from pyspark_headrace.internal_topics import SINKS
 
 HERE = Path(__file__).parent
 RECORDS = 1000
@@ -33,10 +36,10 @@ BATCH_ROWS = 400
 COMMIT_MOMENTS = ("before", "inside", "after")
 STOPPED_BATCH = 1
 """The second micro-batch: one lies before it, and one behind."""
-_KEYS = 50
+_KEYS, _PARTITIONS = 50, 2
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TIMEOUT_S = 30
-_WATCH_EVERY_S = 0.7
+_WATCH_EVERY_S = 1.0
 
 
 class KilledBroker(Protocol):
@@ -87,15 +90,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """Few bytes go by message, so that tasks stage the others."""
+    """Few bytes go by message, so that tasks stage the others.
+
+    `place`: the partition of the sinks' ledger. Who shares one with an open transaction waits for its end.
+    """
 
     name: str
     bootstrap: str
+    place: int
     format: ClassVar[str] = "headrace"
     needs_broker_at: ClassVar[str] = "inside"
 
     def options(self) -> Mapping[str, str]:
-        how = {"exactlyOnce": "batch", "commitMessageBytes": "3000"}
+        names = (f"{self.name}-{number}" for number in itertools.count())
+        sink_id = next(each for each in names if zlib.crc32(each.encode()) % SINKS.partitions == self.place)
+        how = {"exactlyOnce": "batch", "commitMessageBytes": "3000", "sinkId": sink_id}
         return {"bootstrap": self.bootstrap, "topic": self.name, **how}
 
     def visible(self) -> list[str]:
@@ -135,8 +144,9 @@ class Job:
 
     def __init__(self, broker: KilledBroker, output: Output, topic: str, folder: Path) -> None:
         self.broker, self.output, self._topic, self._folder = broker, output, topic, folder
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        create_topic(broker, topic, partitions=2)
+        self._group = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+        """Joins nothing: it only asks."""
+        create_topic(broker, topic, partitions=_PARTITIONS)
         self._records = 0
         self._expected: set[str] = set()
         (folder / "attempts").mkdir(parents=True)
@@ -162,8 +172,8 @@ class Job:
     def plan(self, moment: str) -> dict[str, str]:
         return {"folder": str(self._folder), "moment": moment}
 
-    def description(self, run: int, moment: str) -> dict[str, object]:
-        """For the program. It goes on to the next job when this one is done, or has stopped in a commit."""
+    def description(self, run: int, *, is_left: bool) -> dict[str, object]:
+        """For the program. It goes on to the next job when this one is done, or has stopped and is left."""
         return {
             "source": {
                 "bootstrap": self.broker.bootstrap,
@@ -174,7 +184,7 @@ class Job:
             "format": self.output.format,
             "sink": self.output.options(),
             "checkpoint": str(self._folder / "checkpoint"),
-            "is_left": str(self._folder / "reached") if moment in COMMIT_MOMENTS else "",
+            "is_left_at": str(self._folder / "reached") if is_left else "",
             "said": str(self._said(run)),
         }
 
@@ -188,10 +198,12 @@ class Job:
     def go_on(self) -> None:
         (self._folder / "go").touch()
 
+    def has_ended(self, run: int) -> bool:
+        return self._said(run).exists()
+
     def failure(self, run: int) -> str:
-        """What made its query end before its end."""
-        said = self._said(run)
-        return said.read_text() if said.exists() else ""
+        """What made its query end before all was done; nothing if it was."""
+        return self._said(run).read_text()
 
     def _said(self, run: int) -> Path:
         return self._folder / f"said-{run}.txt"
@@ -207,9 +219,8 @@ class Job:
 
     def committed(self) -> dict[int, int]:
         """The group's offsets by partition."""
-        asked = [ConsumerGroupTopicPartitions(self._topic)]
-        (future,) = self._admin.list_consumer_group_offsets(asked).values()
-        found = future.result(_TIMEOUT_S).topic_partitions
+        asked = [TopicPartition(self._topic, partition) for partition in range(_PARTITIONS)]
+        found = self._group.committed(asked, timeout=_TIMEOUT_S)
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def ahead(self) -> set[str]:
@@ -226,87 +237,67 @@ class Job:
         """In how many tasks a micro-batch was written."""
         return len({each.partition for each in self.attempts() if (each.run, each.batch) == (run, batch)})
 
-    def executors(self, run: int) -> int:
-        """That worked at once on a micro-batch."""
-        by_batch: dict[int, set[str]] = defaultdict(set)
-        for each in self.attempts():
-            if each.run == run:
-                by_batch[each.batch].add(each.executor)
-        return max(map(len, by_batch.values()))
+    def executors(self, run: int, batch: int) -> int:
+        """That wrote a micro-batch together."""
+        tasks = (each for each in self.attempts() if (each.run, each.batch) == (run, batch))
+        return len({each.executor for each in tasks})
 
 
-class Jobs:
-    """By the moments at which their first program stops; programs that work for all of them come and go."""
+@contextmanager
+def program(
+    described: Path, setup: Setup, stops: Sequence[tuple[str, Job]], *, run: int, leaves: bool
+) -> Iterator[Program]:
+    """Works for all the jobs, and each stops at its moment ("": nowhere). Killed at the end, all of it.
 
-    def __init__(self, by_moment: Mapping[str, Job], folder: Path) -> None:
-        self.by_moment = by_moment
-        self._folder = folder
-        self._runs = 0
+    `leaves`: it goes on to the next job when one has stopped.
+    """
+    common = {"run": run, "batch": STOPPED_BATCH, "hindrance": setup.hindrance}
+    queries = {known_as: job.plan(moment) for moment, job in stops for known_as in job.names()}
+    paths = [str(HERE / "kill_moments"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        "HEADRACE_TEST_KILLS": json.dumps({"common": common, "queries": queries}),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    document = {
+        "master": setup.master,
+        "settings": setup.all_settings(),
+        "jobs": [job.description(run, is_left=leaves) for _, job in stops],
+    }
+    described.write_text(json.dumps(document))
+    command = [sys.executable, str(HERE / "kill_program.py"), str(described)]
+    with Program(command, environment, described.with_suffix(".txt")) as running:
+        yield running
 
-    def __iter__(self) -> Iterator[Job]:
-        return iter(self.by_moment.values())
 
-    @contextmanager
-    def first_program(self, setup: Setup) -> Iterator[Program]:
-        """Each job stops in it at its moment."""
-        with self._running(setup, list(self.by_moment.items())) as program:
-            yield program
+@contextmanager
+def groups_watched(jobs: Sequence[Job]) -> Iterator[None]:
+    """Fails if a group was ahead of its output at any look at both."""
+    ended = threading.Event()
+    looks: list[set[str]] = []
 
-    def finish(self, setup: Setup) -> None:
-        """By a program that meets no accident. Who holds a transaction open comes first."""
-        with self._running(setup, [("", job) for job in reversed(list(self))]) as program:
-            assert program.ended() == 0, program.output()
+    def look() -> None:
+        while not ended.wait(_WATCH_EVERY_S):
+            for job in jobs:
+                try:
+                    looks.append(job.ahead())
+                except (KafkaException, ClientError):
+                    continue  # the broker is away
 
-    @contextmanager
-    def _running(self, setup: Setup, jobs: Sequence[tuple[str, Job]]) -> Iterator[Program]:
-        """Killed at the end with all its processes."""
-        self._runs += 1
-        common = {"run": self._runs, "batch": STOPPED_BATCH, "hindrance": setup.hindrance}
-        queries = {name: job.plan(moment) for moment, job in jobs for name in job.names()}
-        paths = [str(HERE / "kill_moments"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {
-            "HEADRACE_TEST_KILLS": json.dumps({"common": common, "queries": queries}),
-            "PYTHONPATH": os.pathsep.join(paths),
-        }
-        described = self._folder / f"program-{self._runs}.json"
-        document = {
-            "master": setup.master,
-            "settings": setup.all_settings(),
-            "jobs": [job.description(self._runs, moment) for moment, job in jobs],
-        }
-        described.write_text(json.dumps(document))
-        command = [sys.executable, str(HERE / "kill_program.py"), str(described)]
-        with Program(command, environment, described.with_suffix(".txt")) as program:
-            yield program
-
-    @contextmanager
-    def groups_watched(self) -> Iterator[None]:
-        """Fails if a group was ahead of its output at any look at both."""
-        ended = threading.Event()
-        looks: list[set[str]] = []
-
-        def look() -> None:
-            while not ended.wait(_WATCH_EVERY_S):
-                for job in self:
-                    try:
-                        looks.append(job.ahead())
-                    except (KafkaException, ClientError):
-                        continue  # the broker is away
-
-        watch = threading.Thread(target=look)
-        watch.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watch.join()
-        assert looks
-        assert not any(looks)
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watch.join()
+    assert looks
+    assert not any(looks)
 
 
 def create_topic(broker: KilledBroker, name: str, *, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_TIMEOUT_S)
+    wait_until(lambda: name in admin.list_topics(timeout=_TIMEOUT_S).topics)
 
 
 def _is_done(record: str, committed: Mapping[int, int]) -> bool:

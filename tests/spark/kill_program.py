@@ -1,8 +1,8 @@
 """The Spark program that the kill matrix runs: topics to tables or topics, batch by batch, to their ends.
 
-Argument: a JSON file written by kill_harness.py. Queries run one after the other; one that stops in a commit
-is left there while the next runs. Values carry the place they came from, so that what is in the output can be
-held against the group's offsets. Nothing here brings about an accident: see kill_moments/.
+Argument: a JSON file written by kill_harness.py. Queries run one after the other; where it says so, one that
+has stopped is left there while the next runs. Values carry the place they came from, so that what is in the
+output can be held against the group's offsets. Nothing here brings about an accident: see kill_moments/.
 """
 
 from __future__ import annotations
@@ -30,26 +30,30 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     )
 
 
-def ended_well(query: Any, said: Path) -> bool:
+def failure(query: Any) -> str:
     try:
         query.awaitTermination()
     except Exception as error:  # noqa: BLE001 whatever Spark makes of it
-        said.write_text(str(error))
-        return False
-    return True
+        return str(error)
+    return ""
 
 
 def main(program_file: str) -> bool:
+    """Whether all went well. What went wrong with each is written down when it has ended."""
     program = json.loads(Path(program_file).read_text())
     spark = spark_session(program["master"], settings=program["settings"])
-    queries = []
+    left = []
     for job in program["jobs"]:
         query = start(spark, job)
-        while query.isActive and not (job["is_left"] and Path(job["is_left"]).exists()):
+        while query.isActive and not (job["is_left_at"] and Path(job["is_left_at"]).exists()):
             time.sleep(0.05)
-        queries.append((query, Path(job["said"])))
-    outcomes = [ended_well(query, said) for query, said in queries]
-    return all(outcomes)
+        if query.isActive:
+            left.append((query, Path(job["said"])))
+        else:
+            Path(job["said"]).write_text(failure(query))
+    for query, said in left:
+        said.write_text(failure(query))
+    return not any(Path(job["said"]).read_text() for job in program["jobs"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ _COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 _TASKS = "pyspark.worker"
 """What Spark starts on an executor for its tasks."""
 _BATCH_ID = "streaming.sql.batchId"
-_STRAGGLES_S = 6.0
+_STRAGGLES_AT_MOST_S = 100.0
+_TWICE_AT_ONCE_S = 2.0
 
 
 class Plan:
@@ -30,6 +31,7 @@ class Plan:
 
     def __init__(self, *, folder: str, run: int, moment: str, batch: int, hindrance: str) -> None:
         self._folder = Path(folder)
+        self._attempts = self._folder / "attempts"
         self._run = run
         self._moment = moment
         self._batch = batch
@@ -58,17 +60,26 @@ class Plan:
         attempt = self._note(batch, context)
         place = context.partitionId() if context.attemptNumber() == 0 else -1
         if place == 1 and self._hindrance == "straggles":
-            time.sleep(_STRAGGLES_S)
+            self._straggle(batch, place)
         yield from rows
         self.stop("write", batch)
         if place == 0 and self._hindrance == "fails":
             attempt.with_suffix(".failed").touch()
             raise RuntimeError("this attempt fails after it gave its rows")
 
+    def _straggle(self, batch: int, place: int) -> None:
+        """Until Spark runs the task a second time, and on while it does."""
+        deadline = time.monotonic() + _STRAGGLES_AT_MOST_S
+        while len(list(self._attempts.glob(f"{self._run}-{batch}-{place}-*"))) < 2:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.1)
+        time.sleep(_TWICE_AT_ONCE_S)
+
     def _note(self, batch: int, context: Any) -> Path:
         number = context.attemptNumber()
         name = f"{self._run}-{batch}-{context.partitionId()}-{number}-{context.taskAttemptId()}"
-        noted = self._folder / "attempts" / name
+        noted = self._attempts / name
         noted.write_text(str(os.getppid()))  # the daemon: one for each executor
         return noted
 
