@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _SHOWN = 6000
 
