@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -411,3 +412,19 @@ def test_the_boot_id_of_this_machine_is_found() -> None:
     if not BOOT_ID.exists():
         pytest.skip("no /proc on this system")
     assert hosts.boot_id(RealFiles()) == BOOT_ID.read_text().strip()
+
+
+def test_a_node_that_starts_while_another_makes_the_database_waits_for_it(tmp_path: Path) -> None:
+    """Longer than a commit may wait later on: nodes that start together on a busy disk take turns."""
+    path = tmp_path / "coordination.db"
+    first = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    first.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(1.3, first.execute, ["ROLLBACK"])
+    release.start()
+    try:
+        truth = Truth(path, Leases(tmp_path / "leases.db"), remembered_removals=10)
+        assert truth.view().version == 0
+        truth.close()
+    finally:
+        release.join()
+        first.close()

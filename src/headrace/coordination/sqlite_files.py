@@ -29,6 +29,8 @@ from headrace.errors import CoordinationError, OutcomeUnknown
 FORMAT = 1
 _APPLICATION_ID = 0x48_52_43_4F  # "HRCO", so that no other program's database is taken for ours
 _BUSY_TIMEOUT_S = 1.0  # below a third of the shortest sensible lease (R10)
+_SET_UP_TIMEOUT_S = 10.0
+_WAL_ATTEMPTS = 50
 _FOREIGN = "{} is a database of another program; give another data directory"
 _READ_ALL = "SELECT key, value, version, created, owner FROM entries"
 _READ_CHANGED = _READ_ALL + " INDEXED BY entries_by_version WHERE version > ?"
@@ -65,8 +67,8 @@ class Truth:
             raise
 
     def _set_up(self, path: Path) -> None:
-        with _explained(f"cannot open the coordination database {path}"):
-            self._connection.execute("PRAGMA journal_mode = WAL")
+        with _explained(f"cannot open the coordination database {path}"), _patient(self._connection):
+            _enter_wal(self._connection)
             self._connection.execute("PRAGMA synchronous = FULL")
             if self._pragma("user_version") == 0:
                 self._create(path)
@@ -244,9 +246,9 @@ class Leases:
     def __init__(self, path: Path) -> None:
         self._connection = _connect(path)
         try:
-            with _explained(f"cannot open the liveness database {path}"):
+            with _explained(f"cannot open the liveness database {path}"), _patient(self._connection):
                 self._connection.execute("PRAGMA synchronous = OFF")  # first: already the next line writes
-                self._connection.execute("PRAGMA journal_mode = WAL")
+                _enter_wal(self._connection)
                 self._connection.execute(_LEASES_SCHEMA)
         except BaseException:
             self._connection.close()
@@ -286,6 +288,32 @@ def _connect(path: Path) -> sqlite3.Connection:
     """Transactions are begun by hand. The one thread that uses it need not be the one that opened it."""
     with _explained(f"cannot open {path}"):
         return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def _patient(connection: sqlite3.Connection) -> Iterator[None]:
+    """While it is set up: nodes that start together take turns, with their fsyncs; no lease runs yet."""
+    connection.execute(f"PRAGMA busy_timeout = {_SET_UP_TIMEOUT_S * 1000:.0f}")
+    yield
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_S * 1000:.0f}")
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Of several processes that change to WAL at once all but one are told "locked", without a wait.
+
+    Taking the write lock does wait: so it is tried again when that was to be had.
+    """
+    for _ in range(_WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+        with suppress(sqlite3.OperationalError):
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 from headrace.testing.history import Anomaly, FinalLog, History, check
 from headrace.testing.live_cluster import LiveCluster, Role
@@ -49,6 +49,19 @@ class Report:
             "slowest_in_sync_s": round(max(self.in_sync_after_s, default=0.0), 2),
             "anomalies": [str(each) for each in self.anomalies],
         }
+
+
+class Load(Protocol):
+    """Clients that write to TOPIC and read from it as members of GROUP."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait_started(self) -> None: ...
+
+    def judge(self, report: Report) -> None:
+        """After the clients have ended: fills in what they did and what of it must not be."""
 
 
 Fault = Callable[[LiveCluster, int], None]
@@ -91,6 +104,7 @@ def strike_under_load(
     roles: tuple[Role, ...] = ROLES,
     pause_s: float = 0.005,
     order: Literal["roles", "nodes"] = "roles",
+    load: Load | None = None,
 ) -> Report:
     """Strikes who holds each role in turn, or each node in turn; the next when all replicas are in sync.
 
@@ -100,7 +114,7 @@ def strike_under_load(
     nodes = cluster.node_ids
     replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
     cluster.create_topic(TOPIC, replicas, min_insync_replicas="2")
-    load = _Load(cluster.bootstrap, pause_s)
+    load = load or ConfluentLoad(cluster.bootstrap, pause_s)
     report = Report(seed=seed)
     with load:
         load.wait_started()
@@ -129,8 +143,8 @@ def _wait_for_holder(cluster: LiveCluster, role: Role, partition: int) -> int:
         time.sleep(0.05)
 
 
-class _Load:
-    """All clients together."""
+class ConfluentLoad:
+    """Three idempotent producers, a reader and a member of a group, all of librdkafka."""
 
     def __init__(self, bootstrap: str, pause_s: float) -> None:
         self._bootstrap = bootstrap
@@ -147,7 +161,7 @@ class _Load:
         self._reader = SteadyReader(bootstrap, "reader", TOPIC, PARTITIONS)
         self._group = GroupCommitter(bootstrap, GROUP, TOPIC, {"session.timeout.ms": 10_000})
 
-    def __enter__(self) -> _Load:
+    def __enter__(self) -> ConfluentLoad:
         for client in (*self._producers, self._reader, self._group):
             client.start()
         return self

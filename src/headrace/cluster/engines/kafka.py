@@ -7,10 +7,11 @@ node cannot do without is set. Where the jars come from: kafka_jars.py.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO
 
 from headrace.cluster.engines.engine import (
     EngineError,
@@ -145,17 +146,9 @@ class KafkaEngine:
         jvm_options: tuple[str, ...] = (),
     ) -> ToolResult:
         """Run one of Kafka's Java programs, by its script's name (`topics`) or by its main class."""
-        command = [
-            self.jars.java,
-            *_TOOL_JVM_OPTIONS,
-            *jvm_options,
-            f"-Dlog4j2.configurationFile={self._tool_log4j}",
-            TOOLS.get(tool, tool),
-            *arguments,
-        ]
         try:
             done = subprocess.run(
-                command,
+                self._tool_command(tool, arguments, jvm_options),
                 env=command_environment({"CLASSPATH": self.jars.class_path}),
                 input=stdin,
                 capture_output=True,
@@ -169,6 +162,31 @@ class KafkaEngine:
                 f"{_text(error.stdout)}{_text(error.stderr)}"
             ) from error
         return ToolResult(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def spawn_tool(
+        self, tool: str, *arguments: str, stdout: IO[bytes], stderr: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        """Begin one of them that runs until it is told to stop."""
+        return subprocess.Popen(
+            self._tool_command(tool, arguments),
+            env=command_environment({"CLASSPATH": self.jars.class_path}),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+    def _tool_command(
+        self, tool: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()
+    ) -> list[str]:
+        return [
+            self.jars.java,
+            *_TOOL_JVM_OPTIONS,
+            *jvm_options,
+            f"-Dlog4j2.configurationFile={self._tool_log4j}",
+            TOOLS.get(tool, tool),
+            *arguments,
+        ]
 
     @cached_property
     def _tool_log4j(self) -> Path:

@@ -1,0 +1,130 @@
+"""Apache Kafka's own judges as a load: VerifiableProducer and VerifiableConsumer, from its jars.
+
+They say as JSON lines what was acknowledged and what was consumed; both must agree, and with what a reader of
+ours finds in the end. Read next: kill_loop.py (who runs it).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.testing.history import Anomaly
+from headrace.testing.kill_loop import GROUP, PARTITIONS, TOPIC, Report
+from headrace.testing.live_load import read_all
+from headrace.types import TopicPartition
+
+_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+_PATIENCE_S = 90
+_CATCH_UP_S = 60
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+class VerifiableLoad:
+    """Use it where kill_loop takes a load."""
+
+    def __init__(self, kafka: KafkaEngine, bootstrap: str, folder: Path, *, per_second: int = 300) -> None:
+        self._kafka = kafka
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self._per_second = per_second
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._files: list[IO[bytes]] = []
+
+    def __enter__(self) -> VerifiableLoad:
+        common = ("--bootstrap-server", self._bootstrap, "--topic", TOPIC)
+        self._launch("producer", _PRODUCER, *common, "--throughput", str(self._per_second), "--acks", "-1")
+        self._launch("consumer", _CONSUMER, *common, "--group-id", GROUP, "--verbose")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The producer first, then the consumer when it has read what was acknowledged."""
+        self._end("producer")
+        acknowledged = len(self._acknowledged())
+        deadline = time.monotonic() + _CATCH_UP_S
+        while len(self._consumed()) < acknowledged and time.monotonic() < deadline:
+            time.sleep(0.5)
+        self._end("consumer")
+        for file in self._files:
+            file.close()
+
+    def wait_started(self) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not (self._acknowledged() and self._consumed()):
+            assert time.monotonic() < deadline, self._tail()
+            time.sleep(0.2)
+
+    def judge(self, report: Report) -> None:
+        acknowledged, consumed = self._acknowledged(), self._consumed()
+        failed = sum(line["name"] == "producer_send_error" for line in self._lines("producer"))
+        stored = self._stored()
+        report.sends = {"ok": len(acknowledged), **({"info": failed} if failed else {})}
+        report.read = len(consumed)
+        report.commits = sum(line["name"] == "offsets_committed" for line in self._lines("consumer"))
+        for place, value in acknowledged.items():
+            if consumed.get(place) != value:
+                report.anomalies.append(_anomaly("not-consumed", place, value, consumed.get(place)))
+            if stored.get(place) != value:
+                report.anomalies.append(_anomaly("lost-write", place, value, stored.get(place)))
+        doubled = len(stored) - len(set(stored.values()))
+        if doubled:
+            report.anomalies.append(_anomaly("duplicate", (0, 0), f"{doubled} values", "twice"))
+
+    def _acknowledged(self) -> dict[Place, str]:
+        return {
+            (line["partition"], line["offset"]): line["value"]
+            for line in self._lines("producer")
+            if line["name"] == "producer_send_success"
+        }
+
+    def _consumed(self) -> dict[Place, str]:
+        return {
+            (line["partition"], line["offset"]): line["value"]
+            for line in self._lines("consumer")
+            if line["name"] == "record_data"
+        }
+
+    def _stored(self) -> dict[Place, str]:
+        return {
+            (index, offset): value.decode()
+            for index in range(PARTITIONS)
+            for offset, value in read_all(self._bootstrap, TopicPartition(TOPIC, index)).records
+        }
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        out, errors = (self._folder / f"{name}.{kind}" for kind in ("jsonl", "log"))
+        self._files += [out.open("wb"), errors.open("wb")]
+        spawn = self._kafka.spawn_tool
+        self._processes[name] = spawn(*arguments, stdout=self._files[-2], stderr=self._files[-1])
+
+    def _end(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        """Whole lines only: the last one may still be written."""
+        text = (self._folder / f"{name}.jsonl").read_text(errors="replace")
+        return [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
+
+    def _tail(self) -> str:
+        logs = (self._folder / f"{name}.log" for name in ("producer", "consumer"))
+        return "\n".join(log.read_text(errors="replace")[-1500:] for log in logs)
+
+
+def _anomaly(kind: str, place: Place, value: str, found: str | None) -> Anomaly:
+    partition, offset = place
+    detail = f"{value} was acknowledged at {offset}, and {found} is there"
+    return Anomaly(kind=kind, partition=TopicPartition(TOPIC, partition), detail=detail)
