@@ -311,3 +311,52 @@ def test_defaults_and_refusals_of_a_cluster() -> None:
         assert "min.insync.replicas=3 is more than the topic's 2 replica(s)" in unreachable.error_message
 
     simulate_cluster(scenario)
+
+
+def test_who_asks_after_a_death_is_told_the_new_leader() -> None:
+    """Metadata waits the moment that the election takes: clients ask again only much later."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        dead = lab.state.leader
+        asked = others(lab, dead)[0]
+        connection = await open_connection(lab.world, *lab.addresses[asked], "client")
+        topics = [{"name": TOPIC, "topic_id": None}]
+        lab.nodes[dead].kill()
+        broker = lab.nodes[asked].broker
+        assert broker is not None
+        noticed = asyncio.Event()
+        broker.peers.on_refused(lambda node_id, epoch: noticed.set())
+        await noticed.wait()
+        fields = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        reply = await connection.call(METADATA, {"topics": topics, **fields}, timeout_ms=5_000)
+        assert reply.topics[0].partitions[0].leader_id in others(lab, dead)
+        connection.abort()
+
+    for seed in range(1, 4):
+        simulate_cluster(scenario, seed)
+
+
+def test_a_lower_minimum_of_all_nodes_leaves_nobody_eligible_who_would_fall_behind() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        for node_id in others(lab, lab.state.leader):
+            lab.nodes[node_id].kill()
+        await lab.until(lambda: len(lab.state.isr) == 1, "it is alone")
+        assert len(lab.state.elr) > 0
+        seen = set()
+
+        def watch() -> None:
+            lab.invariants.check()
+            seen.add((bool(lab.state.elr), "" in view(lab).node_configs))
+
+        lab.simulation.loop.after_step = watch
+        setting = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [setting]}
+        reply = await ask(lab, lab.state.leader, ALTER_CONFIGS, resources=[resource], validate_only=False)
+        assert reply.responses[0].error_code == ErrorCode.none
+        assert (True, True) not in seen
+        assert lab.state.elr == ()
+        assert await lab.produce(b"alone", node_id=lab.state.leader) is ErrorCode.none
+
+    simulate_cluster(scenario)

@@ -231,15 +231,23 @@ class Controller:
             if topic is None:
                 raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
             if not validate_only and altered != present:
-                await self._cluster.alter_topic(
-                    name, configs=altered, partitions=self._under_rules(replace(topic, configs=altered))
-                )
+                under = self._under_rules(replace(topic, configs=altered), self._cluster.view)
+                await self._cluster.alter_topic(name, configs=altered, partitions=under)
 
         await _until_unchanged(attempt)
 
-    def _under_rules(self, topic: Topic) -> tuple[PartitionState, ...]:
+    async def _forget_eligible(self, altered: Mapping[str, str]) -> None:
+        """Before the minimum of all nodes is lower: see `_under_rules`."""
+        view = self._cluster.view
+        view = replace(view, node_configs={**view.node_configs, "": altered})
+        under = ((topic, self._under_rules(topic, view)) for topic in view.topics.values())
+        changed = [replace(topic, partitions=states) for topic, states in under if states != topic.partitions]
+        for refusal in filter(None, await self._cluster.write_topics(changed)):
+            raise Changed(str(refusal)) if is_conflict(refusal) else refusal
+
+    def _under_rules(self, topic: Topic, view: ClusterView) -> tuple[PartitionState, ...]:
         """Written with a lower minimum: past it the high watermark moves on again, away from the eligible."""
-        given = configured_min_insync(self._config, self._cluster.view, topic)
+        given = configured_min_insync(self._config, view, topic)
         return tuple(
             with_min_insync(state, effective_min_insync(given, len(state.replicas)))
             for state in topic.partitions
@@ -255,6 +263,8 @@ class Controller:
             present = self._cluster.view.node_configs.get(node, {})
             altered = config_changes.altered_node_configs(present, changes, self._config)
             if not validate_only and altered != present:
+                if not node and altered.get(MIN_INSYNC) != present.get(MIN_INSYNC):
+                    await self._forget_eligible(altered)
                 await self._cluster.alter_node_configs(node, altered)
 
         await _until_unchanged(attempt)
@@ -285,6 +295,10 @@ class Controller:
 
     def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
         config_changes.check_topic_configs(configs, self._config, self.altered_node_settings())
+
+
+def is_conflict(refusal: ApiError) -> bool:
+    return refusal.code is ErrorCode.invalid_update_version
 
 
 async def _until_unchanged(attempt: Callable[[], Awaitable[None]]) -> None:

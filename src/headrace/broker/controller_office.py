@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _TOPICS_PER_WRITE = 500
 _AGAIN_S = 0.2
 """After a failure of the store, or while replicas that must be asked are missing."""
+_TAKEN_OVER_WITHIN_S = 0.5
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -48,6 +49,8 @@ class ControllerOffice:
         """Topics to look at; None: all."""
         self._dead: dict[int, int] = {}
         """Nodes that let nobody in any more, with the epoch they had."""
+        self._replacing: dict[int, int] = {}
+        """The same, until others lead what they led; not for long."""
         self._rules: dict[str, tuple[Mapping[str, str], Mapping[str, Mapping[str, str]], TopicRules]] = {}
         self._task: asyncio.Task[None] | None = None
         self.metrics = ClusterMetrics(lambda: self._cluster.view, lambda: self._cluster.is_controller)
@@ -92,6 +95,7 @@ class ControllerOffice:
         same_nodes = old.nodes is new.nodes and old.joining is new.joining
         if not same_nodes or _terms(old) != _terms(new) or old.node_configs is not new.node_configs:
             self._dirty = None
+            self._dead = {node: epoch for node, epoch in self._dead.items() if _is_live(new, node, epoch)}
             self._broker.peers.watch(node_id for node_id in new.nodes if node_id != self._broker.node_id)
         elif self._dirty is not None:
             self._dirty.update(self._cluster.changed_topics(old, new))
@@ -100,8 +104,25 @@ class ControllerOffice:
 
     def presume_dead(self, node_id: int, node_epoch: int) -> None:
         """Its connection ended and it lets nobody in: fencing it is always safe, and much sooner."""
-        self._dead[node_id] = node_epoch
+        if node_id == self._broker.node_id:
+            return
+        self._dead[node_id] = self._replacing[node_id] = node_epoch
+        self._tasks.call_later(_TAKEN_OVER_WITHIN_S, self._replacing.pop, node_id, None)
         self._wake.set()
+
+    async def others_have_taken_over(self) -> None:
+        """Returns at once unless a node was just found dead that leads in the view: what clients are told
+        then would send them back to it, and some ask again only after a second."""
+        if self._replacing:
+            await self._broker.view_waits.until(self._all_replaced, int(_TAKEN_OVER_WITHIN_S * 1000))
+
+    def _all_replaced(self, view: ClusterView) -> bool:
+        led = {state.leader for topic in view.topics.values() for state in topic.partitions}
+        for node_id, epoch in list(self._replacing.items()):
+            node = view.nodes.get(node_id)
+            if (node is None and node_id not in led) or (node is not None and node.epoch != epoch):
+                del self._replacing[node_id]
+        return not self._replacing
 
     # Rounds
 
@@ -142,16 +163,13 @@ class ControllerOffice:
         view, node_id = self._cluster.view, self._broker.node_id
         if view.controller_id == NO_NODE:
             await self._cluster.become_controller(node_id)
-        elif view.controller_id in self._dead and view.controller_id != node_id:
-            holder = view.nodes.get(view.controller_id)
-            if holder is None or holder.epoch == self._dead[view.controller_id]:
-                await self._cluster.become_controller(node_id, instead_of=view.controller_epoch)
+        elif _is_live(view, view.controller_id, self._dead.get(view.controller_id, NO_NODE)):
+            await self._cluster.become_controller(node_id, instead_of=view.controller_epoch)
 
     async def _fence_the_dead(self) -> None:
-        dead, self._dead = self._dead, {}
-        for node_id, epoch in dead.items():
+        for node_id, epoch in list(self._dead.items()):
             node = self._cluster.view.nodes.get(node_id)
-            if node is not None and node.epoch == epoch and node_id != self._broker.node_id:
+            if node is not None and node.epoch == epoch:
                 level = logging.INFO if node.leaving else logging.WARNING
                 logger.log(level, "node %d (%s) ended; others lead what it led", node_id, node.hostname)
                 with contextlib.suppress(Changed):  # its new incarnation was judged meanwhile
@@ -261,6 +279,11 @@ def _told(change: StateChange) -> dict[str, Any]:
     told = {"leader": after.leader, "epoch": after.leader_epoch, "isr": after.isr, "replicas": after.replicas}
     told |= {"leader_before": before.leader, "isr_before": before.isr}
     return {**told, "unclean": True} if change.lossy else told
+
+
+def _is_live(view: ClusterView, node_id: int, epoch: int) -> bool:
+    node = view.nodes.get(node_id)
+    return node is not None and node.epoch == epoch
 
 
 def _terms(view: ClusterView) -> tuple[int, int]:

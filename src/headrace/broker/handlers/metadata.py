@@ -75,6 +75,7 @@ def _unsupported_api_versions() -> EncodedReply:
 
 
 async def metadata(broker: Broker, context: RequestContext, request: Any) -> Reply:
+    await broker.office.others_have_taken_over()
     view = broker.cluster.view
     key = (context.api_version, context.listener, request)
     kept = broker.metadata_replies.kept(view, key)

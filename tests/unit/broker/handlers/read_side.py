@@ -108,6 +108,11 @@ class FakePartitions:
         return [Path("/data")]
 
 
+class FakeOffice:
+    async def others_have_taken_over(self) -> None:
+        """All nodes are well."""
+
+
 class FakeController:
     """Creates topics in the fake broker's view, or refuses with the error the test sets."""
 
@@ -153,6 +158,7 @@ class FakeBroker:
         self.cluster = FakeCluster(view(topics, nodes))
         self.partitions = FakePartitions(partitions)
         self.controller = FakeController(self)
+        self.office = FakeOffice()
 
     def set_view(self, topics: Iterable[Topic], nodes: Iterable[Node] | None = None) -> None:
         nodes = self.cluster.view.nodes.values() if nodes is None else nodes
