@@ -120,6 +120,9 @@ class MemoryState:
         lease.timer = self._timer(session_id, lease.ttl_ms)
         return True
 
+    def knows_session(self, session_id: int) -> bool:
+        return session_id in self._leases
+
     def end_session(self, session_id: int) -> None:
         """Also how a simulation lets a session expire early."""
         lease = self._leases.pop(session_id, None)

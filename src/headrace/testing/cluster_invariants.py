@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.broker.node import Broker
 from headrace.broker.partition import Partition
 from headrace.coordination.projection import Projection
 from headrace.machines.leader import effective_min_insync
@@ -20,6 +21,8 @@ from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPar
 from headrace.wire.batch import read_header
 
 _READ_BYTES = 1 << 20
+_PAUSED_S = 0.4
+_NOTICED_S = 0.3
 
 
 class _Batch(NamedTuple):
@@ -40,6 +43,34 @@ def needed_insync(topic: Topic) -> int:
     return effective_min_insync(None if text is None else int(text), fewest)
 
 
+class _Terms:
+    """R7: a node whose session has ended leads nothing, from the time on by which it must have noticed."""
+
+    def __init__(self, store: StoreServer, loop: SimLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._stepped_at: dict[Broker, float] = {}
+        self._runs_since: dict[Broker, float] = {}
+        self._ended_at: dict[Broker, float] = {}
+
+    def check(self, node: SimNode, broker: Broker) -> None:
+        now = self._loop.time()
+        if now - self._stepped_at.get(broker, -1.0) > _PAUSED_S:
+            self._runs_since[broker] = now  # it was paused, and needs a moment
+        self._stepped_at[broker] = now
+        world = node.world
+        if world is None or self._store.has_session(world.process):
+            self._ended_at.pop(broker, None)
+            return
+        ended_at = self._ended_at.setdefault(broker, now)
+        ttl_s = broker.config["broker.session.timeout.ms"] / 1000
+        if now < max(ended_at + ttl_s, self._runs_since[broker]) + _NOTICED_S:
+            return
+        led = [str(p.topic_partition) for p in broker.partitions.all() if p.leading and p.leads]
+        if led:
+            raise BrokenPromise(f"{node.machine.name} leads {led}; its session ended at {ended_at:.3f} (R7)")
+
+
 class ClusterInvariants:
     """`view` is the store's truth at this moment, which the nodes may not have heard of yet."""
 
@@ -50,6 +81,7 @@ class ClusterInvariants:
         self._loop = loop
         self._flush = flush
         self._projection = Projection(store.state.view())
+        self._terms = _Terms(store, loop)
         self._shown: dict[Partition, _Shown] = {}
         self._committed: dict[TopicPartition, dict[int, _Batch]] = {}
         self._committed_end: dict[TopicPartition, int] = {}
@@ -69,6 +101,7 @@ class ClusterInvariants:
         node = self._nodes.get(process.host) if process is not None else None
         if node is None or node.broker is None:
             return
+        self._terms.check(node, node.broker)
         for partition in node.broker.partitions.all():
             if partition.online:
                 self._check_partition(node, partition)
@@ -145,6 +178,11 @@ class ClusterInvariants:
                 self._check_state(TopicPartition(name, index), was, state)
 
     def _check_state(self, name: TopicPartition, was: PartitionState | None, state: PartitionState) -> None:
+        in_office = self._projection.view.controller_epoch
+        if state != was and state.controller_epoch != in_office:
+            raise BrokenPromise(
+                f"{name}: written by controller {state.controller_epoch} under {in_office}: {state} (R2)"
+            )
         if state.leader != NO_NODE and state.leader not in state.isr:
             raise BrokenPromise(f"{name}: leader {state.leader} is not in sync: {state}")
         if was is not None and (

@@ -15,7 +15,7 @@ from headrace.testing.simproducer import ProducerKind
 from headrace.testing.simworld import DATA_DIRECTORY
 
 PORT = 9092
-DURATION_S = 5.0
+DURATION_S = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ def draw_plan(random: Random, duration_s: float = DURATION_S) -> ClusterPlan:
     if profile == "zookeeper":
         faults += cluster_faults.CUTS
     nodes = random.choice((3, 3, 3, 4, 5))
-    idempotent = ProducerKind(acks=-1, idempotent=True, depth=random.choice((1, 3, 5)), pause_s=0.3)
-    others = [ProducerKind(acks=acks, depth=random.choice((1, 4)), pause_s=0.4) for acks in (-1, 1, 0)]
+    idempotent = ProducerKind(acks=-1, idempotent=True, depth=random.choice((1, 3, 5)), pause_s=0.5)
+    others = [ProducerKind(acks=acks, depth=random.choice((1, 4)), pause_s=0.6) for acks in (-1, 1, 0)]
     return ClusterPlan(
         nodes=nodes,
         profile=profile,

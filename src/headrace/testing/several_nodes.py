@@ -121,7 +121,7 @@ class ClusterRun:
     def _consumer(self, target: LeaderTarget) -> SimConsumer:
         name = f"c{target.index}"
         random = self.simulation.random_for(f"consumer {name}")
-        return SimConsumer(self.world, target, self.history, random, name=name, slow=False)
+        return SimConsumer(self.world, target, self.history, random, name=name, slow=False, pause_s=0.5)
 
     # -- whom the faults may hit ------------------------------------------------------------------------
 

@@ -58,7 +58,15 @@ class SimConsumer:
     """Reads every partition from the beginning, by one Fetch version; may be slow to take its replies."""
 
     def __init__(
-        self, world: World, target: Target, history: History, random: Random, *, name: str, slow: bool
+        self,
+        world: World,
+        target: Target,
+        history: History,
+        random: Random,
+        *,
+        name: str,
+        slow: bool,
+        pause_s: float = 0.2,
     ) -> None:
         self.name = name
         self.stopping = False
@@ -68,6 +76,8 @@ class SimConsumer:
         self._history = history
         self._random = random
         self._slow = slow
+        self._pause_s = pause_s
+        """The longest between two fetches."""
         self._version = random.choice(FETCH_VERSIONS)
         self._with_session = self._version >= 7 and random.random() < 0.7
         self._positions = dict.fromkeys(target.indexes, 0)
@@ -120,7 +130,7 @@ class SimConsumer:
         for topic in answer.responses:
             for data in topic.partitions:
                 await self._take(connection, data)
-        await asyncio.sleep(self._random.uniform(0, 0.2))
+        await asyncio.sleep(self._random.uniform(0, self._pause_s))
 
     def _request(self, topic_id: Any) -> dict[str, Any]:
         changed = {

@@ -182,6 +182,9 @@ class SimTransport(Transport):
         for callback, args in stuck:
             self._arrive_later(callback, *args)
 
+    def lose_stuck(self) -> None:
+        self._stuck.clear()
+
     # -- receiving ------------------------------------------------------------------------------------
 
     def _receive(self, piece: bytes) -> None:
@@ -297,6 +300,12 @@ class SimNetwork:
 
     def is_cut(self, source: str, target: str) -> bool:
         return self._cuts[source, target] > 0
+
+    def host_lost_power(self, host: str) -> None:
+        """What its kernel would have sent again goes with it."""
+        for transport in self.stuck:
+            if transport.process.host == host:
+                transport.lose_stuck()
 
     def _let_through(self) -> None:
         for transport in list(self.stuck):

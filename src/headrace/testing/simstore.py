@@ -43,6 +43,10 @@ class StoreServer:
     def opened(self, process: Process, session_id: int) -> None:
         self._sessions.setdefault(process, []).append(session_id)
 
+    def has_session(self, process: Process) -> bool:
+        """Whether the store believes it alive."""
+        return any(self.state.knows_session(each) for each in self._sessions.get(process, ()))
+
     def expire(self, process: Process) -> None:
         """The fault: the store gives the process up, though it is alive."""
         for session_id in self._sessions.pop(process, []):

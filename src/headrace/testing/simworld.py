@@ -225,6 +225,7 @@ class Simulation:
     def cut_power(self, machine_name: str) -> None:
         """Every process of the machine dies, and with them what was not synced to its disk."""
         machine = self.machine(machine_name)
+        self.network.host_lost_power(machine_name)
         for world in [world for world in self._worlds.values() if world.machine is machine]:
             self.kill(world)
         machine.files.crash()

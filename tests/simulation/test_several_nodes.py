@@ -1,0 +1,82 @@
+"""Three to five nodes of the real broker code under seeded faults (T2), and proof that they see enough (T3).
+
+A failing seed is repeated by `several_nodes.run_seed(SEED)`; it is then written to cluster_seeds.txt and stays
+there. Mutations of the replication machines are also held against their model: test_replication_model.py.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from sim_proofs import caught, traces
+
+from headrace.testing import cluster_faults, soak
+from headrace.testing.mutations import check_fresh, load_mutation
+from headrace.testing.seed_runs import kept_seeds, run_all
+
+SIMULATION = "several_nodes"
+FRESH_SEEDS = 300
+SOAK_SEEDS = 2_000
+SEEDS_FILE = Path(__file__).with_name("cluster_seeds.txt")
+MUTATIONS = sorted((Path(__file__).parent / "mutations" / "cluster").glob("*.toml"))
+QUICK_TO_CATCH = {"high_watermark_of_a_sole_replica"}
+ALL_FAULTS = {
+    *cluster_faults.OF_ONE_NODE,
+    *cluster_faults.BETWEEN_NODES,
+    *cluster_faults.CUTS,
+    *cluster_faults.OF_POWER,
+}
+
+
+def test_seeds_that_once_failed_still_pass() -> None:
+    assert run_all(SIMULATION, kept_seeds(SEEDS_FILE)).failures == []
+
+
+@pytest.mark.timeout(900)
+def test_t2_fresh_seeds_break_no_promise() -> None:
+    first = soak.first_seed()
+    tally = run_all(SIMULATION, range(first, first + FRESH_SEEDS))
+    assert tally.failures == [], "add the seeds to tests/simulation/cluster_seeds.txt"
+    assert set(tally.faults) == ALL_FAULTS
+    assert tally.outcomes["ok"] > 30 * FRESH_SEEDS
+    assert tally.figures["records_read"] > 30 * FRESH_SEEDS
+    assert tally.figures["commits"] > 5 * FRESH_SEEDS
+    assert tally.figures["elections"] > 2 * FRESH_SEEDS
+    assert tally.figures["starts"] > 4 * FRESH_SEEDS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_soak_t2_many_fresh_seeds_of_a_cluster_break_no_promise() -> None:
+    started, first = time.monotonic(), soak.first_seed() + FRESH_SEEDS
+    tally = run_all(SIMULATION, range(first, first + SOAK_SEEDS))
+    soak.write_report("T2-cluster", started, {"first_seed": first, "seeds": SOAK_SEEDS, **tally.as_report()})
+    assert tally.failures == []
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    first, second = traces(SIMULATION, 3, hash_seed="1"), traces(SIMULATION, 3, hash_seed="2")
+    assert first == second
+    assert len(set(first)) == len(first)
+
+
+@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
+def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
+    check_fresh(load_mutation(path))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
+)
+def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
+    assert "caught by" in caught(path, 50, SIMULATION)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_soak_t3_the_simulated_cluster_notices_every_mutation() -> None:
+    started = time.monotonic()
+    noticed = {path.stem: caught(path, 500, SIMULATION) for path in MUTATIONS}
+    soak.write_report("T3-cluster", started, {"caught": noticed})
