@@ -1,7 +1,7 @@
 """Three to five nodes of the real broker code under seeded faults (T2), and proof that they see enough (T3).
 
-A failing seed is repeated by `several_nodes.run_seed(SEED)`; it is then written to cluster_seeds.txt and stays
-there. Mutations of the replication machines are also held against their model: test_replication_model.py.
+A failing seed is repeated by `several_nodes.run_seed(SEED)`; it is then written to cluster_seeds.txt, where
+it stays. Mutations of the replication machines are also held against their model: test_replication_model.py.
 """
 
 from __future__ import annotations
