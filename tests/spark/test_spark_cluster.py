@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_a_pack_brings_source_and_sinks_to_a_cluster(
             env=environment,
             check=False,
         )
+    pack.path.unlink()  # pytest keeps folders of several runs, and these hold the pack three times
+    for unpacked in tmp_path.glob("worker-*"):
+        shutil.rmtree(unpacked, ignore_errors=True)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     assert len(found["headrace"]) == 2, "both workers ran some of it"

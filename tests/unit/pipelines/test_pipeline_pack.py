@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -23,8 +25,11 @@ print(headrace.__file__)
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    return write_pack(tmp_path_factory.mktemp("pack") / "below/pack.zip", level=0)
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pack]:
+    """Removed at once: pytest keeps folders of several runs, and this is 400 MB."""
+    folder = tmp_path_factory.mktemp("pack")
+    yield write_pack(folder / "below/pack.zip", level=0)
+    shutil.rmtree(folder)
 
 
 def test_a_bare_python_runs_tasks_from_it(pack: Pack, tmp_path: Path) -> None:
@@ -42,6 +47,7 @@ def test_a_bare_python_runs_tasks_from_it(pack: Pack, tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
+    shutil.rmtree(tmp_path / "packages")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split()[0] == str(tmp_path / "packages/headrace/__init__.py")
 
