@@ -35,6 +35,7 @@ _TOPICS_PER_WRITE = 500
 _AGAIN_S = 0.2
 """After a failure of the store, or while replicas that must be asked are missing."""
 _TAKEN_OVER_WITHIN_S = 0.5
+_SHOWN_AFTER_DEATH_S = 5.0
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -96,11 +97,18 @@ class ControllerOffice:
         if not same_nodes or _terms(old) != _terms(new) or old.node_configs is not new.node_configs:
             self._dirty = None
             self._dead = {node: epoch for node, epoch in self._dead.items() if _is_live(new, node, epoch)}
+            for node_id in old.nodes.keys() - new.nodes.keys():
+                self._departed(old.nodes[node_id])
             self._broker.peers.watch(node_id for node_id in new.nodes if node_id != self._broker.node_id)
         elif self._dirty is not None:
             self._dirty.update(self._cluster.changed_topics(old, new))
         if self._dirty is None or self._dirty:
             self._wake.set()
+
+    def _departed(self, node: Node) -> None:
+        replies = self._broker.metadata_replies
+        replies.departed(node)
+        self._tasks.call_later(_SHOWN_AFTER_DEATH_S, replies.forget, node)
 
     def presume_dead(self, node_id: int, node_epoch: int) -> None:
         """Its connection ended and it lets nobody in: fencing it is always safe, and much sooner."""

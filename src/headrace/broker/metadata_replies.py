@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.broker.context import EncodedReply
-from headrace.types import NO_NODE, ClusterView, Endpoint, PartitionState, Topic
+from headrace.types import NO_NODE, ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.metadata_reply import (
     NOT_ASKED,
@@ -117,10 +117,25 @@ class MetadataReplies:
     """One per node."""
 
     def __init__(self) -> None:
+        self._departed: dict[int, Node] = {}
         self._view: ClusterView | None = None
         self._replies: dict[Hashable, EncodedReply] = {}
         self._reply_bytes = 0
         self._encoded: dict[_Shape, _Encoded] = {}
+
+    def departed(self, node: Node) -> None:
+        """Still shown among the nodes, leading nothing, until `forget`.
+
+        librdkafka drops a node that is missing, and with it, for a second, the partitions that it is about to
+        look for elsewhere.
+        """
+        self._departed[node.node_id] = node
+        self._drop_replies()
+
+    def forget(self, node: Node) -> None:
+        if self._departed.get(node.node_id) is node:
+            del self._departed[node.node_id]
+            self._drop_replies()
 
     def kept(self, view: ClusterView, key: Hashable) -> EncodedReply | None:
         """The reply to the same request, when the cluster has not changed since."""
@@ -159,8 +174,8 @@ class MetadataReplies:
             encode_metadata_reply(
                 version,
                 brokers=[
-                    encode_broker(version, node_id, address.host, address.port, view.nodes[node_id].rack)
-                    for node_id, address in seen.endpoints.items()
+                    encode_broker(version, node.node_id, address.host, address.port, node.rack)
+                    for node, address in self._shown(view, seen, listener)
                 ],
                 cluster_id=view.cluster_id,
                 controller_id=controller_id(view, seen),
@@ -171,6 +186,14 @@ class MetadataReplies:
                 cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
             )
         )
+
+    def _shown(self, view: ClusterView, seen: Reach, listener: str) -> Iterable[tuple[Node, Endpoint]]:
+        for node_id, address in seen.endpoints.items():
+            yield view.nodes[node_id], address
+        for node_id, node in self._departed.items():
+            endpoint = None if node_id in view.nodes else node.endpoint(listener)
+            if endpoint is not None:
+                yield node, endpoint
 
     def _encoded_for(self, view: ClusterView, shape: _Shape) -> _Encoded:
         seen = reach(view, shape.listener)
