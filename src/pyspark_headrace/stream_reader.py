@@ -8,7 +8,7 @@ Spark calls `commit` only when the next batch is planned and never for the last:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,9 +24,11 @@ from pyspark_headrace.columns import Projection
 from pyspark_headrace.connections import drop, kept
 from pyspark_headrace.offsets import read_document
 from pyspark_headrace.options import ReadSettings
-from pyspark_headrace.planner import Planner
 from pyspark_headrace.splits import ranges_between, split
 from pyspark_headrace.workers import settled
+
+if TYPE_CHECKING:  # tasks load what reads, and not what plans
+    from pyspark_headrace.planner import Planner
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -88,5 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         connections = kept(self._settings.bootstrap, self._settings.security)
         if self._planner is None:
+            from pyspark_headrace.planner import Planner
+
             self._planner = Planner(self._settings, connections)
         return connections.call(getattr(self._planner, name)(*arguments, **options))

@@ -36,7 +36,7 @@ print(*sorted({unwanted!r} & set(sys.modules)))
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("pyspark_headrace.stream_reader", {"pyspark_headrace.task", "headrace.client.arrow.typed"}),
+        ("pyspark_headrace.stream_reader", {"pyspark_headrace.task", "pyspark_headrace.planner"}),
         ("pyspark_headrace.batch_reader", {"pyspark_headrace.task", "headrace.client.arrow.prefetch"}),
         ("pyspark_headrace.task", {"headrace.client.arrow.writer", "pyspark_headrace.avro_types"}),
     ],
