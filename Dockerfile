@@ -4,7 +4,7 @@ FROM python:3.11-slim
 WORKDIR /opt/headrace
 COPY pyproject.toml hatch_build.py requirements.lock README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir --constraint requirements.lock . \
+RUN pip install --no-cache-dir --constraint requirements.lock ".[zookeeper]" \
  && useradd --uid 1000 --no-create-home headrace \
  && install --directory --owner=headrace --group=headrace --mode=0700 /var/lib/kafka/data
 

@@ -64,6 +64,13 @@ def wait_for(folder: Path, node: int, state: str, *, timeout_s: float = 30) -> d
         time.sleep(0.1)
 
 
+def wait_until_in_sync(folder: Path, *, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while (seen := status(folder))["under_replicated"] or not seen["answers"]:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "cluster"
@@ -113,6 +120,10 @@ def test_three_nodes_killed_crashed_stopped_and_looked_at(
     assert "t-" in seen["under_replicated_partitions"][0]
 
     cluster("start", "1")
+    wait_until_in_sync(folder)
+    assert "have their preferred leader again" in cluster("elect", "t")
+    assert json.loads(cluster("elect", "--json")) == {"changed": []}
+    assert "topic 'nowhere' does not exist" in cluster("elect", "nowhere", ok=False)
     table = cluster("status")
     assert "NODE\tSTATE\tADDRESS\tPID" in table
     assert "All nodes share one host" in table

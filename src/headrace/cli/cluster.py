@@ -38,6 +38,10 @@ Directory = Annotated[
         "--dir", "-d", metavar="DIR", help="Where the cluster lives. Left out: a folder of the user's data."
     ),
 ]
+ElsewhereBootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="A cluster that runs elsewhere."),
+]
 NodeId = Annotated[int, typer.Argument(metavar="NODE", min=0, help="The node's number.")]
 
 
@@ -100,10 +104,7 @@ def up(
 @app.command()
 def status(
     directory: Directory = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="A cluster that runs elsewhere."),
-    ] = None,
+    bootstrap: ElsewhereBootstrap = None,
     as_json: Json = False,
 ) -> None:
     """Show the nodes, who controls, and partitions that lack a leader or replicas.
@@ -220,6 +221,34 @@ def remove(node: NodeId, directory: Directory = None, yes: Yes = False, as_json:
     supervisor.forget(node)
     unregister(supervisor.folder.read().bootstrap, node)
     _say(as_json, {"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
+
+
+@app.command()
+def elect(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Left out: every topic.")] = None,
+    directory: Directory = None,
+    bootstrap: ElsewhereBootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Give leadership back to preferred leaders: the first replica of each partition, where it is in sync.
+
+    A node that was away leads nothing when it returns, until this is asked for.
+
+    \b
+    Examples:
+      headrace cluster elect
+      headrace cluster elect orders --bootstrap h1:9092
+    """
+    from headrace.client.reassignments import elect_preferred
+
+    changed = elect_preferred(bootstrap or _folder(directory).read().bootstrap, topic)
+    _say(
+        as_json,
+        {"changed": [f"{name}-{index}" for name, index in changed]},
+        f"{len(changed)} partitions have their preferred leader again."
+        if changed
+        else "Every preferred leader that is in sync leads already.",
+    )
 
 
 def _folder(directory: Path | None) -> ClusterFolder:

@@ -14,9 +14,11 @@ from headrace.client.brokers import Brokers, run
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
 
+ELECT_LEADERS = 43
 ALTER_PARTITION_REASSIGNMENTS = 45
 LIST_PARTITION_REASSIGNMENTS = 46
 UNREGISTER_BROKER = 64
+_NOTHING_TO_ELECT = (ErrorCode.election_not_needed, ErrorCode.preferred_leader_not_available)
 _LOOK_EVERY_S = 0.2
 _STEP = 500
 
@@ -104,6 +106,37 @@ def unregister(bootstrap: str, node_id: int) -> None:
             _check(reply, f"node {node_id}")
 
     run(ask())
+
+
+def elect_preferred(bootstrap: str, topic: str | None = None) -> list[tuple[str, int]]:
+    """Makes the first replica of each partition its leader again, where it is in sync.
+
+    Returns the partitions whose leader changed.
+    """
+
+    async def ask() -> list[tuple[str, int]]:
+        async with Brokers(bootstrap) as brokers:
+            wanted = None if topic is None else [await _all_partitions(brokers, topic)]
+            reply = await brokers.call_any(ELECT_LEADERS, {"election_type": 0, "topic_partitions": wanted})
+        _check(reply, "electing preferred leaders")
+        changed = []
+        for each in reply.replica_election_results:
+            for partition in each.partition_result:
+                if int(partition.error_code) in _NOTHING_TO_ELECT:
+                    continue
+                _check(partition, f"partition {partition.partition_id} of topic {each.topic!r}")
+                changed.append((str(each.topic), int(partition.partition_id)))
+        return sorted(changed)
+
+    return run(ask())
+
+
+async def _all_partitions(brokers: Brokers, topic: str) -> dict[str, Any]:
+    reply = await brokers.metadata([topic])
+    found = next((each for each in reply.topics if each.name == topic and int(each.error_code) == 0), None)
+    if found is None:
+        raise ClientError(f"topic {topic!r} does not exist", next_step="list them: headrace topics list")
+    return {"topic": topic, "partitions": [int(each.partition_index) for each in found.partitions]}
 
 
 def _ask_for(bootstrap: str, targets: Targets) -> None:
