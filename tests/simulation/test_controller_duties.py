@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from cluster_lab import ClusterLab, simulate_cluster
 
+from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.several_nodes import TOPIC
 from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection
 from headrace.types import NO_NODE, ClusterView
@@ -27,6 +27,11 @@ async def ask(lab: ClusterLab, node_id: int, api_key: int, **fields: Any) -> Any
         return await connection.call(api_key, fields, timeout_ms=30_000)
     finally:
         connection.abort()
+
+
+async def described(lab: ClusterLab, node_id: int) -> Any:
+    asked = {"include_cluster_authorized_operations": False, "include_fenced_brokers": True}
+    return await ask(lab, node_id, DESCRIBE_CLUSTER, **asked)
 
 
 def others(lab: ClusterLab, *node_ids: int) -> list[int]:
@@ -58,6 +63,8 @@ def test_the_controller_dies_and_another_takes_over_long_before_its_session_ends
             )
             assert lab.simulation.loop.time() - at < lab.plan.session_ms / 1000 / 2
             assert view(lab).controller_epoch > before.controller_epoch
+            shown = await described(lab, others(lab, dead)[0])
+            assert [node.broker_id for node in shown.brokers if node.is_fenced] == [dead]
             await lab.until(lambda: lab.state.leader not in (dead, NO_NODE), "another leader")
             await lab.produced(b"after")
             assert await lab.read_all() == [b"after"]
@@ -86,10 +93,11 @@ def test_any_node_takes_what_only_the_controller_can_do() -> None:
                 lambda made=made: view(lab).topics[made["name"]].configs == {"retention.ms": "60000"},  # type: ignore[misc]
                 "the setting is stored",
             )
-            shown = await ask(
-                lab, node_id, DESCRIBE_CLUSTER, include_cluster_authorized_operations=False, endpoint_type=1
-            )
+            shown = await described(lab, node_id)
             assert shown.controller_id == view(lab).controller_id
+            assert [(node.broker_id, node.is_fenced) for node in shown.brokers] == [
+                (0, False), (1, False), (2, False)
+            ]  # fmt: skip
         on_demand = await ask(
             lab, others(lab, view(lab).controller_id)[0], METADATA,
             topics=[{"name": "on-demand", "topic_id": None}], allow_auto_topic_creation=True,
@@ -233,7 +241,8 @@ def test_only_nodes_of_the_cluster_change_in_sync_replicas() -> None:
     simulate_cluster(scenario)
 
 
-def test_an_unclean_leader_only_by_the_operators_word() -> None:
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_an_unclean_leader_only_by_the_operators_word(by_setting: bool) -> None:
     """R19: the last in-sync replica is gone; what it alone held is given up when somebody says so."""
 
     async def scenario(lab: ClusterLab) -> None:
@@ -251,10 +260,16 @@ def test_an_unclean_leader_only_by_the_operators_word() -> None:
         await asyncio.sleep(30)
         assert lab.state.leader == NO_NODE
         assert lab.state.elr == (last,)
-        partitions = [{"topic": TOPIC, "partitions": [0]}]
-        asked = {"election_type": 1, "topic_partitions": partitions, "timeout": 1000}
-        reply = await ask(lab, behind[0], ELECT_LEADERS, **asked)
-        assert reply.replica_election_results[0].partition_result[0].error_code == ErrorCode.none
+        if by_setting:
+            setting = {"name": "unclean.leader.election.enable", "config_operation": 0, "value": "true"}
+            resource = {"resource_type": 2, "resource_name": TOPIC, "configs": [setting]}
+            await ask(lab, behind[0], ALTER_CONFIGS, resources=[resource], validate_only=False)
+            await lab.until(lambda: lab.state.leader != NO_NODE, "the topic's setting is heeded")
+        else:
+            partitions = [{"topic": TOPIC, "partitions": [0]}]
+            asked = {"election_type": 1, "topic_partitions": partitions, "timeout": 1000}
+            reply = await ask(lab, behind[0], ELECT_LEADERS, **asked)
+            assert reply.replica_election_results[0].partition_result[0].error_code == ErrorCode.none
         assert lab.state.leader in behind
         await lab.produced(b"after")
         lab.start(last)

@@ -3,8 +3,8 @@
 A node is registered as long as its session lasts, so that UnregisterBroker only says whether one is gone for
 good: it is down, and no partition counts on it.
 
-Gaps: no ACLs, so every operation is authorized; no node is ever fenced and still shown; no log directory
-is cordoned, none is moved between directories.
+Gaps: no ACLs, so every operation is authorized; no log directory is cordoned, none is moved between
+directories.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.metadata_replies import CLUSTER_OPERATIONS, controller_id, reach
 from headrace.errors import ApiError
-from headrace.types import TopicPartition
+from headrace.types import Node, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -34,19 +34,30 @@ async def describe_cluster(broker: Broker, context: RequestContext, request: Any
         "cluster_id": view.cluster_id,
         "controller_id": controller_id(view, seen),
         "endpoint_type": _BROKERS,
-        "brokers": [
-            {
-                "broker_id": node_id,
-                "host": endpoint.host,
-                "port": endpoint.port,
-                "rack": view.nodes[node_id].rack,
-            }
-            for node_id, endpoint in seen.endpoints.items()
-        ],
+        "brokers": _described(view.nodes.values(), context.listener, fenced=False),
     }
+    if getattr(request, "include_fenced_brokers", False):
+        outside = (*view.joining.values(), *view.fenced.values())
+        reply["brokers"] += _described(outside, context.listener, fenced=True)
     if request.include_cluster_authorized_operations:
         reply["cluster_authorized_operations"] = CLUSTER_OPERATIONS
     return reply
+
+
+def _described(nodes: Iterable[Node], listener: str, *, fenced: bool) -> list[dict[str, Any]]:
+    """Those that can be reached by this listener."""
+    found = ((node, node.endpoint(listener)) for node in sorted(nodes, key=lambda node: node.node_id))
+    return [
+        {
+            "broker_id": node.node_id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "rack": node.rack,
+            "is_fenced": fenced,
+        }
+        for node, endpoint in found
+        if endpoint is not None
+    ]
 
 
 def _check_endpoint_type(endpoint_type: int) -> None:
