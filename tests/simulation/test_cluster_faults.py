@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from cluster_lab import ClusterLab, simulate_cluster
 
 from headrace.client.errors import ClientError
+from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.simclients import METADATA
 from headrace.testing.simrouting import open_any
 from headrace.wire.error_codes import ErrorCode

@@ -16,7 +16,7 @@ from headrace.testing import cluster_faults, soak
 from headrace.testing.mutations import check_fresh, load_mutation
 from headrace.testing.seed_runs import kept_seeds, run_all
 
-SIMULATION = "several_nodes"
+SIMULATION, PROOF = "several_nodes", "cluster_proof"
 FRESH_SEEDS = 300
 SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("cluster_seeds.txt")
@@ -71,12 +71,12 @@ def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
     "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
 )
 def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
-    assert "caught by" in caught(path, 50, SIMULATION)
+    assert "caught by" in caught(path, 50, PROOF)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_soak_t3_the_simulated_cluster_notices_every_mutation() -> None:
     started = time.monotonic()
-    noticed = {path.stem: caught(path, 500, SIMULATION) for path in MUTATIONS}
+    noticed = {path.stem: caught(path, 500, PROOF) for path in MUTATIONS}
     soak.write_report("T3-cluster", started, {"caught": noticed})

@@ -47,7 +47,7 @@ class SimTransport(Transport):
         self.context = context
         self.label = f"{names[0]}>{names[1]}"
         self.peer: SimTransport
-        self._protocol: BaseProtocol
+        self._protocol = BaseProtocol()  # until it is accepted
         self._to_send: deque[memoryview] = deque()
         self._unsent = 0
         self._in_flight = 0
@@ -64,6 +64,8 @@ class SimTransport(Transport):
 
     def accept(self, listener: SimListener) -> None:
         """A callback of the transport itself: what arrives on it comes after this."""
+        if self._closed:
+            return
         self.set_protocol(listener.factory())
         self._protocol.connection_made(self)
         self._hand_over()

@@ -1,4 +1,7 @@
-"""A simulated cluster of three with one client and every fault at hand, for scenarios written by hand."""
+"""A simulated cluster of three with one client and every fault at hand, for schedules written by hand.
+
+Read next: cluster_scenarios.py, several_nodes.py.
+"""
 
 from __future__ import annotations
 

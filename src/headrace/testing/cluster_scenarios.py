@@ -1,0 +1,239 @@
+"""Schedules that replicated logs are known to fail on, on the real broker code, by name (T2).
+
+Most are what a protocol of Apache Kafka's once lost or hung on: see the design's reliability document, 1.3.
+Plain functions that raise; each breaks when its rule is taken out (T3). Read next: cluster_lab.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
+from headrace.testing.several_nodes import TOPIC
+from headrace.testing.simclients import CREATE_TOPICS, open_connection
+from headrace.testing.simstore import STORE_HOST
+from headrace.wire.error_codes import ErrorCode
+
+FETCH = 1
+
+
+def others_of(lab: ClusterLab, *node_ids: int) -> list[int]:
+    return [node_id for node_id in range(lab.plan.nodes) if node_id not in node_ids]
+
+
+async def only(lab: ClusterLab, node_id: int) -> None:
+    """All others die, and the store knows it."""
+    for other in others_of(lab, node_id):
+        lab.nodes[other].kill()
+    await lab.until(lambda: lab.state.isr == (node_id,), f"node {node_id} is alone in sync")
+
+
+async def all_alike(lab: ClusterLab) -> None:
+    await lab.until(lambda: set(lab.state.isr) == set(lab.state.replicas), "all are in sync")
+    ends = {lab.partition(node_id).log_end_offset for node_id in range(lab.plan.nodes)}
+    assert len(ends) == 1
+
+
+def a_sole_in_sync_replica_restarts_with_a_tail_above_the_high_watermark() -> None:
+    """Liveness: the others catch up on the tail, join, and it is committed."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"committed")
+        leader = lab.state.leader
+        await only(lab, leader)
+        assert await lab.produce(b"tail", acks=1, node_id=leader) is ErrorCode.none
+        assert await lab.produce(b"refused", node_id=leader) is ErrorCode.not_enough_replicas
+        lab.nodes[leader].kill()
+        lab.start(leader)
+        await lab.until(lambda: lab.nodes[leader].broker is not None, "it is back")
+        await lab.until(lambda: lab.state.leader == leader, "it leads")
+        await lab.until(lambda: lab.partition(leader).leads, "it knows that it leads")
+        assert lab.partition(leader).high_watermark < lab.partition(leader).log_end_offset == 2
+        for other in others_of(lab, leader):
+            lab.start(other)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"committed", b"tail"]
+        await lab.produced(b"more")
+
+    for profile in ("sqlite", "zookeeper"):
+        simulate_cluster(scenario, profile=profile)
+
+
+def kip_101_a_fast_double_failover_loses_nothing() -> None:
+    """A follower restarts before it heard that its last record is committed, then its leader dies."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        first = lab.state.leader
+        second, third = others_of(lab, first)
+        lab.nodes[third].kill()
+        await lab.until(lambda: third not in lab.state.isr, "the third is out of sync")
+        await lab.produced(b"two")
+        assert lab.partition(second).high_watermark < lab.partition(second).log_end_offset
+        lab.nodes[second].kill()
+        lab.start(second)
+        await lab.until(lambda: lab.nodes[second].broker is not None, "the second is back")
+        lab.nodes[first].kill()
+        await lab.until(lambda: lab.state.leader == second, "the second leads")
+        lab.start(first)
+        lab.start(third)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario)
+
+
+def kip_279_logs_that_part_in_several_epochs_become_one() -> None:
+    """Two leaders wrote what nobody copied; the third has never heard of their epochs' ends."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        first = lab.state.leader
+        await write_alone_and_die(lab, b"lost by the first")
+        await lab.until(lambda: lab.state.leader not in (first, -1), "another leads")
+        second = lab.state.leader
+        (third,) = others_of(lab, first, second)
+        await lab.until(lambda: lab.partition(second).takes_writes, "it takes records")
+        await write_alone_and_die(lab, b"lost by the second")
+        await lab.until(lambda: lab.state.leader == third, "the third leads")
+        lab.start(first)
+        await lab.produced(b"two")
+        lab.start(second)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario, flush="ack")
+
+
+async def write_alone_and_die(lab: ClusterLab, value: bytes) -> None:
+    """acks=1: written and synced by the leader, and copied by nobody."""
+    leader = lab.state.leader
+    network, name = lab.simulation.network, lab.nodes[leader].machine.name
+    for other in others_of(lab, leader):
+        network.cut(name, lab.nodes[other].machine.name)
+    assert await lab.produce(value, acks=1, node_id=leader) is ErrorCode.none
+    await asyncio.sleep(0.5)
+    lab.nodes[leader].cut_power()
+    network.mend_all()
+
+
+def kip_320_a_leader_that_slept_through_its_end_acknowledges_nothing() -> None:
+    """Nor does the new one answer readers of another epoch than its own."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        old = lab.state.leader
+        world = lab.nodes[old].world
+        assert world is not None
+        lab.simulation.loop.pause(world.process)
+        await lab.until(lambda: lab.state.leader not in (old, -1), "another leads")
+        await lab.produced(b"two")
+        sent = asyncio.ensure_future(lab.produce(b"to the zombie", node_id=old))
+        await asyncio.sleep(0.5)
+        lab.simulation.loop.resume(world.process)
+        assert await sent is not ErrorCode.none
+        await check_fences(lab)
+        await all_alike(lab)
+        values = await lab.read_all()
+        assert values[:2] == [b"one", b"two"]
+        assert b"to the zombie" not in values
+
+    simulate_cluster(scenario, profile="zookeeper")
+
+
+async def check_fences(lab: ClusterLab) -> None:
+    """R11."""
+    connection = await open_connection(lab.world, *lab.addresses[lab.state.leader], "lab")
+    for off_by, expected in (
+        (-1, ErrorCode.fenced_leader_epoch),
+        (0, ErrorCode.none),
+        (1, ErrorCode.unknown_leader_epoch),
+    ):
+        partition = {
+            "partition": 0,
+            "current_leader_epoch": lab.state.leader_epoch + off_by,
+            "fetch_offset": 0,
+            "partition_max_bytes": 1000,
+        }
+        topics = [{"topic": TOPIC, "partitions": [partition]}]
+        fields = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "topics": topics}
+        reply = await connection.call(FETCH, fields, version=11)
+        assert reply.responses[0].partitions[0].error_code is expected
+    connection.abort()
+
+
+def a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail() -> None:
+    """Clients still reach it: what it took with acks=1 is given up, as the documents say."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        old = lab.state.leader
+        for other in (*(lab.nodes[node_id].machine.name for node_id in others_of(lab, old)), STORE_HOST):
+            lab.simulation.network.cut(lab.nodes[old].machine.name, other)
+            lab.simulation.network.cut(other, lab.nodes[old].machine.name)
+        assert await lab.produce(b"lost", acks=1, node_id=old) is ErrorCode.none
+        assert await lab.produce(b"not acknowledged", node_id=old) is not ErrorCode.none
+        await lab.until(lambda: lab.state.leader not in (old, -1), "another leads")
+        assert await lab.produce(b"too late", acks=1, node_id=old) is ErrorCode.not_leader_or_follower
+        lab.simulation.network.mend_all()
+        await lab.produced(b"two")
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario, profile="zookeeper")
+
+
+def a_controller_that_was_replaced_creates_nothing() -> None:
+    """R2: it has not heard of its end, and the store refuses what it writes."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        old = lab.invariants.view.controller_id
+        world = lab.nodes[old].world
+        assert world is not None
+        connection = await open_connection(lab.world, *lab.addresses[old], "lab")
+        lab.simulation.network.cut(STORE_HOST, world.process.host)
+        lab.store.expire(world.process)
+        await lab.until(lambda: lab.invariants.view.controller_id not in (old, -1), "another is controller")
+        topic = {"name": "late", "num_partitions": 1, "replication_factor": 1}
+        connection.send(CREATE_TOPICS, {"topics": [topic], "timeout": 1_000})
+        await asyncio.sleep(1)
+        assert "late" not in lab.invariants.view.topics
+        connection.abort()
+        lab.simulation.network.mend_all()
+
+    simulate_cluster(scenario, profile="zookeeper")
+
+
+def a_replica_that_lost_its_tail_does_not_lead() -> None:
+    """R20: the only other one that has the record dies; nobody leads until it is back."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        first = lab.state.leader
+        second, third = others_of(lab, first)
+        lab.nodes[third].kill()
+        await lab.until(lambda: third not in lab.state.isr, "the third is out of sync")
+        await lab.produced(b"one")
+        lab.nodes[second].cut_power()
+        await lab.until(lambda: lab.state.isr == (first,), "the second is out of sync")
+        lab.start(second)
+        await lab.until(lambda: lab.nodes[second].broker is not None, "the second is back")
+        lab.nodes[first].kill()
+        await asyncio.sleep(5)
+        lab.start(third)
+        lab.start(first)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one"]
+
+    for seed in range(4):
+        simulate_cluster(scenario, seed)
+
+
+SCENARIOS = (
+    a_sole_in_sync_replica_restarts_with_a_tail_above_the_high_watermark,
+    kip_101_a_fast_double_failover_loses_nothing,
+    kip_279_logs_that_part_in_several_epochs_become_one,
+    kip_320_a_leader_that_slept_through_its_end_acknowledges_nothing,
+    a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail,
+    a_controller_that_was_replaced_creates_nothing,
+    a_replica_that_lost_its_tail_does_not_lead,
+)
