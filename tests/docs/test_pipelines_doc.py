@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
+from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.definition_keys import KNOWN
 from headrace.pipelines.java import find_java
 from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
 from pyspark_headrace_delta.options import NAMES as TABLE_NAMES
@@ -68,3 +71,11 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
 def test_every_option_is_explained() -> None:
     named = set(re.findall(r"`(\w+)`", TEXT))
     assert {*READ_NAMES, *WRITE_NAMES, *TABLE_NAMES} <= named
+
+
+def test_the_file_of_pipelines_is_understood_and_every_key_explained() -> None:
+    (written,) = re.findall(r"^```toml\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+    found = pipelines_of(tomllib.loads(written), "docs/pipelines.md")
+    assert [each.name for each in found.pipelines] == ["orders", "revenue"]
+    named = set(re.findall(r"`(\w+)`", TEXT))
+    assert {key for keys in KNOWN.values() for key in keys} <= named
