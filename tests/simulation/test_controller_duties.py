@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from headrace.broker.own_topics import EVENTS, OwnTopic
 from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.several_nodes import TOPIC
 from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection
-from headrace.types import NO_NODE, ClusterView
+from headrace.types import EVENTS_TOPIC, NO_NODE, ClusterView
 from headrace.wire.error_codes import ErrorCode
 
 ELECT_LEADERS, REASSIGN, LIST_MOVES, UNREGISTER, ALTER_CONFIGS, ALTER_PARTITION = 43, 45, 46, 64, 44, 56
@@ -381,3 +383,26 @@ def test_a_lower_minimum_of_all_nodes_leaves_nobody_eligible_who_would_fall_behi
         assert await lab.produce(b"alone", node_id=lab.state.leader) is ErrorCode.none
 
     simulate_cluster(scenario)
+
+
+def test_leaderships_are_written_down_whoever_leads_that_topic() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        dead = lab.state.leader
+        lab.nodes[dead].kill()
+        await lab.until(lambda: lab.state.leader not in (dead, NO_NODE), "another leader")
+        await lab.until(lambda: EVENTS_TOPIC in view(lab).topics, "there is something to write down")
+        await asyncio.sleep(5)
+        broker = lab.nodes[view(lab).topics[EVENTS_TOPIC].partitions[0].leader].broker
+        assert broker is not None
+        told = await OwnTopic(broker, EVENTS).newest(broker.world.tasks.thread("reader"))
+        event = json.loads(told[b"\0" + f"{TOPIC}-0".encode()])
+        assert (event["kind"], event["topic"], event["partition"]) == ("leader", TOPIC, 0)
+        assert event["details"]["leader_before"] == dead
+        assert event["details"]["leader"] == lab.state.leader
+        written_by.add(view(lab).controller_id == broker.node_id)
+
+    written_by: set[bool] = set()
+    for seed in range(1, 7):
+        simulate_cluster(scenario, seed)
+    assert written_by == {True, False}  # here, and sent to another node

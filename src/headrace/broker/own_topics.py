@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.machine_loading import next_slice
 from headrace.broker.partition import Partition
+from headrace.broker.peers import PeerLost
 from headrace.broker.topic_rules import NewTopic
 from headrace.broker.turns import in_turns
-from headrace.errors import HeadraceError
+from headrace.errors import ApiError, HeadraceError
 from headrace.types import EVENTS_TOPIC, LAG_TOPIC, NO_NODE
 from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
@@ -34,6 +35,15 @@ _BATCH_BYTES = 256 * 1024
 """Per turn of the loop: an encoded batch must not be felt."""
 _PRODUCE_KEY, _PRODUCE_VERSION = 0, 11
 _SENT_WITHIN_MS = 5_000
+_ATTEMPTS = 8
+_AGAIN_S = 0.25
+_LED_SOON = frozenset(
+    {
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_topic_or_partition,
+    }
+)
 _MIB = 1 << 20
 _DAY_MS = 24 * 3_600_000
 
@@ -84,12 +94,8 @@ class OwnTopic:
         """How many of them, from the first on, were written; the others are dropped and counted."""
         written = 0
         try:
-            leader = await self._leader()
             async for batch in in_turns(_batches(records), 1):
-                if leader == self._broker.node_id:
-                    self._partition().append_own(build_batch(batch))
-                else:
-                    await self._send(leader, bytes(build_batch(batch)))
+                await self._write_patiently(build_batch(batch))
                 written += len(batch)
         except HeadraceError as refusal:
             self._tell(refusal)
@@ -97,6 +103,25 @@ class OwnTopic:
         else:
             self._tell(None)
         return written
+
+    async def _write_patiently(self, batch: bytearray) -> None:
+        """A topic just made, or one whose leader just died, is led a moment later."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            try:
+                await self._write(batch)
+                break
+            except (ApiError, PeerLost) as refusal:
+                passing = isinstance(refusal, PeerLost) or refusal.code in _LED_SOON
+                if not passing or not attempts_left:
+                    raise
+            await self._broker.world.tasks.sleep(_AGAIN_S)
+
+    async def _write(self, batch: bytearray) -> None:
+        leader = await self._leader()
+        if leader == self._broker.node_id:
+            self._partition().append_own(batch)
+        else:
+            await self._send(leader, bytes(batch))
 
     def drop(self, count: int) -> None:
         dropped = self._metrics.own_records_dropped
@@ -118,7 +143,7 @@ class OwnTopic:
             await self._make()
         topic = self._cluster.view.topics.get(self.name)
         if topic is None or topic.partitions[0].leader == NO_NODE:
-            raise HeadraceError("no node leads it")
+            raise ApiError(ErrorCode.leader_not_available, "no node leads it")
         return topic.partitions[0].leader
 
     def _partition(self) -> Partition:
@@ -135,7 +160,7 @@ class OwnTopic:
         )
         code = ErrorCode(reply.responses[0].partition_responses[0].error_code)
         if code is not ErrorCode.none:
-            raise HeadraceError(f"node {leader}, which leads it, says {code.name}")
+            raise ApiError(code, f"node {leader}, which leads it, says {code.name}")
 
     async def _make(self) -> None:
         now = self._clock.monotonic()
