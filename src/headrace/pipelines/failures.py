@@ -11,7 +11,9 @@ from headrace.client.errors import ClientError
 
 _OURS = re.compile(r"(?:^|\W)headrace\.[\w.]*?Error: (.*)$|^headrace\.\S+: (.*)$", re.MULTILINE)
 _SPARK_CLASS = re.compile(r"^\[([A-Z_.]+)\]\s*")
-_NOISE = re.compile(r"^(=== |Current |org\.apache\.spark\.\S+: )|SQLSTATE: \w+")
+_NOISE = re.compile(
+    r"^(=== |Current |An error occurred while calling .*|(: )?[\w.$]+Exception: )|SQLSTATE: \w+"
+)
 _NEXT_STEPS = {
     "CONCURRENT_STREAM_LOG_UPDATE": "another run uses this checkpoint, or its offsets were moved meanwhile: "
     "stop that one, and start again",

@@ -79,6 +79,11 @@ def test_a_source_that_was_not_asked_has_no_lag() -> None:
             "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log for batchId: 3. SQLSTATE: 40000",
             "Concurrent update to the log for batchId: 3; another run uses this checkpoint",
         ),
+        (
+            ("An error occurred while calling o91.start.\n: org.apache.spark.SparkClassNotFoundException: "
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: x. SQLSTATE: 42K02\n\tat org.apache"),
+            "pipeline 'p': Failed to find the data source: x",
+        ),
         ("", "pipeline 'p': RuntimeError"),
     ],
 )
