@@ -69,6 +69,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_active_tick = 0
         self.frame_began_tick = 0
         self.on_close: Callable[[], None] | None = None
+        self.on_more: Callable[[], None] | None = None
+        """Called once when bytes come that have to wait for the request under way."""
         self.runs: dict[int, Run] = {}
         """By API key; set by whoever handles a frame, if more of the same can be handled with less."""
         self._hub = hub
@@ -320,6 +322,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._send_ready()
         if self._backlog is not None:
             self._stop_reading()
+            if self.on_more is not None:
+                self._hub.call_soon(self.on_more)
+                self.on_more = None
 
     def _send_ready(self) -> None:
         parts, self._ready_parts = self._ready_parts, []

@@ -23,7 +23,7 @@ from headrace.world import World
 
 logger = logging.getLogger(__name__)
 
-CONTROL, RELAY, FETCH, WATCH = "control", "relay", "fetch", "watch"
+CONTROL, RELAY, FETCH, FETCH_IDLE, WATCH = "control", "relay", "fetch", "idle fetch", "watch"
 PEER_CLIENT = "node-"
 """How client ids of nodes begin."""
 CONNECT_TIMEOUT_MS = 2_000
@@ -106,6 +106,12 @@ class Peers:
             return await connection.call_raw(api_key, version, rest, timeout_ms=timeout_ms)
         except ClientError as error:
             raise PeerLost(f"node {node_id}: {error}", sent=True) from error
+
+    def send_unanswered(self, node_id: int, api_key: int, version: int, rest: bytes, purpose: str) -> None:
+        """On a connection that is open; nobody looks at the reply."""
+        kept = self._kept.get((node_id, purpose))
+        if kept is not None and kept.connection is not None and kept.connection.is_open:
+            kept.connection.send_raw(api_key, version, rest).add_done_callback(_ignore)
 
     def drop(self, node_id: int, purpose: str) -> None:
         """Ends the connection, if there is one: what was asked on it is not waited for any more."""
@@ -218,7 +224,7 @@ class _Kept:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
         self._opening = asyncio.Lock()
         self.wanted = True
 
@@ -226,18 +232,23 @@ class _Kept:
         return self._node.epoch == node.epoch and self._node.endpoints == node.endpoints
 
     async def get(self, open_one: Callable[[], Any]) -> Connection:
-        connection = self._connection
+        connection = self.connection
         if connection is not None and connection.is_open:
             return connection
         async with self._opening:
-            if self._connection is None or not self._connection.is_open:
-                self._connection = await open_one()
-            return self._connection
+            if self.connection is None or not self.connection.is_open:
+                self.connection = await open_one()
+            return self.connection
 
     def end(self) -> None:
         self.wanted = False
-        if self._connection is not None:
-            self._connection.abort()
+        if self.connection is not None:
+            self.connection.abort()
+
+
+def _ignore(reply: asyncio.Future[Any]) -> None:
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _is_refusal(cause: BaseException | None) -> bool:

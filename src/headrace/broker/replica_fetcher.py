@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.broker.peers import FETCH, PeerLost, Peers
+from headrace.broker.peers import FETCH, FETCH_IDLE, PeerLost, Peers
 from headrace.broker.replica_role import Following
 from headrace.broker.topic_settings import FLUSH_ACK
 from headrace.errors import ApiError, DecodeError, DiskFullError, StorageError
@@ -40,6 +40,11 @@ SOON_S = 0.02
 LATER_S = 1.0
 """Something is wrong here or there that time may mend: a full disk, a damaged batch."""
 
+NOTHING_MORE = write_replica_fetch(-1, -1, [], max_wait_ms=0, max_bytes=0)
+FEW = 4
+"""So many partitions are never sorted: looking at them costs less."""
+BUSY_S = 2.0
+
 Key = tuple[UUID, int]
 
 
@@ -48,24 +53,28 @@ class Asked(NamedTuple):
     question: FetchFrom
 
 
-class ReplicaFetcher:
+class FetchLane:
     def __init__(
         self,
         world: World,
         peers: Peers,
         leader: int,
         *,
+        purpose: str,
         max_wait_ms: int,
         persist_offsets: Callable[[], Awaitable[None]],
         on_moved: Callable[[Following], None],
+        on_round: Callable[[FetchLane, Sequence[tuple[Following, bool]]], None],
     ) -> None:
-        """`on_moved`: work on a partition ended that follows another leader by now."""
+        """`on_round`: those who were answered, and whether there were records."""
         self._world = world
         self._peers = peers
         self._leader = leader
+        self._purpose = purpose
         self._max_wait_ms = max_wait_ms
         self._persist_offsets = persist_offsets
         self._on_moved = on_moved
+        self._on_round = on_round
         self._retired = False
         self._followings: dict[Key, Following] = {}
         self._not_before: dict[Key, float] = {}
@@ -76,12 +85,16 @@ class ReplicaFetcher:
     def __len__(self) -> int:
         return len(self._followings)
 
-    def add(self, following: Following) -> None:
-        """A poll that is under way knows nothing of it and is given up, so that nobody waits for its end."""
+    def __contains__(self, following: Following) -> bool:
+        return self._followings.get(_key(following)) is following
+
+    def add(self, following: Following, *, at_once: bool = True) -> None:
+        """`at_once`: a poll that is under way knows nothing of it and is given up, not waited for."""
         key = _key(following)
         self._followings[key] = following
         self._not_before.pop(key, None)
-        self.look_again()
+        if at_once or not self._polling:
+            self.look_again()
 
     def remove(self, following: Following) -> None:
         key = _key(following)
@@ -99,21 +112,25 @@ class ReplicaFetcher:
             self._task = self._world.tasks.spawn(self._run(), name=f"replicas of node {self._leader}")
 
     def _give_up(self) -> None:
+        """A leader ends the poll of a replica that asks for something else meanwhile (handlers/fetch.py)."""
         self._giving_up = False
         if self._polling:
-            self._peers.drop(self._leader, FETCH)
+            self._peers.send_unanswered(
+                self._leader, FETCH_KEY, REPLICA_FETCH_VERSION, NOTHING_MORE, self._purpose
+            )
 
     def retire(self) -> None:
         """Nobody follows this leader any more. Work under way on a log is brought to its end."""
         self._retired = True
-        self.look_again()
+        if self._task is not None:
+            self.look_again()
 
     async def stop(self) -> None:
         """At the end of the node."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._peers.drop(self._leader, FETCH)
+        self._peers.drop(self._leader, self._purpose)
 
     # Rounds
 
@@ -124,7 +141,7 @@ class ReplicaFetcher:
             except Exception:
                 logger.exception("replicating from node %d failed, will be tried again", self._leader)
                 await self._world.tasks.sleep(LATER_S)
-        self._peers.drop(self._leader, FETCH)
+        self._peers.drop(self._leader, self._purpose)
 
     async def _round(self) -> None:
         self._changed.clear()
@@ -204,12 +221,12 @@ class ReplicaFetcher:
                 REPLICA_FETCH_VERSION,
                 request,
                 wait_ms + ANSWER_TIMEOUT_MS,
-                purpose=FETCH,
+                purpose=self._purpose,
             )
             error_code, answers = read_replica_fetch_reply(memoryview(frame))
         except (PeerLost, DecodeError) as error:
             logger.info("no records from node %d: %s", self._leader, error)
-            self._peers.drop(self._leader, FETCH)
+            self._peers.drop(self._leader, self._purpose)
             return None
         return answers if error_code == ErrorCode.none else None
 
@@ -217,11 +234,13 @@ class ReplicaFetcher:
 
     async def _take(self, asked: list[Asked], answers: dict[Key, ReplicaAnswer]) -> None:
         work_left = []
+        told: list[tuple[Following, bool]] = []
         for following, question in asked:
             answer = answers.get(_key(following))
             if answer is None:
                 following.machine.lost(question)
                 continue
+            told.append((following, len(answer.records) > 0))
             work = self._learn(following, question, answer)
             if work is not None:
                 work_left.append(self._work(following, work, answer.records))
@@ -229,6 +248,7 @@ class ReplicaFetcher:
             await work_left[0]
         elif work_left:
             await asyncio.gather(*work_left)
+        self._on_round(self, told)
 
     def _learn(self, following: Following, question: FetchFrom, answer: ReplicaAnswer) -> Work | None:
         if not following.is_current:
@@ -278,7 +298,7 @@ class ReplicaFetcher:
             log = partition.log
             following.machine.worked(log_start=log.log_start_offset, log_end=log.log_end_offset)
             following.show()
-            if self._followings.get(_key(following)) is not following:
+            if following not in self:
                 self._on_moved(following)
 
     async def _truncate(self, following: Following, offset: int) -> None:
@@ -293,6 +313,82 @@ class ReplicaFetcher:
                 partition.recovery_limit = None
         if following.is_current:
             partition.truncate_to(offset)
+
+
+class ReplicaFetcher:
+    """All that follow one leader. Those without records for a while share a poll of their own: who gets
+    records is then asked for without looking at all the others each time."""
+
+    def __init__(
+        self,
+        world: World,
+        peers: Peers,
+        leader: int,
+        *,
+        max_wait_ms: int,
+        persist_offsets: Callable[[], Awaitable[None]],
+        on_moved: Callable[[Following], None],
+    ) -> None:
+        """`on_moved`: work on a partition ended that follows another leader by now."""
+        self._clock = world.clock
+        self._on_moved = on_moved
+        self._busy, self._idle = (
+            FetchLane(
+                world,
+                peers,
+                leader,
+                purpose=purpose,
+                max_wait_ms=max_wait_ms,
+                persist_offsets=persist_offsets,
+                on_moved=self._moved,
+                on_round=self._sort,
+            )
+            for purpose in (FETCH, FETCH_IDLE)
+        )
+
+    def __len__(self) -> int:
+        return len(self._busy) + len(self._idle)
+
+    def add(self, following: Following) -> None:
+        self.remove(following)
+        (self._busy if len(self._busy) < FEW else self._idle).add(following)
+
+    def remove(self, following: Following) -> None:
+        for lane in (self._busy, self._idle):
+            lane.remove(following)
+
+    def look_again(self) -> None:
+        for lane in (self._busy, self._idle):
+            if lane:
+                lane.look_again()
+
+    def retire(self) -> None:
+        for lane in (self._busy, self._idle):
+            lane.retire()
+
+    async def stop(self) -> None:
+        for lane in (self._busy, self._idle):
+            await lane.stop()
+
+    def _moved(self, following: Following) -> None:
+        if following in self._busy or following in self._idle:
+            self.look_again()
+        else:
+            self._on_moved(following)
+
+    def _sort(self, lane: FetchLane, told: Sequence[tuple[Following, bool]]) -> None:
+        now = self._clock.monotonic()
+        for following, had_records in told:
+            if had_records:
+                following.busy_until = now + BUSY_S
+            if following not in lane:
+                continue
+            if lane is self._idle and had_records:
+                lane.remove(following)
+                self._busy.add(following)
+            elif lane is self._busy and now >= following.busy_until and len(lane) > FEW:
+                lane.remove(following)
+                self._idle.add(following, at_once=False)
 
 
 def _key(following: Following) -> Key:

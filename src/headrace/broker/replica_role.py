@@ -124,11 +124,13 @@ class Leading:
 
 
 class Following:
-    __slots__ = ("machine", "partition", "waits_for_disk")
+    __slots__ = ("busy_until", "machine", "partition", "waits_for_disk")
 
     def __init__(self, partition: Partition, machine: Follower) -> None:
         self.partition = partition
         self.machine = machine
+        self.busy_until = 0.0
+        """On the steady clock: it had records a short while ago."""
         self.waits_for_disk = False
         """What its log holds from before is not safe yet, so that it must not be reported (R23)."""
 

@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Returns the reply's frame without its length, undecoded.
         """
-        reply = self._send_raw(api_key, version, rest)
+        reply = self.send_raw(api_key, version, rest)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 frame: bytes | memoryview = await reply
@@ -182,7 +182,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append(_Waiting(api_key, version, correlation_id, reply))
         return reply
 
-    def _send_raw(self, api_key: int, version: int, rest: bytes) -> asyncio.Future[Any]:
+    def send_raw(self, api_key: int, version: int, rest: bytes) -> asyncio.Future[Any]:
+        """As `call_raw`; the future holds the frame."""
         correlation_id = self._write(
             lambda number, client_id: [request_frame(api_key, version, number, client_id, rest)]
         )

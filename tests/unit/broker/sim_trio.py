@@ -96,13 +96,16 @@ class SimTrio:
     def followers(self) -> list[SimMember]:
         return [member for member in self.up if member.node_id != self.state.leader]
 
-    async def create(self, *replicas: int, **configs: str) -> None:
-        """A topic of one partition on these nodes, or on all."""
+    async def create(self, *replicas: int, partitions: int = 1, **configs: str) -> None:
+        """A topic on these nodes, or on all; the first of them leads."""
         topic = {
             "name": TOPIC,
             "num_partitions": -1,
             "replication_factor": -1,
-            "assignments": [{"partition_index": 0, "broker_ids": list(replicas or NODES)}],
+            "assignments": [
+                {"partition_index": index, "broker_ids": list(replicas or NODES)}
+                for index in range(partitions)
+            ],
             "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
         }
         fields = {"topics": [topic], "timeout": 5000, "validate_only": False}

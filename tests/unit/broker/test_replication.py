@@ -9,6 +9,7 @@ from sim_broker import LIST_OFFSETS, TOPIC, directory_of
 from sim_trio import NODES, SimMember, SimTrio, on_three_nodes
 
 from headrace.broker.peers import FETCH
+from headrace.broker.replica_fetcher import FEW
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.replica_fetch import (
     FETCH_KEY,
@@ -216,7 +217,7 @@ def test_a_follower_that_stays_behind_leaves_and_returns() -> None:
         leader, slow = trio.leader, trio.followers[0]
         fetcher = slow.broker.replication._fetchers[leader.node_id]
         following = slow.partition().following
-        fetcher._followings.clear()
+        fetcher.remove(following)
         slow.broker.peers.drop(leader.node_id, FETCH)
         code, offset = await leader.produce(b"x")
         assert (code, offset) in ((0, 0), (int(ErrorCode.request_timed_out), -1))
@@ -227,6 +228,24 @@ def test_a_follower_that_stays_behind_leaves_and_returns() -> None:
         assert slow.log_end == leader.log_end
 
     on_three_nodes(scenario, settings={"replica.lag.time.max.ms": "1000"})
+
+
+def test_a_busy_partition_is_asked_for_without_the_idle_ones() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create(partitions=12)
+        leader = trio.leader
+        await trio.until(lambda: all(leader.partition(index=n).takes_writes for n in range(12)))
+        fetcher = trio.followers[0].broker.replication._fetchers[leader.node_id]
+        for _ in range(40):
+            assert (await leader.produce(b"x", index=11))[0] == 0
+            await trio.clients.tasks.sleep(0.1)
+        assert len(fetcher._busy) <= FEW
+        assert trio.followers[0].partition(index=11).following in fetcher._busy
+        assert len(fetcher) == 12
+        assert (await leader.produce(b"y", index=5))[0] == 0, "the idle ones are followed all the same"
+        assert trio.followers[0].partition(index=5).following in fetcher._busy
+
+    on_three_nodes(scenario)
 
 
 def test_records_are_deleted_on_every_replica_before_it_is_said() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
+from headrace.broker.fetch_outcome import Outcome, is_news, reply_parts
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
 from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
 from headrace.broker.replica_role import ReplicaFetch
@@ -31,7 +32,6 @@ from headrace.world import Thread
 if TYPE_CHECKING:
     from headrace.broker.node import Broker
     from headrace.broker.outbox import Part
-    from headrace.log.log_slice import LogSlice
 
 logger = logging.getLogger(__name__)
 
@@ -127,29 +127,6 @@ class FetchHandler:
             raise ApiError(ErrorCode.stale_broker_epoch)
 
 
-class _Outcome:
-    """One look at all partitions of a request."""
-
-    __slots__ = ("full", "left", "readable", "results", "slices")
-
-    def __init__(self, left: int) -> None:
-        self.results: list[tuple[FetchEntry, FetchResult]] = []
-        self.slices: list[LogSlice] = []
-        self.readable: list[Partition] = []
-        self.left = left
-        """Bytes that the reply may still hold."""
-        self.full = False
-        """There is more than the reply can hold, or an error to tell: waiting would not make it better."""
-
-    @property
-    def size(self) -> int:
-        return sum(part.size for part in self.slices)
-
-    def release(self) -> None:
-        for part in self.slices:
-            part.release()
-
-
 class _Fetch:
     """One fetch request from its first look at the log to its reply.
 
@@ -192,12 +169,13 @@ class _Fetch:
         self._connection.block()
         waiter = self._waiter(outcome, self._finish)
         self._connection.on_close = waiter.cancel
+        self._let_go_when_asked(waiter)
 
-    def _suffices(self, outcome: _Outcome) -> bool:
+    def _suffices(self, outcome: Outcome) -> bool:
         request = self._request
         return outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0
 
-    def _waiter(self, outcome: _Outcome, complete: Callable[[], None]) -> FetchWaiter:
+    def _waiter(self, outcome: Outcome, complete: Callable[[], None]) -> FetchWaiter:
         waiter = FetchWaiter(
             outcome.readable,
             self._request.min_bytes - outcome.size,
@@ -208,9 +186,14 @@ class _Fetch:
         waiter.start_timer(self._handler.tasks.call_later(wait_ms / 1000, waiter.finish))
         return waiter
 
+    def _let_go_when_asked(self, waiter: FetchWaiter) -> None:
+        """A replica that asks again has more to ask for than what is waited for here."""
+        if self._request.replica_id > CONSUMER:
+            self._connection.on_more = waiter.finish
+
     def _finish(self) -> None:
         connection = self._connection
-        connection.on_close = None
+        connection.on_close = connection.on_more = None
         assert self._pending is not None
         try:
             reply = self._reply(self._look(wait=True))
@@ -238,7 +221,7 @@ class _Fetch:
         self._connection.reply(await self._long_reply(outcome))
         self._done()
 
-    async def _look_in_turns(self) -> _Outcome:
+    async def _look_in_turns(self) -> Outcome:
         outcome = self._new_outcome()
         try:
             async for entry in in_turns(self._plan.entries, MOST_AT_ONCE):
@@ -248,7 +231,7 @@ class _Fetch:
             raise
         return outcome
 
-    async def _look_at_warm(self, outcome: _Outcome, entry: FetchEntry) -> None:
+    async def _look_at_warm(self, outcome: Outcome, entry: FetchEntry) -> None:
         """What is on disk only is brought into memory by a thread first."""
         for tries_left in reversed(range(COLD_TRIES)):
             try:
@@ -265,34 +248,35 @@ class _Fetch:
         finally:
             cold.release()
 
-    async def _more_or_late(self, outcome: _Outcome) -> None:
+    async def _more_or_late(self, outcome: Outcome) -> None:
         woken = asyncio.Event()
         waiter = self._waiter(outcome, woken.set)
         self._connection.on_close = waiter.finish
+        self._let_go_when_asked(waiter)
         self._handler.waiting[waiter] = None
         try:
             await woken.wait()
         finally:
             waiter.cancel()
             del self._handler.waiting[waiter]
-            self._connection.on_close = None
+            self._connection.on_close = self._connection.on_more = None
 
-    async def _long_reply(self, outcome: _Outcome) -> list[Part]:
+    async def _long_reply(self, outcome: Outcome) -> list[Part]:
         try:
             chunks = await self._handler.codec.run(write_fetch_reply, *self._told(outcome))
         except BaseException:
             outcome.release()
             raise
-        return _parts(chunks, outcome.slices)
+        return reply_parts(chunks, outcome.slices)
 
     # What there is
 
-    def _new_outcome(self) -> _Outcome:
-        outcome = _Outcome(min(self._request.max_bytes, self._handler.max_bytes))
+    def _new_outcome(self) -> Outcome:
+        outcome = Outcome(min(self._request.max_bytes, self._handler.max_bytes))
         outcome.full = not self._plan.entries
         return outcome
 
-    def _look(self, *, wait: bool) -> _Outcome:
+    def _look(self, *, wait: bool) -> Outcome:
         """Raises ColdRead when the disk would be waited for, unless `wait`."""
         outcome = self._new_outcome()
         try:
@@ -303,7 +287,7 @@ class _Fetch:
             raise
         return outcome
 
-    def _look_at(self, outcome: _Outcome, entry: FetchEntry, *, wait: bool) -> None:
+    def _look_at(self, outcome: Outcome, entry: FetchEntry, *, wait: bool) -> None:
         handler = self._handler
         budget = outcome.left if len(outcome.slices) < handler.partitions.slices_per_reply else 0
         try:
@@ -371,10 +355,10 @@ class _Fetch:
 
     # The reply
 
-    def _reply(self, outcome: _Outcome) -> list[Part]:
-        return _parts(write_fetch_reply(*self._told(outcome)), outcome.slices)
+    def _reply(self, outcome: Outcome) -> list[Part]:
+        return reply_parts(write_fetch_reply(*self._told(outcome)), outcome.slices)
 
-    def _told(self, outcome: _Outcome) -> tuple[int, int, int, int, list[TopicResults]]:
+    def _told(self, outcome: Outcome) -> tuple[int, int, int, int, list[TopicResults]]:
         """What the reply is written from."""
         header = self._header
         topics = self._news(outcome.results)
@@ -386,7 +370,7 @@ class _Fetch:
         session = self._plan.session
         for entry, result in results:
             if session is not None:
-                news = _is_news(entry, result)
+                news = is_news(entry, result)
                 entry.told_high_watermark = result.high_watermark
                 entry.log_start_offset = result.log_start_offset
                 if result.size:
@@ -396,24 +380,3 @@ class _Fetch:
             topic = topics.setdefault(entry.topic_key, (entry.name, entry.topic_id, []))
             topic[2].append(result)
         return list(topics.values())
-
-
-def _parts(chunks: list[bytes], slices: list[LogSlice]) -> list[Part]:
-    """The records of each partition between the pieces of the frame."""
-    if not slices:
-        return [*chunks]
-    parts: list[Part] = []
-    for chunk, records in zip(chunks, slices, strict=False):
-        parts += (chunk, records)
-    parts.append(chunks[-1])
-    return parts
-
-
-def _is_news(entry: FetchEntry, result: FetchResult) -> bool:
-    return (
-        result.size > 0
-        or result.error_code != 0
-        or result.diverging is not None
-        or result.high_watermark != entry.told_high_watermark
-        or result.log_start_offset != entry.log_start_offset
-    )
