@@ -342,9 +342,9 @@ def test_who_asks_after_a_death_is_told_the_new_leader() -> None:
         lab.nodes[dead].kill()
         broker = lab.nodes[asked].broker
         assert broker is not None
-        noticed = asyncio.Event()
-        broker.peers.on_refused(lambda node_id, epoch: noticed.set())
-        await noticed.wait()
+        doubted = asyncio.Event()
+        lab.simulation.loop.after_step = lambda: doubted.set() if broker.peers.in_doubt else None
+        await doubted.wait()
         fields = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         reply = await connection.call(METADATA, {"topics": topics, **fields}, timeout_ms=5_000)
         assert reply.topics[0].partitions[0].leader_id in others(lab, dead)

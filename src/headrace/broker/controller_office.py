@@ -121,6 +121,8 @@ class ControllerOffice:
     async def others_have_taken_over(self) -> None:
         """Returns at once unless a node was just found dead that leads in the view: what clients are told
         then would send them back to it, and some ask again only after a second."""
+        if self._broker.peers.in_doubt:
+            await self._broker.peers.be_sure(_TAKEN_OVER_WITHIN_S)
         if self._replacing:
             await self._broker.view_waits.until(self._all_replaced, int(_TAKEN_OVER_WITHIN_S * 1000))
 

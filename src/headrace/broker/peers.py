@@ -56,11 +56,22 @@ class Peers:
         """Node id to node epoch."""
         self._on_refused: list[OnRefused] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._judging: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     def on_refused(self, callback: OnRefused) -> None:
         """Told once per ended connection, on the loop; must not raise."""
         self._on_refused.append(callback)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a connection ended by itself just now, and it is not known yet whether the node did."""
+        return bool(self._judging)
+
+    async def be_sure(self, timeout_s: float) -> None:
+        """Returns when that is known, and those told who asked by `on_refused`."""
+        if self._judging:
+            await asyncio.wait(set(self._judging), timeout=timeout_s)
 
     def watch(self, node_ids: Iterable[int]) -> None:
         """These nodes, and no others, have a connection from now on whose end is noticed unasked."""
@@ -182,7 +193,16 @@ class Peers:
 
     async def _notice_end(self, node: Node, kept: _Kept, connection: Connection) -> None:
         await connection.ended()
-        if kept.wanted and self._is_registered(node) and await self._lets_nobody_in(node):
+        if not kept.wanted or not self._is_registered(node):
+            return
+        judging = asyncio.current_task()
+        assert judging is not None
+        self._judging.add(judging)
+        try:
+            dead = await self._lets_nobody_in(node)
+        finally:
+            self._judging.discard(judging)
+        if dead:
             for callback in self._on_refused:
                 callback(node.node_id, node.epoch)
 
