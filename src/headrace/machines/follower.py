@@ -1,6 +1,6 @@
 """What a follower of one partition does next: fetch, truncate, append, or wait for a newer view.
 
-Decides only; not wired into the broker yet. States: reconciling (the first fetch of a leader epoch has not
+Decides only; broker/replication.py drives it. States: reconciling (the first fetch of a leader epoch has not
 been answered), following, working (a truncation or append is under way; nothing is fetched). Exits: a view
 that names this node leader or none of its replicas.
 

@@ -1,6 +1,6 @@
 """What the leader of one partition knows of its replicas: high watermark, in-sync replicas, acks.
 
-Decides only; not wired into the broker yet. Methods stand for events, since every follower fetch is one.
+Decides only; broker/replication.py drives it. Methods stand for events, since every follower fetch is one.
 States: leading (one leader epoch), with or without one proposed change of the in-sync replicas; exit: a state
 of the partition that names another leader.
 
