@@ -20,13 +20,13 @@ from headrace.broker.partition import Partition
 from headrace.broker.storage_faults import will_pass
 from headrace.broker.stray_logs import doom_strays
 from headrace.broker.topic_settings import TopicSettings
-from headrace.errors import ApiError, StorageError
+from headrace.errors import ApiError, CorruptLogError, StorageError
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import ForeignDirectoryError, may_be_of
-from headrace.types import ClusterView, Topic, TopicPartition
+from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import Thread, World
 
@@ -163,18 +163,39 @@ class Partitions:
                     del held[index]
                     self._delete(partition)
                 continue
-            if partition is not None:
+            if partition is not None and not partition.online and self._may_begin_anew(state):
+                del held[index]
+                self.removed(partition)
+                partition.log.close(clean=False)
+                partition = self._open_anew(topic, index, settings)
+            elif partition is not None:
                 partition.reconfigure(settings)
             else:
                 partition = self._open(topic, index, settings)
             if partition is not None:
                 self.take_role(partition, topic, view)
 
+    def _may_begin_anew(self, state: PartitionState) -> bool:
+        """R27: another node leads, and nobody counts on what this one holds."""
+        others = (self._node_id, NO_NODE)
+        return state.leader not in others and self._node_id not in {*state.isr, *state.elr}
+
+    def _open_anew(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
+        """What is damaged is kept under another name; all of it is fetched from the leader."""
+        logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
+        self._set_aside(f"{topic.name}-{index}", "is damaged")
+        return self._open(topic, index, settings)
+
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
         state = topic.partitions[index]
         topic_partition = TopicPartition(topic.name, index)
         try:
             log = self._open_log(topic_partition, topic.topic_id, settings.log)
+        except CorruptLogError as error:
+            if self._may_begin_anew(state):
+                return self._open_anew(topic, index, settings)
+            self._stays_offline(topic, index, error)
+            return None
         except (StorageError, OSError) as error:
             self._stays_offline(topic, index, error)
             return None
@@ -304,16 +325,16 @@ class Partitions:
         for doomed in doom_strays(self._world.files, self._directory, self._node_id, view):
             self._remove_later(partial(self._world.files.remove_tree, doomed))
 
-    def _set_aside(self, name: str) -> None:
+    def _set_aside(self, name: str, why: str = "belongs to no topic") -> None:
         """Its records are nobody's; they are kept under a name that is in nobody's way."""
         files, stamp = self._world.files, self._world.clock.wall_ms()
         source, target = self._directory / name, self._directory / f"{name}.{stamp}{STRAY_SUFFIX}"
         try:
             if files.exists(source):
                 files.rename(source, target)
-                logger.warning("%s belongs to no topic; it is now %s, to be removed by hand", name, target)
+                logger.warning("%s %s; it is now %s, to be removed by hand", name, why, target)
         except OSError as error:
-            logger.error("%s belongs to no topic and could not be set aside: %s", name, error)
+            logger.error("%s %s and could not be set aside: %s", name, why, error)
 
     async def close(self) -> bool:
         """Whether the next start may believe every log as it is, without a look."""

@@ -10,6 +10,7 @@ from sim_trio import NODES, SimMember, SimTrio, on_three_nodes
 
 from headrace.broker.peers import FETCH
 from headrace.broker.replica_fetcher import FEW
+from headrace.errors import CorruptLogError
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.replica_fetch import (
     FETCH_KEY,
@@ -257,6 +258,27 @@ def test_records_are_deleted_on_every_replica_before_it_is_said() -> None:
         assert {member.partition().log_start_offset for member in trio.up} == {3}
 
     on_three_nodes(scenario)
+
+
+def test_a_damaged_replica_is_fetched_anew_once_nobody_counts_on_it() -> None:
+    """R27."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        await trio.leader.produce(b"x")
+        damaged = trio.followers[0]
+        damaged.partition().fault(CorruptLogError("a bit is wrong"))
+        assert not damaged.partition().online
+        assert damaged.node_id in trio.state.isr
+        await trio.leader.produce(b"y", acks=ONE)
+        await trio.until(lambda: damaged.node_id not in trio.state.isr)
+        await trio.until_all_in_sync()
+        assert damaged.log_end == 2
+        assert damaged.batches() == trio.leader.batches()
+        kept = [name for name in damaged.files.listdir(directory_of().parent) if name.endswith("-stray")]
+        assert len(kept) == 1, "what is damaged may still be of use to somebody"
+
+    on_three_nodes(scenario, settings={"replica.lag.time.max.ms": "1000"})
 
 
 def test_a_replica_that_is_moved_away_leaves_nothing_on_disk() -> None:
