@@ -21,6 +21,7 @@ from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPar
 from headrace.wire.batch import read_header
 
 _READ_BYTES = 1 << 20
+_LOOK_S = 0.05
 _PAUSED_S = 0.4
 _NOTICED_S = 0.3
 
@@ -55,7 +56,10 @@ class _Terms:
 
     def check(self, node: SimNode, broker: Broker) -> None:
         now = self._loop.time()
-        if now - self._stepped_at.get(broker, -1.0) > _PAUSED_S:
+        since_s = now - self._stepped_at.get(broker, -1.0)
+        if since_s < _LOOK_S:
+            return
+        if since_s > _PAUSED_S:
             self._runs_since[broker] = now  # it was paused, and needs a moment
         self._stepped_at[broker] = now
         world = node.world

@@ -164,8 +164,8 @@ class ClusterRun:
             for node in self.nodes:
                 await node.wait_until_serving()
             await self._create_topic()
-            working = [group.create_task(producer.run()) for producer in self.producers]
-            working.append(group.create_task(self.committer.run()))
+            working = [group.create_task(each.run(), name=each.name) for each in self.producers]
+            working.append(group.create_task(self.committer.run(), name="committer"))
             consuming = [group.create_task(consumer.run()) for consumer in self.consumers]
             moving = group.create_task(self._ask_for_moves())
             await self._until(lambda: self.committer.commits > 0, "the first offset is committed")
@@ -256,7 +256,9 @@ class ClusterRun:
             producer.stopping = True
         _, late = await asyncio.wait(working, timeout=PROGRESS_S)
         if late:
-            states = [f"{each.name} ({each.kind}): {each.progress}" for each in self.producers]
+            problems = {each.name: each.progress for each in self.producers}
+            problems["committer"] = self.committer.progress
+            states = [f"{task.get_name()} after {problems[task.get_name()]}" for task in late]
             raise BrokenPromise(f"no progress within {PROGRESS_S} s after: {states}, {self._state()}")
         await self._until(self._all_in_sync, "all replicas are in sync again")
         for consumer in self.consumers:

@@ -185,7 +185,9 @@ class SimTransport(Transport):
             self._arrive_later(callback, *args)
 
     def lose_stuck(self) -> None:
-        self._stuck.clear()
+        """All but the reset: whatever the peer sends later is answered by it, after the next boot."""
+        ends = [(callback, args) for callback, args in self._stuck if callback == self.peer._peer_ended]
+        self._stuck = deque(ends)
 
     # -- receiving ------------------------------------------------------------------------------------
 
