@@ -135,6 +135,7 @@ class ClusterScene:
         self._wait("five replicas of each partition are in sync", lambda: self._in_sync() == [5, 5])
 
     def _play_scene(self) -> None:
+        self._wait("both partitions are written to", lambda: all(self._traffic.acknowledged.values()))
         self._check("D8", "nodes 0 and 1 lead the partitions", self._leaders() == [0, 1])
         self._show("before", LOOK_S)
         killed_at = time.monotonic()
