@@ -25,7 +25,7 @@ $(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/headrac
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-demo: setup ## a node, producers, consumers at their offsets, a group and its rebalances
+demo: setup ## a node, producers, consumers, a group and its rebalances, pipelines on Spark
 	@$(BIN)/python examples/demo.py
 
 lint: setup ## ruff, mypy --strict, import contracts

@@ -1,8 +1,9 @@
-"""The demo (`make demo`): a node, producers, consumers at their offsets, a group that shares out partitions.
+"""The demo (`make demo`): a node, producers, consumers at their offsets, a group that shares out partitions,
+pipelines on Spark.
 
-Drawn while it happens; the group is demo_groups.py's. Everything goes through the Kafka protocol to a node of
-its own, in a folder that is removed afterwards. What was shown is checked at the end; the exit code is 1 when
-anything was not as promised.
+Drawn while it happens; the group is demo_groups.py's, the pipelines are demo_pipelines.py's. Everything goes
+through the Kafka protocol to a node of its own, in a folder that is removed afterwards. What was shown is
+checked at the end; the exit code is 1 when anything was not as promised.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from demo_groups import NODE_SETTINGS, GroupScene
+from demo_pipelines import PipelineScene, SparkStart
 from rich.console import Console, Group
 from rich.live import Live
 from rich.rule import Rule
@@ -298,11 +300,14 @@ def _await_end(admin: Admin, topic: str, wanted: int) -> int:
 def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as directory:
+        start = SparkStart(Path(directory))
         with running_node(Path(directory)) as bootstrap:
             a_topic_is_a_log(bootstrap)
             keys_choose_partitions(bootstrap)
             acknowledgements(bootstrap)
             GroupScene(bootstrap, console, check).play()
+            PipelineScene(bootstrap, Path(directory), console, check).play(start)
+        start.stop()
         sound = check.show()
     verdict = "All as promised" if sound else "NOT as promised"
     console.print(f"{verdict}, in {time.monotonic() - started:.1f} s.")

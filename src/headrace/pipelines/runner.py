@@ -111,6 +111,8 @@ class Runner:
 
     def start(self) -> None:
         """ClientError says which pipeline cannot be, and why; none is left running then."""
+        # Makes the session this thread's own, where Spark looks for formats: it may be another thread's.
+        self._spark.createDataFrame([], "nothing INT")
         for planned in self._planned:
             try:
                 claim(planned.pipeline, planned.checkpoint)
