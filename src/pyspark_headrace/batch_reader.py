@@ -21,7 +21,7 @@ from pyspark_headrace.progress import GroupProgress
 from pyspark_headrace.pushdown import Narrowing, narrowing_of
 from pyspark_headrace.splits import Range, ranges_between, split
 from pyspark_headrace.survey import Survey
-from pyspark_headrace.workers import settled
+from pyspark_headrace.workers import settle, settled
 
 _NO_QUERY = ""
 
@@ -35,6 +35,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         connections = kept(self._settings.bootstrap, self._settings.security)
         ranges = connections.call(self._ranges(connections))
+        settle()
         pieces = split(
             ranges,
             least=self._settings.min_partitions,

@@ -23,6 +23,7 @@ from pyspark_headrace.columns import default_schema, projection
 from pyspark_headrace.options import read_settings, write_settings
 from pyspark_headrace.refused_stream import RefusedStream
 from pyspark_headrace.sink_columns import SinkColumns
+from pyspark_headrace.workers import settle
 
 _STREAMS_SINCE = (4, 2)
 
@@ -35,6 +36,7 @@ class HeadraceSource(DataSource):
     def schema(self) -> str:
         """Of reads. Streams ask for it too, before anybody says that they are streams."""
         settings = read_settings(self.options, streaming=False)
+        settle()
         return default_schema(
             settings.columns, include_headers=settings.include_headers, forms=settings.forms
         )

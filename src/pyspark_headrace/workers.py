@@ -25,7 +25,7 @@ def settled(rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def settle() -> None:
-    """Called when a task ends: what was imported by now stays, and need not be looked through again."""
+    """When a task or a step of planning ends: what was imported by now is not looked through again."""
     global _settled_modules  # noqa: PLW0603 - what is settled is the process
     if len(sys.modules) == _settled_modules:
         return
