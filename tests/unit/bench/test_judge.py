@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.judge import judge_line, percentile, ratios_to_kafka
 from bench.model import ACK, KAFKA, OS, Better, Figures, Line, Measure
+from bench.report import row_cells
 from bench.runner import MeasureRecord, Turn, turn_order
 
 
@@ -73,6 +74,14 @@ def test_an_own_figure_is_compared_with_its_target_and_needs_no_kafka() -> None:
     result = judge_line(measure(judged), judged, [{OS: {"f": 1.4}, ACK: {"f": 1.1}}])
     assert result.verdict == "met"
     assert result.ratios[ACK].median == 1.1
+
+
+def test_an_own_figure_can_be_judged_on_apache_kafka_too() -> None:
+    judged = line(Better.HIGHER, 2.0, own=True, judged=KAFKA)
+    result = judge_line(measure(judged), judged, [{OS: {"f": 3.0}, KAFKA: {"f": 1.5}}])
+    assert result.verdict == "missed"
+    assert row_cells(result)[3].startswith("1.50 u")
+    assert "on Apache Kafka" in row_cells(result)[4]
 
 
 def test_a_round_without_the_judged_engine_makes_no_verdict() -> None:
