@@ -152,7 +152,7 @@ def test_the_lock_on_one_directory_proves_nothing_about_a_process_on_another(run
         cluster = await Cluster.open(await backend.open(), RealWorld())
         await register(cluster, directory_id="one")
         second = await Cluster.open(await backend.open(), RealWorld())
-        with pytest.raises(DuplicateNode, match="Give this node another node.id"):
+        with pytest.raises(DuplicateNode, match=r"Give this node another node\.id"):
             await register(second, directory_id="two", replaces_dead_predecessor=True)
         epoch = cluster.view.nodes[1].epoch
         assert await register(second, directory_id="one", replaces_dead_predecessor=True) > epoch
