@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 _TOPICS_PER_WRITE = 500
 _AGAIN_S = 0.2
 """After a failure of the store, or while replicas that must be asked are missing."""
+_OTHERS_NOTICE_TOO_S = 0.003
 _TAKEN_OVER_WITHIN_S = 0.5
-_SHOWN_AFTER_DEATH_S = 5.0
+_SHOWN_AFTER_DEATH_S = 1.5
+"""librdkafka looks for leaders once a second; what it forgets of a node, it later connects to without delay."""
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -119,8 +121,11 @@ class ControllerOffice:
         self._wake.set()
 
     async def others_have_taken_over(self) -> None:
-        """Returns at once unless a node was just found dead that leads in the view: what clients are told
-        then would send them back to it, and some ask again only after a second."""
+        """For Metadata: what clients are told before that would send them back to a dead node, and librdkafka
+        asks again only after a second. It asks as soon as its connection ended, in the very moment in which
+        the other nodes notice the same: hence the pause. A node that is alone waits for nothing."""
+        if len(self._cluster.view.nodes) > 1:
+            await self._tasks.sleep(_OTHERS_NOTICE_TOO_S)
         if self._broker.peers.in_doubt:
             await self._broker.peers.be_sure(_TAKEN_OVER_WITHIN_S)
         if self._replacing:
