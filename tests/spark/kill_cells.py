@@ -162,7 +162,7 @@ class Cells:
             return None
         old = self._start("old", self._condition.first, stops)
         for _, job in stops:
-            old.wait_until(job.has_stopped)
+            _wait_for_stop(old, job)
         old.signal(signal.SIGSTOP)
         return old
 
@@ -177,7 +177,7 @@ class Cells:
             return
         driver = self._start("driver", self._condition.first, stops)
         for moment, job in stops:
-            driver.wait_until(job.has_stopped)
+            _wait_for_stop(driver, job)
             assert len(job.output.visible()) == BATCH_ROWS * (2 if moment == "after" else 1)
         driver.kill_driver()
 
@@ -188,7 +188,7 @@ class Cells:
             return
         driver = self._start("hurt", replace(self._condition.first, master=TWO_PROCESSES), stops)
         for moment, job in stops:
-            driver.wait_until(job.has_stopped)
+            _wait_for_stop(driver, job)
             if moment == "write":
                 driver.kill_executor_of(job.who_waits())
             else:
@@ -231,6 +231,11 @@ def _moment(accident: str, job: Job) -> str:
     if accident == "broker killed":
         return job.output.needs_broker_at
     return next((moment for moment in COMMIT_MOMENTS if moment in accident.split()), "write")
+
+
+def _wait_for_stop(working: Program, job: Job) -> None:
+    working.wait_until(lambda: job.has_stopped() or job.has_ended(1))
+    assert job.has_stopped(), job.failure(1)
 
 
 def _kill_broker(job: Job) -> None:

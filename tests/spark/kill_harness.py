@@ -40,6 +40,8 @@ _KEYS, _PARTITIONS = 50, 2
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TIMEOUT_S = 30
 _WATCH_EVERY_S = 1.0
+_PATIENCE_MS = 240_000
+"""Of queries whose broker is away: on a busy machine it is long in coming back."""
 
 
 class KilledBroker(Protocol):
@@ -105,7 +107,7 @@ class Topic:
         names = (f"{self.name}-{number}" for number in itertools.count())
         sink_id = next(each for each in names if zlib.crc32(each.encode()) % SINKS.partitions == self.place)
         how = {"exactlyOnce": "batch", "commitMessageBytes": "3000", "sinkId": sink_id}
-        return {"bootstrap": self.bootstrap, "topic": self.name, **how}
+        return {"bootstrap": self.bootstrap, "topic": self.name, "timeoutMs": str(_PATIENCE_MS), **how}
 
     def visible(self) -> list[str]:
         table = headrace.read(self.name, bootstrap=self.bootstrap, value="string", columns=["value"])
@@ -180,6 +182,7 @@ class Job:
                 "subscribe": self._topic,
                 "group": self._topic,
                 "maxOffsetsPerTrigger": str(BATCH_ROWS),
+                "timeoutMs": str(_PATIENCE_MS),
             },
             "format": self.output.format,
             "sink": self.output.options(),

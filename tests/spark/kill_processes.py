@@ -42,10 +42,12 @@ class Program:
 
     def wait_until(self, happened: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
+        lives = True
         while not happened():
-            assert self._driver.poll() is None, self.output()
+            assert lives, self.output()
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.05)
+            lives = self._driver.poll() is None  # before the next look: it may have happened at the very end
 
     def ended(self) -> int:
         return self._driver.wait(TIMEOUT_S)

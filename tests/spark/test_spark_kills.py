@@ -21,6 +21,8 @@ from headrace.testing.node import NodeProcess
 
 pytestmark = pytest.mark.timeout(900)
 
+_COMES_BACK_MS = 240_000
+
 
 class KilledNode:
     """A node of Headrace."""
@@ -33,7 +35,7 @@ class KilledNode:
         self._node.kill()
 
     def come_back(self) -> None:
-        self._node.start(timeout_ms=60_000)
+        self._node.start(timeout_ms=_COMES_BACK_MS)
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class KilledKafka:
         self.running.kill()
 
     def come_back(self) -> None:
-        self.running = self.prepared.launch()
+        self.running = self.prepared.launch(ready_timeout_ms=_COMES_BACK_MS)
 
 
 @pytest.fixture(scope="module")
