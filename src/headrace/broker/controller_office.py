@@ -37,7 +37,7 @@ _AGAIN_S = 0.2
 _OTHERS_NOTICE_TOO_S = 0.003
 _TAKEN_OVER_WITHIN_S = 0.5
 _SHOWN_AFTER_DEATH_S = 1.5
-"""librdkafka looks for leaders once a second; what it forgets of a node, it later connects to without delay."""
+"""librdkafka looks for leaders once a second; a node it forgot, it later connects to without delay."""
 UNCLEAN = "unclean.leader.election.enable"
 
 
