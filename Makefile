@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PART ?=
+ENGINE ?=
 SUITE ?=
 SHORT := "not compat_jvm and not compat_go and not soak"
 # These share nothing with each other, so that every core takes its part; the others start nodes, Spark and clients.
@@ -25,8 +26,8 @@ $(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/headrac
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-demo: setup ## a node, producers, consumers, a group and its rebalances, pipelines on Spark
-	@$(BIN)/python examples/demo.py
+demo: setup ## a node, consumers, a group, pipelines on Spark, a failover; ENGINE=kafka: on Apache Kafka
+	@$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE))
 
 lint: setup ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -1,13 +1,15 @@
 """The demo (`make demo`): a node, producers, consumers at their offsets, a group that shares out partitions,
-pipelines on Spark.
+pipelines on Spark, a cluster whose leader dies.
 
-Drawn while it happens; the group is demo_groups.py's, the pipelines are demo_pipelines.py's. Everything goes
-through the Kafka protocol to a node of its own, in a folder that is removed afterwards. What was shown is
-checked at the end; the exit code is 1 when anything was not as promised.
+Drawn while it happens; the group is demo_groups.py's, the pipelines are demo_pipelines.py's, the cluster is
+demo_cluster.py's. Everything goes through the Kafka protocol to nodes of its own (`--engine kafka`: Apache
+Kafka's), in a folder that is removed afterwards. What was shown is checked at the end; the exit code is 1
+when anything was not as promised.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from demo_cluster import ClusterScene
 from demo_groups import NODE_SETTINGS, GroupScene
 from demo_pipelines import PipelineScene, SparkStart
 from rich.console import Console, Group
@@ -34,6 +37,9 @@ from headrace.client.partitioners import hash_partition
 from headrace.client.producer import Acks, Delivery, OutgoingRecord, RecordProducer
 from headrace.client.ranges import parse_ranges
 from headrace.client.reader import RecordReader
+from headrace.cluster.engines.engine import EngineError
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.cluster.plan import EngineName
 
 RECORDS = 12
 THERE_BEFORE = 5
@@ -66,6 +72,14 @@ class Checks:
 
 
 check = Checks()
+
+
+@contextmanager
+def running_kafka(directory: Path) -> Iterator[str]:
+    """One node of Apache Kafka, through the code that `headrace cluster up --engine kafka` uses."""
+    with KafkaEngine().start(directory / "kafka", NODE_SETTINGS) as node:
+        console.print(f"Apache Kafka is ready at {node.bootstrap} after {node.ready_after_ms:.0f} ms.")
+        yield node.bootstrap
 
 
 @contextmanager
@@ -297,17 +311,19 @@ def _await_end(admin: Admin, topic: str, wanted: int) -> int:
     return end
 
 
-def main() -> int:
+def main(engine: EngineName) -> int:
     started = time.monotonic()
+    running = running_kafka if engine == "kafka" else running_node
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as directory:
         start = SparkStart(Path(directory))
-        with running_node(Path(directory)) as bootstrap:
+        with running(Path(directory)) as bootstrap:
             a_topic_is_a_log(bootstrap)
             keys_choose_partitions(bootstrap)
             acknowledgements(bootstrap)
             GroupScene(bootstrap, console, check).play()
             PipelineScene(bootstrap, Path(directory), console, check).play(start)
         start.stop()
+        ClusterScene(Path(directory), console, check, engine).play()
         sound = check.show()
     verdict = "All as promised" if sound else "NOT as promised"
     console.print(f"{verdict}, in {time.monotonic() - started:.1f} s.")
@@ -315,4 +331,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=("headrace", "kafka"), default="headrace", help="whose nodes")
+    try:
+        sys.exit(main(parser.parse_args().engine))
+    except EngineError as error:
+        sys.exit(str(error))

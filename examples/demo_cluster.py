@@ -116,7 +116,7 @@ class ClusterScene:
         self._title = ""
 
     def play(self) -> None:
-        self._console.print(Rule("Five nodes, and the leader of a partition dies"))
+        self._console.print(Rule("6  Five nodes, and the leader of a partition dies"))
         started = time.monotonic()
         try:
             self._supervisor.start(range(NODES))
