@@ -14,6 +14,7 @@ from headrace.broker.topic_settings import FLUSH_ACK
 from headrace.errors import ApiError
 from headrace.machines.follower import Follower
 from headrace.machines.leader import Divergence, Leader, divergence
+from headrace.types import ClusterView
 from headrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,6 +30,15 @@ class ReplicaFetch(NamedTuple):
     offset: int
     last_fetched_epoch: int
     log_start: int
+
+
+def check_replica(view: ClusterView, node_id: int, node_epoch: int) -> None:
+    """R3: only a registered node. Its view may be newer than this node's, so a later epoch passes."""
+    node = view.nodes.get(node_id)
+    if node is None:
+        raise ApiError(ErrorCode.cluster_authorization_failed, f"node {node_id} is not in the cluster")
+    if node_epoch < node.epoch:
+        raise ApiError(ErrorCode.stale_broker_epoch)
 
 
 class Leading:

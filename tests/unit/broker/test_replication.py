@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sim_broker import LIST_OFFSETS, TOPIC, directory_of
-from sim_trio import NODES, SimMember, SimTrio, on_three_nodes
+from sim_broker import LIST_OFFSETS, PRODUCE, TOPIC, directory_of, fetch_fields
+from sim_trio import FIRST_PORT, NODES, SimMember, SimTrio, on_three_nodes
 
 from headrace.broker.peers import FETCH
 from headrace.broker.replica_fetcher import FEW
@@ -73,6 +73,30 @@ def test_only_the_leader_serves() -> None:
             assert (await follower.fetch(max_wait_ms=0)).error_code == not_leader
             assert (await listed(follower)).error_code == not_leader
         assert (await listed(trio.leader)).offset == 1
+
+    on_three_nodes(scenario)
+
+
+def test_who_asks_the_wrong_node_is_told_the_right_one() -> None:
+    """KIP-951."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        follower = trio.followers[0]
+        right = (trio.state.leader, trio.state.leader_epoch)
+        address = (trio.state.leader, FIRST_PORT + trio.state.leader)
+        reply = await follower.ask(PRODUCE, follower.produce_fields(b"x"), 10)
+        named = reply.responses[0].partition_responses[0].current_leader
+        assert (named.leader_id, named.leader_epoch) == right
+        assert [(node.node_id, node.port) for node in reply.node_endpoints] == [address]
+        fields = fetch_fields(max_wait_ms=0)
+        (topic,) = fields["topics"]
+        topic["topic_id"] = follower.partition().topic_id
+        del topic["topic"], fields["replica_id"]
+        reply = await follower.ask(FETCH_KEY, fields, 16)
+        named = reply.responses[0].partitions[0].current_leader
+        assert (named.leader_id, named.leader_epoch) == right
+        assert [(node.node_id, node.port) for node in reply.node_endpoints] == [address]
 
     on_three_nodes(scenario)
 

@@ -13,20 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.fetch_outcome import Outcome, is_news, reply_parts
 from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
+from headrace.broker.leader_hints import NO_HINT, LeaderHints
 from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
-from headrace.broker.replica_role import ReplicaFetch
+from headrace.broker.replica_role import ReplicaFetch, check_replica
 from headrace.broker.turns import in_turns
 from headrace.broker.waiters import FetchWaiter
 from headrace.errors import ApiError
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.produce_fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.topic_entries import NodeEndpoint
 from headrace.world import Thread
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class FetchHandler:
         self.cold_reads = broker.hub.cold_reads
         self.partitions = broker.partitions
         self._cluster = broker.cluster
+        self.hints = LeaderHints(broker.node_id, lambda: broker.cluster.view)
         self.metrics = broker.metrics
         self.clock = broker.world.clock
         self.tasks = broker.world.tasks
@@ -114,17 +118,8 @@ class FetchHandler:
 
     def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:
         if request.replica_id > CONSUMER:
-            self._check_replica(request.replica_id, request.replica_epoch)
+            check_replica(self._cluster.view, request.replica_id, request.replica_epoch)
         return self._sessions.plan(request, by_id=header.api_version >= TOPIC_IDS_FROM, now=now)
-
-
-    def _check_replica(self, node_id: int, node_epoch: int) -> None:
-        """R3: only a registered node. Its view may be newer than this node's, so a later epoch passes."""
-        node = self._cluster.view.nodes.get(node_id)
-        if node is None:
-            raise ApiError(ErrorCode.cluster_authorization_failed, f"node {node_id} is not in the cluster")
-        if node_epoch < node.epoch:
-            raise ApiError(ErrorCode.stale_broker_epoch)
 
 
 class _Fetch:
@@ -149,6 +144,8 @@ class _Fetch:
         self._plan = plan
         self._started = started
         self._pending: PendingReply | None = None
+        self._leaders: list[int] = []
+        """Who was named to lead instead."""
 
     def start(self) -> None:
         if len(self._plan.entries) > MOST_AT_ONCE:
@@ -263,7 +260,8 @@ class _Fetch:
 
     async def _long_reply(self, outcome: Outcome) -> list[Part]:
         try:
-            chunks = await self._handler.codec.run(write_fetch_reply, *self._told(outcome))
+            write = partial(write_fetch_reply, node_endpoints=self._endpoints())
+            chunks = await self._handler.codec.run(write, *self._told(outcome))
         except BaseException:
             outcome.release()
             raise
@@ -351,12 +349,29 @@ class _Fetch:
             # A replica that is too far behind begins there anew.
             partitions = self._handler.partitions
             log_start = partitions.find(entry.name, entry.topic_id, entry.partition.index).log_start_offset
-        return FetchResult(entry.partition.index, code, log_start_offset=log_start, aborted=aborted)
+        index = entry.partition.index
+        hint = self._handler.hints.hint(code, entry.name, entry.topic_id, index)
+        if hint is not NO_HINT:
+            self._leaders.append(hint.leader)
+        return FetchResult(
+            index,
+            code,
+            log_start_offset=log_start,
+            aborted=aborted,
+            leader_id=hint.leader,
+            leader_epoch=hint.leader_epoch,
+        )
 
     # The reply
 
     def _reply(self, outcome: Outcome) -> list[Part]:
-        return reply_parts(write_fetch_reply(*self._told(outcome)), outcome.slices)
+        chunks = write_fetch_reply(*self._told(outcome), node_endpoints=self._endpoints())
+        return reply_parts(chunks, outcome.slices)
+
+    def _endpoints(self) -> list[NodeEndpoint]:
+        if not self._leaders:
+            return []
+        return self._handler.hints.endpoints(self._leaders, self._connection.listener)
 
     def _told(self, outcome: Outcome) -> tuple[int, int, int, int, list[TopicResults]]:
         """What the reply is written from."""

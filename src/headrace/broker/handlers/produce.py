@@ -14,6 +14,7 @@ from uuid import UUID
 
 from headrace.broker.connection import KafkaConnection, PendingReply
 from headrace.broker.deep_check import DeepCheck, NeedsWorker, check_batch
+from headrace.broker.leader_hints import NO_HINT, Hint, LeaderHints
 from headrace.broker.partition import Appended, Partition
 from headrace.broker.peers import PEER_CLIENT
 from headrace.broker.produce_run import ProduceRun
@@ -66,12 +67,15 @@ class _Produce(NamedTuple):
     started: float
     waiting: Waiting
     unchecked: list[_Unchecked]
+    leaders: list[int]
+    """Who was named to lead instead."""
 
 
 class ProduceHandler:
     def __init__(self, broker: Broker, start_task: StartTask) -> None:
         self._broker = broker
         self._partitions = broker.partitions
+        self._hints = LeaderHints(broker.node_id, lambda: broker.cluster.view)
         self._metrics = broker.metrics
         self._memory = broker.hub.memory
         self._clock = broker.world.clock
@@ -92,7 +96,7 @@ class ProduceHandler:
         if not isinstance(run, ProduceRun):
             run = connection.runs[PRODUCE_KEY] = ProduceRun(self._broker, connection)
         run.seen(view, start, end, header.api_version, request)
-        produce = _Produce(header, request, started, [], [])
+        produce = _Produce(header, request, started, [], [], [])
         results = [self._append_topic(topic, produce, view) for topic in request.topics]
         if produce.unchecked:
             self._start_task(connection, self._check_and_append(connection, produce, results))
@@ -100,7 +104,7 @@ class ProduceHandler:
             self._answer(connection, produce, results)
 
     def _answer(self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults]) -> None:
-        header, request, started, waiting, _ = produce
+        header, request, started, waiting, _, leaders = produce
         if request.acks == ACKS_NONE:
             self._end_unacknowledged(results, started)
             return
@@ -108,7 +112,14 @@ class ProduceHandler:
             pending = connection.expect_reply(PRODUCE_KEY, started)
             _AckGate(pending, header, results).wait(waiting, started + request.timeout_ms / 1000)
             return
-        connection.reply([write_produce_reply(header.api_version, header.correlation_id, results)])
+        endpoints = self._hints.endpoints(leaders, connection.listener) if leaders else ()
+        connection.reply(
+            [
+                write_produce_reply(
+                    header.api_version, header.correlation_id, results, node_endpoints=endpoints
+                )
+            ]
+        )
         self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
 
     def _append_topic(self, topic: ProduceTopic, produce: _Produce, view: memoryview) -> TopicResults:
@@ -121,7 +132,10 @@ class ProduceHandler:
                     partition.check_insync(view, part.start, part.end)
                 appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
             except ApiError as error:
-                results.append(self._refused(part.index, error))
+                hint = self._hints.hint(error.code, topic.name, topic.topic_id, part.index)
+                if hint is not NO_HINT:
+                    produce.leaders.append(hint.leader)
+                results.append(self._refused(part.index, error, hint))
                 continue
             except NeedsWorker as long_way:
                 batch = bytes(view[part.start : part.end])
@@ -159,9 +173,15 @@ class ProduceHandler:
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
         return partition
 
-    def _refused(self, index: int, error: ApiError) -> ProduceResult:
+    def _refused(self, index: int, error: ApiError, hint: Hint = NO_HINT) -> ProduceResult:
         self._metrics.request_error(PRODUCE_KEY, error.code)
-        return ProduceResult(index, error.code, error_message=error.message)
+        return ProduceResult(
+            index,
+            error.code,
+            error_message=error.message,
+            leader_id=hint.leader,
+            leader_epoch=hint.leader_epoch,
+        )
 
     # The long way
 
