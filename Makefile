@@ -44,7 +44,7 @@ compat: setup ## unmodified JVM and Go clients, and every CLI command against Ap
 soak: setup ## long proofs; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, arrow, spark) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, arrow, spark, cluster) runs one
 	$(BIN)/python -m bench $(SUITE)
 
 lock: ## refresh requirements.lock from pyproject.toml
