@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from headrace.broker.partition import Partition
 
 
+MOST_ENDS = 1024
+"""Where little is committed for long, the oldest are forgotten: readers then wait for their time-out."""
+
+
 class ReplicaFetch(NamedTuple):
     """What a replica says of its log when it asks for more."""
 
@@ -57,7 +61,7 @@ class Leading:
         self._partition = partition
         self._now_ms = now_ms
         self._on_news = on_news
-        self._ends: deque[tuple[int, int]] = deque()
+        self._ends: deque[tuple[int, int]] = deque(maxlen=MOST_ENDS)
         """Log ends that are not committed, and the bytes appended up to each: what readers count."""
 
     @property

@@ -1,0 +1,323 @@
+"""Brings the logs of followed partitions up to their leader's: one task, many partitions a Fetch.
+
+Asks what the machines say, appends what comes, and never touches a log whose role changed meanwhile. A round
+ends when all its work is done: under flush mode `ack` that is when it is on disk (R23). Knows no view.
+Read next: machines/follower.py, replica_role.py; replica_fetcher.py (which partitions share a lane).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.broker.peers import PeerLost, Peers
+from headrace.broker.replica_role import Following
+from headrace.broker.topic_settings import FLUSH_ACK
+from headrace.errors import ApiError, DecodeError, DiskFullError, StorageError
+from headrace.machines.follower import FetchAnswer, FetchFrom, Work
+from headrace.machines.leader import Divergence
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.replica_fetch import (
+    FETCH_KEY,
+    REPLICA_FETCH_VERSION,
+    ReplicaAnswer,
+    ReplicaQuestion,
+    read_replica_fetch_reply,
+    write_replica_fetch,
+)
+from headrace.world import World
+
+logger = logging.getLogger(__name__)
+
+MAX_REPLY_BYTES = 4 << 20
+ANSWER_TIMEOUT_MS = 10_000
+"""Beyond the long poll. A leader that hangs is noticed by its session, and then others are asked."""
+SOON_S = 0.02
+"""The leader's view is older than ours, or its connection just ended."""
+LATEST_S = 0.5
+"""Between two attempts to reach a leader that the view still names."""
+LATER_S = 1.0
+"""Something is wrong here or there that time may mend: a full disk, a damaged batch."""
+
+NOTHING_MORE = write_replica_fetch(-1, -1, [], max_wait_ms=0, max_bytes=0)
+
+Key = tuple[UUID, int]
+
+
+class Asked(NamedTuple):
+    following: Following
+    question: FetchFrom
+
+
+class FetchLane:
+    def __init__(
+        self,
+        world: World,
+        peers: Peers,
+        leader: int,
+        *,
+        purpose: str,
+        max_wait_ms: int,
+        persist_offsets: Callable[[], Awaitable[None]],
+        on_moved: Callable[[Following], None],
+        on_round: Callable[[FetchLane, Sequence[tuple[Following, bool]]], None],
+    ) -> None:
+        """`on_round`: those who were answered, and whether there were records."""
+        self._world = world
+        self._peers = peers
+        self._leader = leader
+        self._purpose = purpose
+        self._max_wait_ms = max_wait_ms
+        self._persist_offsets = persist_offsets
+        self._on_moved = on_moved
+        self._on_round = on_round
+        self._retired = False
+        self._followings: dict[Key, Following] = {}
+        self._not_before: dict[Key, float] = {}
+        self._changed = asyncio.Event()
+        self._polling = self._giving_up = False
+        self._failures = 0
+        """One after the other, of whole requests."""
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._followings)
+
+    def __contains__(self, following: Following) -> bool:
+        return self._followings.get(_key(following)) is following
+
+    def add(self, following: Following, *, at_once: bool = True) -> None:
+        """`at_once`: a poll that is under way knows nothing of it and is given up, not waited for."""
+        key = _key(following)
+        self._followings[key] = following
+        self._not_before.pop(key, None)
+        if at_once or not self._polling:
+            self.look_again()
+
+    def remove(self, following: Following) -> None:
+        key = _key(following)
+        if self._followings.get(key) is following:
+            del self._followings[key]
+            self._not_before.pop(key, None)
+
+    def look_again(self) -> None:
+        """There may be something new to ask for."""
+        self._changed.set()
+        if self._polling and not self._giving_up:
+            self._giving_up = True
+            self._world.tasks.call_soon(self._give_up)
+        if self._task is None:
+            self._task = self._world.tasks.spawn(self._run(), name=f"replicas of node {self._leader}")
+
+    def _give_up(self) -> None:
+        """A leader ends the poll of a replica that asks for something else meanwhile (handlers/fetch.py)."""
+        self._giving_up = False
+        if self._polling:
+            self._peers.send_unanswered(
+                self._leader, FETCH_KEY, REPLICA_FETCH_VERSION, NOTHING_MORE, self._purpose
+            )
+
+    def retire(self) -> None:
+        """Nobody follows this leader any more. Work under way on a log is brought to its end."""
+        self._retired = True
+        if self._task is not None:
+            self.look_again()
+
+    async def stop(self) -> None:
+        """At the end of the node."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._peers.drop(self._leader, self._purpose)
+
+    # Rounds
+
+    async def _run(self) -> None:
+        while not self._retired:
+            try:
+                await self._round()
+            except Exception:
+                logger.exception("replicating from node %d failed, will be tried again", self._leader)
+                await self._world.tasks.sleep(LATER_S)
+        self._peers.drop(self._leader, self._purpose)
+
+    async def _round(self) -> None:
+        self._changed.clear()
+        asked = self._questions()
+        if not asked:
+            await self._until_changed(self._earliest_retry())
+            return
+        answers = await self._ask(asked)
+        if answers is None:
+            for following, question in asked:
+                following.machine.lost(question)
+            if not self._changed.is_set():
+                await self._until_changed(min(SOON_S * 2 ** min(self._failures, 10), LATEST_S))
+            self._failures += 1
+            return
+        self._failures = 0
+        await self._take(asked, answers)
+
+    def _questions(self) -> list[Asked]:
+        now = self._world.clock.monotonic()
+        asked = []
+        for key, following in self._followings.items():
+            if self._not_before.get(key, now) <= now and not following.waits_for_disk:
+                question = following.machine.next_fetch()
+                if question is not None:
+                    asked.append(Asked(following, question))
+        return asked
+
+    def _earliest_retry(self) -> float | None:
+        now = self._world.clock.monotonic()
+        waits = [at - now for at in self._not_before.values() if at > now]
+        return min(waits) if waits else None
+
+    async def _until_changed(self, most_s: float | None) -> None:
+        timer = None
+        if most_s is not None:
+            timer = self._world.tasks.call_later(most_s, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # Asking
+
+    async def _ask(self, asked: list[Asked]) -> dict[Key, ReplicaAnswer] | None:
+        """None: no answer came, or the question was given up for a better one."""
+        wait_ms = self._max_wait_ms
+        if (retry_s := self._earliest_retry()) is not None:
+            wait_ms = min(wait_ms, int(retry_s * 1000))
+        self._polling = True
+        try:
+            return await self._fetch(asked, wait_ms)
+        finally:
+            self._polling = False
+
+    async def _fetch(self, asked: list[Asked], wait_ms: int) -> dict[Key, ReplicaAnswer] | None:
+        first = asked[0].question
+        topics: dict[UUID, list[ReplicaQuestion]] = {}
+        for following, question in asked:
+            partition = following.partition
+            topics.setdefault(partition.topic_id, []).append(
+                ReplicaQuestion(
+                    partition.topic_partition.partition,
+                    question.leader_epoch,
+                    question.offset,
+                    question.last_fetched_epoch,
+                    question.log_start,
+                    MAX_REPLY_BYTES,
+                )
+            )
+        request = write_replica_fetch(
+            first.node, first.node_epoch, topics.items(), max_wait_ms=wait_ms, max_bytes=MAX_REPLY_BYTES
+        )
+        try:
+            frame = await self._peers.request_encoded(
+                self._leader,
+                FETCH_KEY,
+                REPLICA_FETCH_VERSION,
+                request,
+                wait_ms + ANSWER_TIMEOUT_MS,
+                purpose=self._purpose,
+            )
+            error_code, answers = read_replica_fetch_reply(memoryview(frame))
+        except (PeerLost, DecodeError) as error:
+            if not self._failures:
+                logger.info("no records from node %d: %s", self._leader, error)
+            self._peers.drop(self._leader, self._purpose)
+            return None
+        return answers if error_code == ErrorCode.none else None
+
+    # Answers
+
+    async def _take(self, asked: list[Asked], answers: dict[Key, ReplicaAnswer]) -> None:
+        work_left = []
+        told: list[tuple[Following, bool]] = []
+        for following, question in asked:
+            answer = answers.get(_key(following))
+            if answer is None:
+                following.machine.lost(question)
+                continue
+            told.append((following, len(answer.records) > 0))
+            work = self._learn(following, question, answer)
+            if work is not None:
+                work_left.append(self._work(following, work, answer.records))
+        if len(work_left) == 1:
+            await work_left[0]
+        elif work_left:
+            await asyncio.gather(*work_left)
+        self._on_round(self, told)
+
+    def _learn(self, following: Following, question: FetchFrom, answer: ReplicaAnswer) -> Work | None:
+        if not following.is_current:
+            return None
+        code = ErrorCode(answer.error_code)
+        diverging = None if answer.diverging is None else Divergence(*answer.diverging)
+        work = following.machine.fetched(
+            question,
+            FetchAnswer(
+                error=code,
+                high_watermark=answer.high_watermark,
+                log_start=answer.log_start,
+                diverging=diverging,
+                has_records=len(answer.records) > 0,
+            ),
+        )
+        if work is None:
+            following.show()
+            if code is not ErrorCode.none:
+                self._retry(following, SOON_S)
+        return work
+
+    def _retry(self, following: Following, after_s: float) -> None:
+        self._not_before[_key(following)] = self._world.clock.monotonic() + after_s
+
+    # Work
+
+    async def _work(self, following: Following, work: Work, records: memoryview) -> None:
+        partition = following.partition
+        try:
+            if work.truncate_to is not None:
+                await self._truncate(following, work.truncate_to)
+            elif work.restart_at is not None:
+                partition.restart_at(work.restart_at)
+            if work.append:
+                partition.append_as_replica(records)
+            if work.delete_before is not None:
+                partition.log.delete_records_before(work.delete_before)
+            if work.append and partition.settings.flush == FLUSH_ACK:
+                await partition.flushed()
+        except (ApiError, DiskFullError) as error:
+            logger.warning("%s waits for records: %s", partition.topic_partition, error)
+            self._retry(following, LATER_S)
+        except (StorageError, OSError) as error:
+            partition.fault(error)
+        if following.is_current:
+            log = partition.log
+            following.machine.worked(log_start=log.log_start_offset, log_end=log.log_end_offset)
+            following.show()
+            if following not in self:
+                self._on_moved(following)
+
+    async def _truncate(self, following: Following, offset: int) -> None:
+        """R12: fsynced bytes that go missing look like a damaged disk, so the recovery point goes first."""
+        partition = following.partition
+        logger.info("%s is cut at offset %d, where its leader's log parts", partition.topic_partition, offset)
+        if partition.flushed_offset > offset:
+            partition.recovery_limit = offset
+            try:
+                await self._persist_offsets()
+            finally:
+                partition.recovery_limit = None
+        if following.is_current:
+            partition.truncate_to(offset)
+
+
+def _key(following: Following) -> Key:
+    return following.partition.topic_id, following.partition.topic_partition.partition
