@@ -53,6 +53,8 @@ TOOLS = {
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "storage": "kafka.tools.StorageTool",
 }
