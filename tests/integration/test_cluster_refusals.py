@@ -68,7 +68,9 @@ def test_more_replicas_than_nodes_are_refused(tmp_path: Path) -> None:
         assert "t" not in admin.list_topics(timeout=10).topics
 
 
-def test_zookeeper_that_nobody_reaches_is_named(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_soak_zookeeper_that_nobody_reaches_is_named(tmp_path: Path) -> None:
+    """It waits ten seconds for somebody. The short form, of the store alone, is in tests/contract."""
     pytest.importorskip("kazoo")
     line = _refusal(_node(tmp_path, 1, "zk://127.0.0.1:1/headrace"))
     assert "cannot reach ZooKeeper at 127.0.0.1:1" in line
