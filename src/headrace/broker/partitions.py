@@ -317,8 +317,12 @@ class Partitions:
                 self._remove_later(partial(files.remove_tree, self._directory / name))
             elif alone and (match := _PARTITION_DIRECTORY.fullmatch(name)):
                 topic = view.topics.get(match[1])
-                if topic is None or int(match[2]) >= len(topic.partitions):
+                index = int(match[2])
+                if topic is None or index >= len(topic.partitions):
                     self._set_aside(name)
+                elif self._node_id not in topic.partitions[index].replicas:
+                    # It was moved to other nodes, which hold all of it, while this one was down.
+                    self._remove_unopened(TopicPartition(topic.name, index), topic.topic_id)
 
     def remove_strays(self, view: ClusterView) -> None:
         """As a member of a cluster: what others decided about this node's logs while it was down."""

@@ -322,6 +322,26 @@ def test_a_replica_that_is_moved_away_leaves_nothing_on_disk() -> None:
     on_three_nodes(scenario)
 
 
+def test_a_replica_that_was_moved_while_its_node_was_down_goes_when_it_returns() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create(1, 2)
+        await trio.leader.produce(b"x")
+        gone = trio.members[1]
+        await gone.kill()
+        await trio.until(lambda: trio.state.leader == 2)
+        await trio.until_led()
+        move = {"partition_index": 0, "replicas": [2, 3]}
+        fields = {"topics": [{"name": TOPIC, "partitions": [move]}], "timeout": 5000}
+        await trio.leader.ask(ALTER_REASSIGNMENTS, fields)
+        await trio.until(lambda: set(trio.state.replicas) == {2, 3})
+        assert gone.files.exists(directory_of())
+        await gone.start()
+        assert not gone.files.exists(directory_of())
+        assert await trio.leader.values() == [b"x"]
+
+    on_three_nodes(scenario)
+
+
 async def coordinator(trio: SimTrio) -> SimMember:
     asked = {"key_type": 0, "coordinator_keys": ["g"]}
     for _ in range(200):
