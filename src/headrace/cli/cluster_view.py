@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _NAMES_SHOWN = 8
-_COLUMNS = ("NODE", "STATE", "ADDRESS", "PID", "LEADS", "REPLICAS", "BEHIND", "MEMORY")
+_COLUMNS = ("NODE", "STATE", "ADDRESS", "PID", "LEADS", "HOLDS", "BEHIND", "MEMORY")
 
 
 def show_status(status: ClusterStatus, output: Output) -> None:
@@ -126,6 +126,6 @@ class LiveView:
         assert self._live is not None
         frame = TerminalFrame()
         show_status(status, Output(stdout=frame))
-        help_line = "Ctrl-C stops the cluster; in another terminal: headrace cluster kill|start|stop|add NODE"
+        help_line = "Ctrl-C stops it; in another terminal: headrace cluster kill|start|stop NODE"
         self._live.update(Text.from_ansi(frame.getvalue()) + Text(help_line, "dim"), refresh=True)
 
