@@ -20,7 +20,13 @@ SIMULATION, PROOF = "several_nodes", "cluster_proof"
 FRESH_SEEDS = 300
 SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("cluster_seeds.txt")
-MUTATIONS = sorted((Path(__file__).parent / "mutations" / "cluster").glob("*.toml"))
+_PATCHES = Path(__file__).parent / "mutations"
+MUTATIONS = sorted((_PATCHES / "cluster").glob("*.toml"))
+OF_THE_MACHINES = [
+    _PATCHES / "replication" / f"{name}.toml"
+    for name in ("joins_behind_high_watermark", "no_truncation", "old_epochs_not_fenced")
+]
+"""Those that were noticed here as well as by the model."""
 QUICK_TO_CATCH = {
     "acknowledged_before_committed",
     "group_answers_uncommitted",
@@ -82,5 +88,5 @@ def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
 @pytest.mark.timeout(7200)
 def test_soak_t3_the_simulated_cluster_notices_every_mutation() -> None:
     started = time.monotonic()
-    noticed = {path.stem: caught(path, 500, PROOF) for path in MUTATIONS}
+    noticed = {path.stem: caught(path, 500, PROOF) for path in (*MUTATIONS, *OF_THE_MACHINES)}
     soak.write_report("T3-cluster", started, {"caught": noticed})

@@ -10,11 +10,16 @@ import asyncio
 
 from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.several_nodes import TOPIC
-from headrace.testing.simclients import CREATE_TOPICS, open_connection
+from headrace.testing.simclients import CREATE_TOPICS, SimConnection, open_connection
 from headrace.testing.simstore import STORE_HOST
 from headrace.wire.error_codes import ErrorCode
-
-FETCH = 1
+from headrace.wire.replica_fetch import (
+    FETCH_KEY,
+    REPLICA_FETCH_VERSION,
+    ReplicaQuestion,
+    read_replica_fetch_reply,
+    write_replica_fetch,
+)
 
 
 def others_of(lab: ClusterLab, *node_ids: int) -> list[int]:
@@ -157,9 +162,25 @@ async def check_fences(lab: ClusterLab) -> None:
         }
         topics = [{"topic": TOPIC, "partitions": [partition]}]
         fields = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "topics": topics}
-        reply = await connection.call(FETCH, fields, version=11)
+        reply = await connection.call(FETCH_KEY, fields, version=11)
         assert reply.responses[0].partitions[0].error_code is expected
+        if expected is not ErrorCode.none:
+            assert await replica_fetch(lab, connection, lab.state.leader_epoch + off_by) is expected
     connection.abort()
+
+
+async def replica_fetch(lab: ClusterLab, connection: SimConnection, leader_epoch: int) -> ErrorCode:
+    """What a follower is told that asks in the name of this epoch."""
+    follower = next(node_id for node_id in lab.state.isr if node_id != lab.state.leader)
+    topic_id = lab.invariants.view.topics[TOPIC].topic_id
+    question = ReplicaQuestion(0, leader_epoch, 0, -1, 0, 1000)
+    node_epoch = lab.invariants.view.nodes[follower].epoch
+    request = write_replica_fetch(
+        follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
+    )
+    frame = await connection.call_raw(FETCH_KEY, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
+    _, answers = read_replica_fetch_reply(memoryview(frame))
+    return ErrorCode(answers[topic_id, 0].error_code)
 
 
 def a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail() -> None:
