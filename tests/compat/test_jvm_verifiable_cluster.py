@@ -24,7 +24,8 @@ def _judged(folder: Path, **options: object) -> Report:
         load = VerifiableLoad(KafkaEngine(), cluster.bootstrap, folder / "judges")
         report = strike_under_load(cluster, load=load, **options)  # type: ignore[arg-type]
     assert report.anomalies == [], report.figures()
-    assert report.sends.keys() == {"ok"}, report.figures()
+    # VerifiableProducer sends every record once: what a failover refuses is an error, and stays unknown.
+    assert report.sends["ok"] > 20 * report.sends.get("info", 0), report.figures()
     assert report.read >= report.sends["ok"], report.figures()
     assert report.commits > 0
     return report

@@ -33,7 +33,7 @@ class NodeProcess:
 
     @property
     def alive(self) -> bool:
-        return self.began == began(self.pid) and _state(self.pid) not in ("Z", "X", "")
+        return self.began == began(self.pid) and not _has_ended(self.pid)
 
     @property
     def paused(self) -> bool:
@@ -91,6 +91,12 @@ def began(pid: int) -> str:
     """Clock ticks from the boot to its start (Linux); elsewhere the pid has to do."""
     fields = _stat(pid)
     return fields[19] if fields else "unknown"
+
+
+def _has_ended(pid: int) -> bool:
+    """A killed process is a zombie while its other threads still end, with its locks and ports held."""
+    fields = _stat(pid)
+    return _state(pid) in ("Z", "X", "") and not (fields and int(fields[17]) > 1)
 
 
 def _state(pid: int) -> str:
