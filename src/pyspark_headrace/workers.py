@@ -2,8 +2,7 @@
 
 After every task Spark has Python look through all objects for garbage, and before every task forgets what
 importing knows. With our modules loaded the two take tens of milliseconds of a processor; without them, none.
-Touches this process only. Read next: batch_reader.py, sink_task.py (who
-call it).
+Touches this process only. Read next: batch_reader.py, sink_task.py (who call it).
 """
 
 from __future__ import annotations
