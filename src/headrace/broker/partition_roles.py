@@ -133,7 +133,10 @@ class PartitionRoles(PartitionWaits):
         self._refuse(reads=ErrorCode.not_leader_or_follower, writes=ErrorCode.not_leader_or_follower)
 
     def begin_epoch_save(self) -> Callable[[], None] | None:
-        """The write of the epoch file, for a thread; None when it is up to date. Not during a flush."""
+        """The write of the epoch file, for a thread; None when it is up to date. Not during a flush.
+
+        Nor during another, which may write what is needed and is not done yet (R13).
+        """
         write = self._log.epochs.take_unsaved()
         self._saving_epoch = write is not None
         return write
@@ -152,6 +155,10 @@ class PartitionRoles(PartitionWaits):
     def is_sole(self) -> bool:
         """No other node has to do with it: its high watermark follows from its log."""
         return self.leading is None and self.following is None and self.leads
+
+    @property
+    def saving_epoch(self) -> bool:
+        return self._saving_epoch
 
     @property
     def flushing(self) -> bool:

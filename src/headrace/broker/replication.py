@@ -180,7 +180,7 @@ class Replication:
     async def _save_epoch(self, leading: Leading, epoch: int) -> None:
         partition = leading.partition
         while partition.leading is leading and leading.machine.leader_epoch == epoch:
-            if partition.flushing:
+            if partition.flushing or partition.saving_epoch:
                 await self._world.tasks.sleep(FLUSH_POLL_S)
                 continue
             if await self._write_epoch(partition):
@@ -197,6 +197,9 @@ class Replication:
         thread = self._epoch_threads[self._saves % EPOCH_THREADS]
         try:
             await thread.run(write)
+        except asyncio.CancelledError:
+            partition.log.epochs.dirty = True  # nobody hears whether it was written
+            raise
         except OSError as error:
             logger.error("%s: its epoch cannot be written down: %s", partition.topic_partition, error)
             partition.log.epochs.dirty = True

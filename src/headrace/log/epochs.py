@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from headrace.world import Files, read_file, replace_file
@@ -35,6 +36,9 @@ class EpochHistory:
         """Read on every append."""
         self.dirty = False
         """In memory but not yet in the file."""
+        self._taken = self._written = 0
+        """How often its state was taken to be written; the newest of these that is in the file."""
+        self._writing = Lock()
 
     @classmethod
     def load(cls, files: Files, directory: Path) -> EpochHistory | None:
@@ -96,7 +100,8 @@ class EpochHistory:
     def save(self) -> None:
         """Durable when it returns. Blocks for an fsync; needed once per leader epoch."""
         if self.dirty:
-            replace_file(self._files, self._path, _encode(self._entries))
+            self._taken += 1
+            self._write(self._taken, _encode(self._entries), ".tmp")
             self.dirty = False
 
     def take_unsaved(self) -> Callable[[], None] | None:
@@ -104,16 +109,24 @@ class EpochHistory:
         if not self.dirty:
             return None
         self.dirty = False
-        return partial(self._write_on_thread, _encode(self._entries))
+        self._taken += 1
+        return partial(self._write_on_thread, self._taken, _encode(self._entries))
 
-    def _write_on_thread(self, data: bytes) -> None:
+    def _write_on_thread(self, number: int, data: bytes) -> None:
         """On a full disk the next flush tries again; the log itself tells its epochs until then."""
         try:
-            replace_file(self._files, self._path, data, suffix=".flush.tmp")
+            self._write(number, data, ".flush.tmp")
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self.dirty = True
+
+    def _write(self, number: int, data: bytes, suffix: str) -> None:
+        """A thread that comes late writes nothing: recovery believes the file below the recovery point."""
+        with self._writing:
+            if number > self._written:
+                replace_file(self._files, self._path, data, suffix=suffix)
+                self._written = number
 
     def _changed(self) -> None:
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED

@@ -11,6 +11,8 @@ from sim_trio import FIRST_PORT, NODES, SimMember, SimTrio, on_three_nodes
 from headrace.broker.peers import FETCH
 from headrace.broker.replica_fetcher import FEW
 from headrace.errors import CorruptLogError
+from headrace.log.epochs import EpochHistory
+from headrace.testing.simworld import WorkProfile
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.replica_fetch import (
     FETCH_KEY,
@@ -161,6 +163,7 @@ def test_the_tail_of_a_leader_that_nobody_had_is_cut_when_it_returns() -> None:
         for follower in others:
             await follower.start()
         await trio.until_led()
+        await trio.until(lambda: len(trio.state.isr) == len(others))
         assert (await trio.leader.produce(b"next")) == (0, 1)
         await old.start()
         await trio.until_all_in_sync()
@@ -169,6 +172,30 @@ def test_the_tail_of_a_leader_that_nobody_had_is_cut_when_it_returns() -> None:
         assert old.batches() == trio.leader.batches()
 
     on_three_nodes(scenario)
+
+
+def test_a_leader_of_two_epochs_in_a_row_has_the_newer_one_on_disk() -> None:
+    """R13: each is written by a thread of its own, and the slower one must not have the last word."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        leader, others = trio.leader, trio.followers
+        await leader.produce(b"kept")
+        machine = trio.simulation.machine(f"node{leader.node_id}")
+        machine.work = WorkProfile(least_ms=1, most_ms=500)
+        for follower in others:
+            await follower.kill()
+        await trio.until(lambda: trio.state.isr == (leader.node_id,))
+        await leader.produce(b"next", acks=ONE)
+        known = leader.partition().log.epochs.entries
+        await leader.stop()
+        machine.work = WorkProfile()
+        written = EpochHistory.load(leader.files, directory_of())
+        assert written is not None
+        assert written.entries == known
+
+    for seed in range(8):
+        on_three_nodes(scenario, seed=seed)
 
 
 def test_a_node_in_doubt_about_its_session_leads_nothing() -> None:

@@ -213,6 +213,28 @@ class TestEpochs:
         flush(log)
         assert read_file(files, DIRECTORY / "leader-epoch-checkpoint") == b"0\n2\n1 0\n3 1\n"
 
+    def test_a_thread_that_comes_late_does_not_bring_older_epochs_back(self, files: MemoryFiles) -> None:
+        history = self.history(files, (2, 10))
+        writes = []
+        for epoch in (3, 4):
+            history.assign(epoch, 20)
+            write = history.take_unsaved()
+            assert write is not None
+            writes.append(write)
+        for write in reversed(writes):
+            write()
+        assert read_file(files, DATA / "leader-epoch-checkpoint") == b"0\n2\n2 10\n4 20\n"
+
+    def test_a_thread_that_comes_late_does_not_bring_truncated_epochs_back(self, files: MemoryFiles) -> None:
+        history = self.history(files, (2, 10))
+        history.assign(3, 20)
+        write = history.take_unsaved()
+        assert write is not None
+        history.truncate_from_end(20)
+        history.save()
+        write()
+        assert read_file(files, DATA / "leader-epoch-checkpoint") == b"0\n1\n2 10\n"
+
 
 class TestCheckpoints:
     def test_file_is_kafkas(self, files: MemoryFiles) -> None:
