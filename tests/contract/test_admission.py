@@ -94,6 +94,29 @@ def test_a_node_that_was_given_up_and_lives_registers_anew(run: Run) -> None:
     run(scenario)
 
 
+def test_a_node_says_what_it_may_have_lost_until_it_was_let_in_once(run: Run) -> None:
+    """R20: a registration that nobody acted on has told nobody. R21: who was let in holds what it has."""
+
+    async def scenario(backend: Backend) -> None:
+        one, two = await joined(backend, 1), await joined(backend, 2, lossless=False)
+        await one.become_controller(1)
+        await one.catch_up()
+        await one.judge_node(one.view.joining[2], fenced=True)
+        await until(one, lambda: 2 in one.view.joining)
+        again = one.view.joining[2]
+        assert not again.lossless
+        await one.judge_node(again, fenced=False)
+        await until(two, lambda: 2 in two.view.nodes)
+        await one.judge_node(one.view.nodes[2], fenced=True)
+        await until(one, lambda: 2 in one.view.joining)
+        assert one.view.joining[2].epoch > again.epoch
+        assert one.view.joining[2].lossless
+        await two.close()
+        await one.close()
+
+    run(scenario)
+
+
 def test_a_node_that_leaves_says_so_and_does_not_come_back(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         one, two = await joined(backend, 1), await joined(backend, 2)

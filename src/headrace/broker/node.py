@@ -160,6 +160,7 @@ class Broker:
         )
         self.office.start()
         await self._wait_to_be_let_in()
+        await self.offsets.loss_is_known()
         if not alone:
             self.partitions.remove_strays(self.cluster.view)
         self.replication.look()

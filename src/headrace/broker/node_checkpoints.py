@@ -48,6 +48,7 @@ class NodeCheckpoints:
         self._boot_id = boot_id
         self.stopped_cleanly = False
         self._same_boot = False
+        self._loss_is_known = False
         self._recovery_points: Mapping[TopicPartition, int] = {}
         self._log_starts: Mapping[TopicPartition, int] = {}
         self._high_watermarks: Mapping[TopicPartition, int] = {}
@@ -58,7 +59,9 @@ class NodeCheckpoints:
     def load(self) -> None:
         """The marker of a clean stop is taken away as the first act of a start (R22)."""
         self.stopped_cleanly = take_clean_marker(self._files, self._directory)
-        self._same_boot = self._note_boot()
+        self._same_boot = self._ran_in_this_boot()
+        if self.lossless:
+            self.loss_is_known()
         self._recovery_points = self._read(RECOVERY_POINT_FILE)
         self._log_starts = self._read(LOG_START_FILE)
         self._high_watermarks = self._read(HIGH_WATERMARK_FILE)
@@ -72,15 +75,21 @@ class NodeCheckpoints:
             clean_marker=self.stopped_cleanly, same_boot=self._same_boot, flushes_before_ack=False
         )
 
-    def _note_boot(self) -> bool:
-        """Whether the machine was not started anew since the node last was: its page cache is there."""
-        if self._boot_id is None:
+    def loss_is_known(self) -> None:
+        """Blocking. The cluster counts on nothing that is gone: what comes now, only another boot can take.
+
+        Not before: a start that ends earlier must leave to the next one to say what may be lost (R20).
+        """
+        self._loss_is_known = True
+        if self._boot_id is not None and not self._same_boot:
+            replace_file(self._files, self._directory / BOOT_ID_FILE, self._boot_id.encode())
+
+    def _ran_in_this_boot(self) -> bool:
+        """Whether the node was let in since the machine was started: its page cache is there."""
+        path = self._directory / BOOT_ID_FILE
+        if self._boot_id is None or not self._files.exists(path):
             return False
-        path, own = self._directory / BOOT_ID_FILE, self._boot_id.encode()
-        if self._files.exists(path) and read_file(self._files, path) == own:
-            return True
-        replace_file(self._files, path, own)
-        return False
+        return read_file(self._files, path) == self._boot_id.encode()
 
     def at_start(self, topic_partition: TopicPartition, topic_id: UUID) -> LogOffsets:
         """As found at the start of the node; zeros for a topic that they do not speak of."""
@@ -111,7 +120,9 @@ class NodeCheckpoints:
             self._saved_high_watermarks = known
 
     def mark_clean(self, node_epoch: int) -> None:
-        """Blocking; on a thread."""
+        """Blocking; on a thread. Nothing is marked while the cluster may count on what was lost before."""
+        if not self._loss_is_known:
+            return
         write_clean_marker(self._files, self._directory, node_epoch=node_epoch, boot_id=self._boot_id or "")
 
     def _read(self, name: str) -> dict[TopicPartition, int]:

@@ -41,5 +41,9 @@ class OffsetSaver:
         """Often, since a node that restarts knows of nothing above it that it is committed (R13)."""
         await self._thread.run(self._checkpoints.save_high_watermarks, self._present())
 
+    async def loss_is_known(self) -> None:
+        """The node was let in: the cluster counts on nothing that it may have lost (R20)."""
+        await self._thread.run(self._checkpoints.loss_is_known)
+
     async def mark_clean(self, node_epoch: int) -> None:
         await self._thread.run(self._checkpoints.mark_clean, node_epoch)

@@ -60,6 +60,7 @@ class Membership:
         self._heartbeat: asyncio.Task[None] | None = None
         self._renewing = asyncio.Lock()
         self.epoch: int | None = None
+        self._was_let_in = False
         self._leaving = False
         cluster.subscribe(self._follow)
 
@@ -81,6 +82,7 @@ class Membership:
         self._session = session
         self.epoch = epoch
         self._own_earlier_sessions.add(session.id)
+        self._note_admission(self._cluster.view)
         if self._heartbeat is None:
             self._heartbeat = self._world.tasks.spawn(self._stay_alive(), name="node heartbeat")
         return epoch
@@ -148,17 +150,24 @@ class Membership:
             endpoints=asked.endpoints,
             rack=asked.rack,
             directory_id=asked.directory_id,
-            # Who registered before lives on, and with it what it holds (R21).
-            lossless=asked.lossless or bool(self._own_earlier_sessions),
+            # Who was let in before lives on, and with it what it holds (R21). Who was only registered has
+            # still to be told of: nobody has seen to what it lost (R20).
+            lossless=asked.lossless or self._was_let_in,
             leaving=leaving,
         )
         return documents.encode_node(node, waits=asked.waits_for_admission)
 
     def _follow(self, old: ClusterView, new: ClusterView) -> None:
         """Given up by the controller, and alive: it registers anew at once."""
+        self._note_admission(new)
         fenced = new.fenced.get(self._registration.node_id)
         if fenced is not None and fenced.epoch == self.epoch and new.fenced is not old.fenced:
             self._world.tasks.spawn(self._return(), name="registration of a fenced node")
+
+    def _note_admission(self, view: ClusterView) -> None:
+        present = view.nodes.get(self._registration.node_id)
+        if present is not None and present.epoch == self.epoch:
+            self._was_let_in = True
 
     async def _return(self) -> None:
         try:

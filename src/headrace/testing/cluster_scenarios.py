@@ -35,6 +35,8 @@ async def only(lab: ClusterLab, node_id: int) -> None:
 
 async def all_alike(lab: ClusterLab) -> None:
     await lab.until(lambda: set(lab.state.isr) == set(lab.state.replicas), "all are in sync")
+    for node in lab.nodes:  # it copies before it serves
+        await node.wait_until_serving()
     ends = {lab.partition(node_id).log_end_offset for node_id in range(lab.plan.nodes)}
     assert len(ends) == 1
 
@@ -229,25 +231,53 @@ def a_replica_that_lost_its_tail_does_not_lead() -> None:
     """R20: the only one that surely has the record is dead; nobody leads until it is back."""
 
     async def scenario(lab: ClusterLab) -> None:
-        first = lab.state.leader
-        second, third = others_of(lab, first)
-        lab.nodes[third].kill()
-        await lab.until(lambda: third not in lab.state.isr, "the third is out of sync")
-        await lab.produced(b"one")
-        lab.nodes[second].cut_power()
-        await lab.until(lambda: lab.state.isr == (first,), "the second is out of sync")
-        lab.nodes[first].kill()
-        lab.start(second)
-        await lab.until(lambda: lab.nodes[second].broker is not None, "the second is back")
-        await asyncio.sleep(5)
-        assert lab.state.leader in (first, -1)
-        lab.start(third)
-        lab.start(first)
-        await all_alike(lab)
-        assert await lab.read_all() == [b"one"]
+        await lose_power_of_the_second(lab)
+        await check_that_the_second_waits_for_the_first(lab)
 
     for seed in range(4):
         simulate_cluster(scenario, seed)
+
+
+def a_replica_that_lost_its_tail_says_so_until_it_is_let_in() -> None:
+    """R20: its first start after the power cut ends unheard; the next one is in the same boot."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        second = await lose_power_of_the_second(lab)
+        lab.simulation.network.cut(STORE_HOST, lab.nodes[second].machine.name)
+        lab.start(second)
+        await asyncio.sleep(1)
+        lab.nodes[second].kill()
+        lab.simulation.network.mend_all()
+        await check_that_the_second_waits_for_the_first(lab)
+
+    for seed in range(4):
+        simulate_cluster(scenario, seed)
+
+
+async def lose_power_of_the_second(lab: ClusterLab) -> int:
+    """Two hold an acknowledged record; the one that does not lead loses it, and stays eligible."""
+    first = lab.state.leader
+    second, third = others_of(lab, first)
+    lab.nodes[third].kill()
+    await lab.until(lambda: third not in lab.state.isr, "the third is out of sync")
+    await lab.produced(b"one")
+    lab.nodes[second].cut_power()
+    await lab.until(lambda: lab.state.isr == (first,), "the second is out of sync")
+    return second
+
+
+async def check_that_the_second_waits_for_the_first(lab: ClusterLab) -> None:
+    first = lab.state.leader
+    second, third = others_of(lab, first)
+    lab.nodes[first].kill()
+    lab.start(second)
+    await lab.until(lambda: lab.nodes[second].broker is not None, "the second is back")
+    await asyncio.sleep(5)
+    assert lab.state.leader in (first, -1)
+    lab.start(third)
+    lab.start(first)
+    await all_alike(lab)
+    assert await lab.read_all() == [b"one"]
 
 
 SCENARIOS = (
@@ -258,4 +288,5 @@ SCENARIOS = (
     a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail,
     a_controller_that_was_replaced_creates_nothing,
     a_replica_that_lost_its_tail_does_not_lead,
+    a_replica_that_lost_its_tail_says_so_until_it_is_let_in,
 )

@@ -54,6 +54,28 @@ def test_a_port_in_use_is_told_in_one_line_and_the_next_start_finds_everything_a
     on_a_node(scenario, starts=False)
 
 
+def test_a_start_that_fails_after_a_power_cut_leaves_the_loss_to_be_told_by_the_next() -> None:
+    """R20, R21: nobody heard of it yet, and the machine was not started anew since."""
+
+    async def scenario(node: SimBroker) -> None:
+        await node.start()
+        node.simulation.cut_power("node")
+        await take_port(node)
+        for _ in range(2):
+            with pytest.raises(ConfigError):
+                await node.start()
+            assert not node.files.exists(MARKER)
+            await node.kill()
+        free_port(node)
+        await node.start()
+        assert not node.broker.checkpoints.lossless
+        await node.kill()
+        await node.start()
+        assert node.broker.checkpoints.lossless
+
+    on_a_node(scenario, starts=False)
+
+
 def test_a_second_listener_that_fails_takes_the_first_one_with_it() -> None:
     async def scenario(node: SimBroker) -> None:
         await node.clients.network.listen(Deaf, HOST, 9093)
