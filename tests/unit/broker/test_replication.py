@@ -198,6 +198,33 @@ def test_a_leader_of_two_epochs_in_a_row_has_the_newer_one_on_disk() -> None:
         on_three_nodes(scenario, seed=seed)
 
 
+def test_a_new_leader_that_was_in_doubt_still_waits_for_its_epoch_on_disk() -> None:
+    """R13: the write that began before the doubt is not done because nothing else is left to write."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        old, others = trio.leader, trio.followers
+        await old.produce(b"kept")
+        for follower in others:
+            trio.simulation.machine(f"node{follower.node_id}").work = WorkProfile(least_ms=500, most_ms=500)
+        await old.kill()
+        await trio.until(lambda: trio.leader.is_up and trio.leader.partition().leading is not None)
+        leader = trio.leader
+        broker, epoch = leader.broker, trio.state.leader_epoch
+        session = broker.cluster._membership._session
+        for doubt_s in (1000, -1000):
+            await trio.clients.tasks.sleep(0.02)
+            assert not leader.partition().takes_writes
+            session._renewed_at -= doubt_s
+            broker.replication.look()
+        await trio.until(lambda: leader.partition().takes_writes)
+        written = EpochHistory.load(leader.files, directory_of())
+        assert written is not None
+        assert written.entries[-1].epoch == epoch
+
+    on_three_nodes(scenario)
+
+
 def test_a_node_in_doubt_about_its_session_leads_nothing() -> None:
     """R7."""
 
