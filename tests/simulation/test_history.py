@@ -42,6 +42,7 @@ def test_a_clean_history_passes() -> None:
     ("anomaly", "sends", "records"),
     [
         ("lost-write", [sent(b"a", offset=0)], []),
+        ("lost-write", [sent(b"a"), sent(b"b", offset=0)], [(0, b"b")]),
         ("duplicate", [sent(b"a", offset=0)], [(0, b"a"), (1, b"a")]),
         ("invented", [], [(0, b"a")]),
         ("failed-write-present", [sent(b"a", "fail")], [(0, b"a")]),
@@ -80,6 +81,7 @@ def test_what_was_not_promised_may_be_lost() -> None:
 def test_what_was_deleted_is_not_lost() -> None:
     history = History([sent(b"a", offset=0), sent(b"b", offset=1)])
     assert kinds(history, (1, b"b"), log_start=1) == []
+    assert kinds(History([sent(b"a"), sent(b"b", offset=1)]), (1, b"b"), log_start=1) == []
 
 
 def test_a_reader_that_seeks_may_step_back() -> None:

@@ -122,12 +122,13 @@ def _check_send(send: Send, found: int | None, log: FinalLog) -> Anomaly | None:
 
     if send.outcome == "fail":
         return None if found is None else anomaly("failed-write-present", f"at {found}")
-    if send.outcome == "info" or send.offset is None:
+    if send.outcome == "info":
         return None
     if found is None:
-        lost = send.durable and send.offset >= log.log_start
+        # Without an offset, as what is acknowledged by what follows it, it may have been deleted since.
+        lost = send.durable and (send.offset or 0) >= log.log_start
         return anomaly("lost-write", f"acknowledged at {send.offset}") if lost else None
-    if found != send.offset:
+    if send.offset is not None and found != send.offset:
         return anomaly("moved", f"acknowledged at {send.offset}, found at {found}")
     return None
 

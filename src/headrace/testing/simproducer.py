@@ -1,5 +1,7 @@
 """A simulated producer: idempotent ones resend in order with the same sequences, others never resend.
 
+Idempotent ones do as librdkafka does: all that is unanswered is sent again at once, a batch that is
+acknowledged acknowledges those before it, and a batch that is the next due is never out of order.
 Every record and what became of it goes to a History. Read next: simclients.py, history.py.
 """
 
@@ -46,6 +48,9 @@ class _Batch:
     partition: int
     data: bytes
     sends: list[Send]
+
+    def __str__(self) -> str:
+        return f"{self.sends[0].value[:20]!r} to partition {self.partition}"
 
     def ended(self, outcome: Outcome, base_offset: int = -1) -> None:
         for place, send in enumerate(self.sends):
@@ -208,14 +213,34 @@ class SimProducer:
         result = answer.responses[0].partition_responses[0]
         code: ErrorCode = result.error_code
         if self.kind.idempotent and code in _RETRIABLE:
+            if code is ErrorCode.out_of_order_sequence_number and not self._before(batch):
+                raise BrokenPromise(
+                    f"{self.name}: {code.name} for {batch.sends[0].value[:20]!r}, the next due"
+                )
             self._refusal = f"{code.name} for {batch.sends[0].value[:20]!r} to partition {batch.partition}"
             return False
-        self._unacknowledged.remove(batch)
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+            if self.kind.idempotent:
+                self._acknowledge_before(batch)
             batch.ended("ok", result.base_offset)
         else:
             batch.ended(self._outcome_of(code))
+        self._unacknowledged.remove(batch)
         return True
+
+    def _before(self, batch: _Batch) -> list[_Batch]:
+        """What was sent to the same partition before it and is not acknowledged yet."""
+        place = self._unacknowledged.index(batch)
+        return [other for other in self._unacknowledged[:place] if other.partition == batch.partition]
+
+    def _acknowledge_before(self, batch: _Batch) -> None:
+        """They were written though their answers are lost: the broker takes sequences only in order (R28).
+
+        It need not know them any more when they come again, as it remembers the last five batches.
+        """
+        for other in self._before(batch):
+            other.ended("ok")
+            self._unacknowledged.remove(other)
 
     def _outcome_of(self, code: ErrorCode) -> Outcome:
         if self.kind.idempotent:
