@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,9 @@ _topic_numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has what it runs in the background ignore Ctrl-C, and so would every program the tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # kafka-python reads its own message definitions by a call that Python 3.11 deprecates.
     config.addinivalue_line(
         "filterwarnings", r"ignore:.* is deprecated. Use files\(\) instead:DeprecationWarning"
