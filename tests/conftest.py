@@ -21,7 +21,7 @@ _topic_numbers = itertools.count()
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell has what it runs in the background ignore Ctrl-C, and so would every program the tests start.
+        # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # kafka-python reads its own message definitions by a call that Python 3.11 deprecates.
     config.addinivalue_line(
