@@ -213,7 +213,7 @@ class ClusterScene:
 
 def _cell(leads: bool, in_sync: bool, alive: bool) -> Text:
     if not alive:
-        return Text("✗ dead", "red")
+        return Text("○ dead", "red")
     if leads:
         return Text("★ leads", "bold green")
     return Text("● in sync", "cyan") if in_sync else Text("○ behind", "yellow")
