@@ -20,6 +20,7 @@ from headrace.config import NodeConfig, load_config
 from headrace.coordination.memory import MemoryState, MemoryStore
 from headrace.testing import faults
 from headrace.testing.history import FinalLog, History, check
+from headrace.testing.sim_runs import carry_out
 from headrace.testing.simclients import (
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -327,16 +328,6 @@ def node_config() -> NodeConfig:
 def run_seed(seed: int, *, duration_s: float = DURATION_S) -> RunReport:
     plan = draw_plan(Random(f"plan {seed}"), duration_s)
     report = RunReport(seed=seed, plan=plan)
-    with Simulation(seed) as simulation:
-        try:
-            run = OneNodeRun(simulation, plan)
-            simulation.run(run.run())
-        except BaseException as error:
-            error.add_note(f"seed {seed}: {plan}")
-            raise
-        report.trace_hash = simulation.loop.trace_hash()
-        report.outcomes.update(run.history.outcomes())
-        report.faults = run.faults.counts
-        report.records_read = sum(len(poll.records) for poll in run.history.polls)
-        report.starts = run.node.starts
+    run = carry_out(report, lambda simulation: OneNodeRun(simulation, plan))
+    report.starts = run.node.starts
     return report

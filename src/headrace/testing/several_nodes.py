@@ -19,6 +19,7 @@ from headrace.testing.cluster_faults import ClusterFaults
 from headrace.testing.cluster_invariants import ClusterInvariants, needed_insync
 from headrace.testing.cluster_plan import DURATION_S, PORT, ClusterPlan, draw_plan, host_of, node_config
 from headrace.testing.history import FinalLog, History, check
+from headrace.testing.sim_runs import carry_out
 from headrace.testing.simclients import (
     CREATE_TOPICS,
     EARLIEST,
@@ -305,18 +306,8 @@ class ClusterRun:
 def run_seed(seed: int, *, duration_s: float = DURATION_S, plan: ClusterPlan | None = None) -> ClusterReport:
     plan = plan or draw_plan(Random(f"cluster plan {seed}"), duration_s)
     report = ClusterReport(seed=seed, plan=plan)
-    with Simulation(seed) as simulation:
-        try:
-            run = ClusterRun(simulation, plan)
-            simulation.run(run.run())
-        except BaseException as error:
-            error.add_note(f"seed {seed}: {plan}")
-            raise
-        report.trace_hash = simulation.loop.trace_hash()
-        report.outcomes.update(run.history.outcomes())
-        report.faults = run.faults.counts
-        report.records_read = sum(len(poll.records) for poll in run.history.polls)
-        report.commits = run.committer.commits
-        report.starts = sum(node.starts for node in run.nodes)
-        report.elections = run.invariants.elections
+    run = carry_out(report, lambda simulation: ClusterRun(simulation, plan))
+    report.commits = run.committer.commits
+    report.starts = sum(node.starts for node in run.nodes)
+    report.elections = run.invariants.elections
     return report
