@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster_metrics import ClusterMetrics
@@ -149,19 +149,25 @@ class ControllerOffice:
                 await self._round()
             except (HeadraceError, OSError) as error:
                 logger.warning("the controller will try again: %s", error)
-                self._dirty = None
-                self._tasks.call_later(_AGAIN_S, self._wake.set)
+                self._look_again(at=None)
             except Exception:
                 logger.exception("a round of the controller failed")
-                self._dirty = None
-                self._tasks.call_later(_AGAIN_S, self._wake.set)
+                self._look_again(at=None)
+
+    def _look_again(self, at: Iterable[str] | None = ()) -> None:
+        """In a moment, also at these topics; None: at all of them."""
+        if at is None:
+            self._dirty = None
+        elif self._dirty is not None:
+            self._dirty.update(at)
+        self._tasks.call_later(_AGAIN_S, self._wake.set)
 
     async def _round(self) -> None:
         await self._stand_for_office()
         if not self._cluster.is_controller:
             return
         if self._cluster.session_in_doubt:  # no change of the view tells when that is over
-            self._tasks.call_later(_AGAIN_S, self._wake.set)
+            self._look_again()
             return
         await self._fence_the_dead()
         dirty, self._dirty = self._dirty, set()
@@ -269,8 +275,7 @@ class ControllerOffice:
                 wanted.append((with_changes(topic, changes), changes))
         await self._write(wanted)
         if len(ends) < len(awaiting) and self._dirty is not None:
-            self._dirty.update(partition.topic for partition in awaiting if partition not in ends)
-            self._tasks.call_later(_AGAIN_S, self._wake.set)
+            self._look_again(at=[partition.topic for partition in awaiting if partition not in ends])
 
     # What happened
 

@@ -162,18 +162,21 @@ class Peers:
         return connection
 
     async def _open(self, node: Node, kept: _Kept) -> Connection:
+        connection = await self._connect(node)
+        if self._closed:
+            connection.abort()
+        self._spawn(self._notice_end(node, kept, connection), f"connection to node {node.node_id}")
+        return connection
+
+    async def _connect(self, node: Node) -> Connection:
         endpoint = self._endpoint_of(node)
-        connection = await Connection.open(
+        return await Connection.open(
             endpoint.host,
             endpoint.port,
             client_id=self._client_id,
             timeout_ms=CONNECT_TIMEOUT_MS,
             connect=self._world.network.connect,
         )
-        if self._closed:
-            connection.abort()
-        self._spawn(self._notice_end(node, kept, connection), f"connection to node {node.node_id}")
-        return connection
 
     def _endpoint_of(self, node: Node) -> Endpoint:
         endpoint = node.endpoint(self._listener) if self._listener is not None else node.endpoints[0]
@@ -212,16 +215,9 @@ class Peers:
 
     async def _lets_nobody_in(self, node: Node) -> bool:
         """Only a refusal counts: silence may be the network's."""
-        endpoint = self._endpoint_of(node)
         for _ in range(_PROBES):
             try:
-                connection = await Connection.open(
-                    endpoint.host,
-                    endpoint.port,
-                    client_id=self._client_id,
-                    timeout_ms=CONNECT_TIMEOUT_MS,
-                    connect=self._world.network.connect,
-                )
+                connection = await self._connect(node)
             except ClientError as error:
                 if _is_refusal(error.__cause__):
                     return True
