@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from headrace.client.arrow.cluster import Cluster
 from headrace.client.arrow.io_thread import IoThread
+from headrace.client.connection import Connection
+from pyspark_headrace.patience import patiently
 from pyspark_headrace.security_options import NO_SECURITY, SecurityOptions
 
 T = TypeVar("T")
@@ -28,6 +30,10 @@ class Kept:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.io.call(coroutine)
+
+    def reach(self, *, timeout_ms: int = 0) -> Connection:
+        """To whichever broker answers; one that restarts is waited for as long as that."""
+        return self.call(patiently(self.cluster.any_connection, timeout_ms=timeout_ms))
 
 
 _kept: dict[tuple[int, str, SecurityOptions], Kept] = {}

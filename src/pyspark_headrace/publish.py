@@ -117,6 +117,7 @@ class Publication:
     def _transaction(self) -> Iterator[Transaction]:
         """Of the sink's transactional id; what is open at the end is aborted."""
         settings = self._settings
+        self._connections.reach(timeout_ms=settings.timeout_ms)
         try:
             transaction = Transaction(
                 f"headrace-sink-{self._sink}",

@@ -41,7 +41,7 @@ def write_task(batches: Iterator[Any], settings: WriteSettings, columns: SinkCol
 def _encodes(settings: WriteSettings, connections: Kept) -> bool:
     if settings.exactly_once == "off":
         return False
-    connection = connections.call(connections.cluster.any_connection())
+    connection = connections.reach(timeout_ms=settings.timeout_ms)
     if END_TXN in connection.versions:
         return True
     if settings.exactly_once == "batch":

@@ -19,6 +19,7 @@ from pyspark_headrace.columns import Projection
 from pyspark_headrace.connections import Kept, kept
 from pyspark_headrace.dead_letters import rejects_of
 from pyspark_headrace.options import ReadSettings
+from pyspark_headrace.patience import patiently
 from pyspark_headrace.splits import Range
 
 
@@ -77,7 +78,7 @@ def _chunks(connections: Kept, topic: str, bounds: Bounds, settings: ReadSetting
         connections.cluster, topic, bounds, budget=settings.budget, timeout_ms=settings.timeout_ms
     )
     try:
-        connections.call(prefetch.open())
+        connections.call(patiently(prefetch.open, timeout_ms=settings.timeout_ms))
         while (chunk := connections.call(prefetch.next_chunk())) is not None:
             yield chunk
     finally:
