@@ -38,10 +38,12 @@ class Member:
     controller_port: int | None = None
     """Of an Apache Kafka node that is a controller too."""
     wanted: Wanted = "up"
+    host: str = HOST
+    """Where it listens: another address of this machine where the network between nodes is under test."""
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class ClusterPlan:
             "members": [
                 {
                     "id": member.node_id,
+                    "host": member.host,
                     "port": member.port,
                     "controller_port": member.controller_port,
                     "wanted": member.wanted,
@@ -109,6 +112,7 @@ def plan_of(document: Any) -> ClusterPlan:
         members=tuple(
             Member(
                 node_id=int(each["id"]),
+                host=str(each.get("host", HOST)),
                 port=int(each["port"]),
                 controller_port=each["controller_port"],
                 wanted=each["wanted"],

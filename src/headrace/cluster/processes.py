@@ -16,7 +16,7 @@ from typing import Literal
 
 from headrace.cluster.engines.engine import RunningNode, answers
 from headrace.cluster.engines.process_stats import read_process_tree
-from headrace.cluster.plan import HOST, Member
+from headrace.cluster.plan import Member
 
 _PID_FILE = "node.pid"
 _POLL_S = 0.02
@@ -84,7 +84,7 @@ def state_of(member: Member, process: NodeProcess | None) -> NodeState:
         return "crashed" if member.wanted == "up" else member.wanted
     if process.paused:
         return "paused"
-    return "running" if answers(HOST, member.port, timeout_ms=500) else "starting"
+    return "running" if answers(member.host, member.port, timeout_ms=500) else "starting"
 
 
 def began(pid: int) -> str:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from headrace.cluster.engines.engine import EngineError, PreparedNode, RunningNode, answers, free_ports
 from headrace.cluster.folder import ClusterFolder
-from headrace.cluster.plan import HOST, ClusterError, ClusterPlan, EngineName, Member, new_cluster_id
+from headrace.cluster.plan import ClusterError, ClusterPlan, EngineName, Member, new_cluster_id
 from headrace.cluster.processes import NodeProcess, find, remember
 
 READY_TIMEOUT_MS = 60_000
@@ -53,9 +53,16 @@ class _Trouble:
 class Supervisor:
     """The nodes of one folder, as seen by one command or by `cluster up`."""
 
-    def __init__(self, folder: ClusterFolder, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self,
+        folder: ClusterFolder,
+        say: Callable[[str], None] = lambda line: None,
+        *,
+        engine: MemberEngine | None = None,
+    ) -> None:
+        """`engine`: left out, the one that the plan names."""
         self.folder = folder
-        self._engine: MemberEngine | None = None
+        self._engine = engine
         self._say = say
         self._children: dict[int, RunningNode] = {}
         self._trouble: dict[int, _Trouble] = {}
@@ -171,7 +178,7 @@ class Supervisor:
 
     def _await_answer(self, member: Member, deadline: float) -> None:
         """Of a node that somebody else has started already."""
-        while not answers(HOST, member.port):
+        while not answers(member.host, member.port):
             if self.process(member.node_id) is None or time.monotonic() > deadline:
                 raise EngineError(f"node {member.node_id} does not answer on {member.address}")
             time.sleep(_POLL_S)

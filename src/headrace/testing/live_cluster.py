@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,15 +18,19 @@ from confluent_kafka.cimpl import NewTopic
 
 from headrace.client.brokers import Brokers, run
 from headrace.client.errors import ClientError
+from headrace.cluster.engines.engine import PreparedNode
+from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.folder import ClusterFolder
-from headrace.cluster.plan import EngineName
+from headrace.cluster.plan import ClusterPlan, EngineName, Member
 from headrace.cluster.status import Picture, read_picture
 from headrace.cluster.supervisor import Supervisor, plan_cluster
+from headrace.testing.lan import Lan
 
 FIND_COORDINATOR = 10
 _TIMEOUT_S = 30
 _POLL_S = 0.02
 _LOG_LINES_SHOWN = 15
+_FACING_OTHERS = {"listeners.allow.anonymous": "true"}
 
 Role = Literal["leader", "follower", "controller", "coordinator"]
 
@@ -41,17 +46,23 @@ class LiveCluster:
         engine: EngineName = "headrace",
         coordination: str | None = None,
         settings: Mapping[str, str] | None = None,
+        lan: Lan | None = None,
     ) -> None:
+        """`lan`: a network with a host for each node (`host_name`); left out, all are on the loopback."""
         self.folder = ClusterFolder(directory)
-        self.supervisor = Supervisor(self.folder)
+        self.supervisor = Supervisor(self.folder, engine=None if lan is None else _OnALan(lan))
         plan = plan_cluster(
             engine=engine,
             nodes=nodes,
             coordination=coordination,
-            settings=settings or {},
+            settings={**(settings or {}), **({} if lan is None else _FACING_OTHERS)},
             folder=self.folder,
             first_port=None,
         )
+        if lan is not None:
+            hosts = [lan.address(host_name(member.node_id)) for member in plan.members]
+            placed = zip(plan.members, hosts, strict=True)
+            plan = replace(plan, members=tuple(replace(member, host=host) for member, host in placed))
         self.folder.create(plan)
         self.node_ids = [member.node_id for member in plan.members]
         self.bootstrap = plan.bootstrap
@@ -189,6 +200,23 @@ class LiveCluster:
         return self.wait_until(
             lambda picture: not picture.under_replicated and not picture.without_leader, timeout_s=timeout_s
         )
+
+
+def host_name(node_id: int) -> str:
+    """Of a node on a Lan."""
+    return f"node{node_id}"
+
+
+class _OnALan:
+    """Headrace, with each node in the namespace of its host."""
+
+    def __init__(self, lan: Lan) -> None:
+        self._lan = lan
+        self._engine = HeadraceEngine()
+
+    def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
+        prepared = self._engine.prepare_member(plan, member, folder)
+        return replace(prepared, command=self._lan.command(host_name(member.node_id), prepared.command))
 
 
 def _summary(picture: Picture | None) -> str:

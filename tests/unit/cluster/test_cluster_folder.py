@@ -23,7 +23,7 @@ PLAN = ClusterPlan(
     settings={"num.partitions": "2"},
     members=(
         Member(node_id=0, port=1001, controller_port=2001),
-        Member(node_id=1, port=1002, wanted="killed"),
+        Member(node_id=1, host="10.0.0.7", port=1002, wanted="killed"),
     ),
     next_id=2,
 )

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode, command_environment, free_ports
-from headrace.cluster.plan import ClusterPlan, Member
+from headrace.cluster.plan import HOST, ClusterPlan, Member
 
 
 class HeadraceEngine:
@@ -23,18 +23,19 @@ class HeadraceEngine:
 
     def prepare(self, data_dir: Path, settings: Mapping[str, str]) -> PreparedNode:
         (port,) = free_ports(1)
-        return self._prepared(data_dir, port, (), settings)
+        return self._prepared(data_dir, (HOST, port), (), settings)
 
     def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
         """One node of a cluster, ready to be launched again and again."""
         place = ("--node-id", str(member.node_id), "--coordination", plan.coordination)
-        return self._prepared(folder, member.port, place, plan.settings)
+        return self._prepared(folder, (member.host, member.port), place, plan.settings)
 
     def _prepared(
-        self, data_dir: Path, port: int, place: tuple[str, ...], settings: Mapping[str, str]
+        self, data_dir: Path, address: tuple[str, int], place: tuple[str, ...], settings: Mapping[str, str]
     ) -> PreparedNode:
+        host, port = address
         command = [sys.executable, "-m", "headrace.cli.main", "serve", *place]
-        command += ["--data", str(data_dir / "data"), "--listener", f"main=127.0.0.1:{port}"]
+        command += ["--data", str(data_dir / "data"), "--listener", f"main={host}:{port}"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         return PreparedNode(
@@ -43,7 +44,7 @@ class HeadraceEngine:
             environment=_as_installed(),
             data_dir=data_dir / "data",
             log_path=data_dir / "serve.log",
-            host="127.0.0.1",
+            host=host,
             port=port,
         )
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ _JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dja
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _POLL_SECONDS = 0.05
 _LOG_LINES_SHOWN = 15
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,11 +32,12 @@ class ZooKeeperServer:
     environment: Mapping[str, str]
     log_path: Path
     port: int
+    host: str = _LOOPBACK
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def launch(self) -> None:
         with self.log_path.open("ab") as log:
@@ -51,7 +53,7 @@ class ZooKeeperServer:
     def wait_ready(self, timeout_ms: int = 30_000) -> None:
         """Until it serves: in an ensemble that takes a quorum."""
         deadline = time.monotonic() + timeout_ms / 1000
-        while not serves(self.port):
+        while not serves(self.port, self.host):
             if self.process is None or self.process.poll() is not None:
                 raise EngineError(f"ZooKeeper ended before it was ready; its log:\n{self._log_tail()}")
             if time.monotonic() > deadline:
@@ -120,20 +122,25 @@ def prepare_zookeeper(
     servers: int = 1,
     settings: Mapping[str, str] | None = None,
     jars: ZooKeeperJars | None = None,
+    hosts: Sequence[str] | None = None,
 ) -> ZooKeeperEnsemble:
-    """Configuration files for `servers` processes; `settings` by their names in zoo.cfg."""
+    """Configuration files for `servers` processes; `settings` by their names in zoo.cfg.
+
+    `hosts`: the address of each; left out, all are on the loopback.
+    """
     jars = jars or find_zookeeper_jars()
+    hosts = hosts or [_LOOPBACK] * servers
     ports = free_ports(3 * servers)
     members = {
-        f"server.{n + 1}": f"127.0.0.1:{ports[3 * n]}:{ports[3 * n + 1]};127.0.0.1:{ports[3 * n + 2]}"
-        for n in range(servers)
+        f"server.{n + 1}": f"{host}:{ports[3 * n]}:{ports[3 * n + 1]};{host}:{ports[3 * n + 2]}"
+        for n, host in enumerate(hosts)
     }
     return ZooKeeperEnsemble(
         servers=tuple(
             _prepare_server(
-                directory / f"server-{n + 1}", n + 1, ports[3 * n + 2], members, settings or {}, jars
+                directory / f"server-{n + 1}", n + 1, (host, ports[3 * n + 2]), members, settings or {}, jars
             )
-            for n in range(servers)
+            for n, host in enumerate(hosts)
         )
     )
 
@@ -141,16 +148,17 @@ def prepare_zookeeper(
 def _prepare_server(
     folder: Path,
     number: int,
-    port: int,
+    address: tuple[str, int],
     members: Mapping[str, str],
     settings: Mapping[str, str],
     jars: ZooKeeperJars,
 ) -> ZooKeeperServer:
+    host, port = address
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     alone = len(members) == 1
     own = (
-        {"clientPort": str(port), "clientPortAddress": "127.0.0.1"}
+        {"clientPort": str(port), "clientPortAddress": host}
         if alone
         else {"initLimit": "20", "syncLimit": "10", **members}
     )
@@ -167,14 +175,15 @@ def _prepare_server(
         command=(jars.java, *_JVM_OPTIONS, _MAIN_CLASS, str(folder / "zoo.cfg")),
         environment=command_environment({"CLASSPATH": jars.class_path}),
         log_path=folder / "server.log",
+        host=host,
         port=port,
     )
 
 
-def serves(port: int) -> bool:
+def serves(port: int, host: str = _LOOPBACK) -> bool:
     """True when the server there answers `srvr` with its mode: a server without a quorum does not."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
             answer = bytearray()
             while chunk := connection.recv(4096):

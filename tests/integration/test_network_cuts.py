@@ -1,0 +1,152 @@
+"""T8 on real sockets: the network between nodes falls apart under load, and nothing acknowledged is lost.
+
+Each node has a network namespace of its own. Short forms here; every shape at length, with the store on the
+network as well, is `make soak PART=T8`. Where namespaces cannot be had they are skipped by name.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
+from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.testing import network_cuts, soak
+from headrace.testing.kill_loop import Fault, Report, strike_under_load
+from headrace.testing.lan import OUTSIDE, Lan, why_lans_are_missing
+from headrace.testing.live_cluster import LiveCluster, host_name
+
+NODES = [host_name(node_id) for node_id in range(3)]
+SERVERS = ["zk1", "zk2", "zk3"]
+QUICK = {
+    "broker.session.timeout.ms": "2000",
+    "replica.lag.time.max.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+SHORT_CUT_S = 3.0
+LONG_CUT_S = 6.0
+CUTS_PER_SHAPE = 8
+"""With the time that all take to be in sync again, a minute and more for each shape."""
+_ECHO = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(({!r}, 9)); print(flush=True)\n"
+
+
+@pytest.fixture
+def lan() -> Iterator[Lan]:
+    if reason := why_lans_are_missing():
+        pytest.skip(reason)
+    with Lan([*NODES, *SERVERS]) as lan:
+        yield lan
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, lan: Lan) -> Iterator[LiveCluster]:
+    with LiveCluster(tmp_path / "cluster", settings=QUICK, lan=lan) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_zookeeper(tmp_path: Path, lan: Lan) -> Iterator[LiveCluster]:
+    if reason := why_zookeeper_is_missing():
+        pytest.skip(f"ZooKeeper cannot be started: {reason}")
+    prepared = prepare_zookeeper(
+        tmp_path / "zookeeper", servers=len(SERVERS), hosts=[lan.address(name) for name in SERVERS]
+    )
+    placed = zip(SERVERS, prepared.servers, strict=True)
+    servers = tuple(replace(server, command=lan.command(name, server.command)) for name, server in placed)
+    with ZooKeeperEnsemble(servers=servers) as ensemble:
+        place = f"zk://{ensemble.hosts}/headrace"
+        folder = tmp_path / "cluster"
+        with LiveCluster(folder, coordination=place, settings=QUICK, lan=lan) as cluster:
+            yield cluster
+
+
+def _check(report: Report) -> None:
+    assert report.anomalies == [], report.figures()
+    assert report.sends.keys() == {"ok"}, report.figures()
+    assert report.read >= 0.9 * report.sends["ok"], report.figures()
+    assert report.commits > 0, report.figures()
+
+
+# -- the fault itself bites ----------------------------------------------------------------------------------
+
+
+def _arrives(lan: Lan, source: str, target: str) -> bool:
+    """Whether a datagram does."""
+    listening = _ECHO.format(lan.address(target)) + "s.settimeout(0.3); print(s.recv(9))"
+    sending = "import socket, sys; s = socket.socket(type=socket.SOCK_DGRAM); s.sendto(b'here', ({!r}, 9))"
+    command = lan.command(target, [sys.executable, "-c", listening])
+    receiver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert receiver.stdout is not None
+    assert receiver.stdout.readline() == "\n", "it listens"
+    if source == OUTSIDE:
+        with socket.socket(type=socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"here", (lan.address(target), 9))
+    else:
+        send = lan.command(source, [sys.executable, "-c", sending.format(lan.address(target))])
+        subprocess.run(send, check=True)
+    return "here" in receiver.communicate(timeout=10)[0]
+
+
+def test_a_cut_loses_what_goes_one_way_and_nothing_else(lan: Lan) -> None:
+    one, two, three = NODES
+    lan.cut(one, two)
+    lan.cut(OUTSIDE, three)
+    arrived = {way: _arrives(lan, *way) for way in ((one, two), (two, one), (one, three), (OUTSIDE, three))}
+    assert arrived == {(one, two): False, (two, one): True, (one, three): True, (OUTSIDE, three): False}
+    lan.heal_all()
+    assert _arrives(lan, one, two)
+    assert _arrives(lan, OUTSIDE, three)
+
+
+# -- under load ----------------------------------------------------------------------------------------------
+
+
+def test_t8_a_leader_cut_off_in_several_ways_loses_nothing(lan: Lan, cluster: LiveCluster) -> None:
+    shapes = (network_cuts.from_one_node, network_cuts.deaf, network_cuts.from_clients)
+    fault = network_cuts.cut_for(lan, shapes, SHORT_CUT_S)
+    _check(
+        strike_under_load(
+            cluster, faults=len(shapes), seed=soak.first_seed(), fault=fault, roles=("leader", "controller")
+        )
+    )
+
+
+def _soak(cluster: LiveCluster, part: str, fault: Fault, faults: int = CUTS_PER_SHAPE) -> None:
+    started = time.monotonic()
+    roles = ("leader", "controller", "follower", "coordinator")
+    report = strike_under_load(
+        cluster, faults=faults, seed=soak.first_seed() + 1, fault=fault, roles=roles, pause_s=0.02
+    )
+    soak.write_report(part, started, report.figures())
+    _check(report)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shape", network_cuts.ON_ONE_HOST, ids=lambda shape: shape.__name__)
+def test_soak_t8_shapes(lan: Lan, cluster: LiveCluster, shape: network_cuts.Shape) -> None:
+    _soak(cluster, f"T8-{shape.__name__}", network_cuts.cut_for(lan, [shape], LONG_CUT_S))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shape", network_cuts.ON_SEVERAL_HOSTS, ids=lambda shape: shape.__name__)
+def test_soak_t8_shapes_with_zookeeper(
+    lan: Lan, on_zookeeper: LiveCluster, shape: network_cuts.Shape
+) -> None:
+    fault = network_cuts.cut_for(lan, [shape], LONG_CUT_S, store=SERVERS)
+    _soak(on_zookeeper, f"T8-zookeeper-{shape.__name__}", fault)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_soak_t8_a_link_that_comes_and_goes(lan: Lan, on_zookeeper: LiveCluster) -> None:
+    fault = network_cuts.flap_for(lan, network_cuts.isolated, 20, store=SERVERS)
+    _soak(on_zookeeper, "T8-zookeeper-flapping", fault, faults=4)
