@@ -63,6 +63,8 @@ class Controller:
         self._config = config
         self._node_id: int = config["node.id"]
         self._index = TopicIndex(cluster.view)
+        self.opened: Callable[[], Awaitable[None]] = _at_once
+        """Whoever asked for partitions may use those of this node as soon as it has its answer."""
         cluster.subscribe(self._follow)
 
     def _follow(self, old: ClusterView, new: ClusterView) -> None:
@@ -101,6 +103,7 @@ class Controller:
         for index, refusal in zip(planned, await self._cluster.create_topics(topics), strict=True):
             if refusal is not None:
                 answers[index] = refusal
+        await self.opened()
         return answers
 
     async def ensure_topic(self, name: str) -> Topic:
@@ -159,6 +162,7 @@ class Controller:
                 outcomes.append(None)
             except ApiError as refusal:
                 outcomes.append(refusal)
+        await self.opened()
         return outcomes
 
     async def _add_partitions(self, request: MorePartitions, validate_only: bool) -> None:
@@ -295,6 +299,10 @@ class Controller:
 
     def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
         config_changes.check_topic_configs(configs, self._config, self.altered_node_settings())
+
+
+async def _at_once() -> None:
+    """Where logs are nobody's business."""
 
 
 def is_conflict(refusal: ApiError) -> bool:

@@ -39,7 +39,7 @@ from headrace.machines.machine import (
     TimelineEvent,
 )
 from headrace.machines.repeated_commit import RepeatedCommitRecord
-from headrace.types import ClusterView, Node, Topic, TopicId
+from headrace.types import ClusterView, Node, Topic, TopicId, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class GroupCoordinator:
         """The partitions of the present view are open. Loading goes on behind."""
         self._lead(self._cluster.view)
         self._cluster.subscribe(self.follow)
+        self._partitions.opened_late = self._opened_late
 
     async def stop(self) -> None:
         """Who waits for other members is sent away; who waits for the disk still gets its answer."""
@@ -118,6 +119,10 @@ class GroupCoordinator:
             if not self._deleted:
                 self._spawn(self._forget_deleted_topics(), "offsets of deleted topics")
             self._deleted.update(deleted)
+
+    def _opened_late(self, name: TopicPartition) -> None:
+        if name.topic == OFFSETS_TOPIC and not self._stopped:
+            self._lead(self._cluster.view)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = self._world.tasks.spawn(coroutine, name=name)

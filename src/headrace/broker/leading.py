@@ -22,8 +22,8 @@ def leading_partition(broker: Broker, topic_name: str, partition_index: int) -> 
         raise ApiError(ErrorCode.unknown_topic_or_partition)
     if topic.partitions[partition_index].leader != broker.node_id:
         raise ApiError(ErrorCode.not_leader_or_follower)
-    partition = broker.partitions.get(topic_name, partition_index)
-    if partition is None or not partition.online:
+    partition = broker.partitions.find(topic_name, None, partition_index)
+    if not partition.online:
         raise ApiError(ErrorCode.kafka_storage_error, f"{topic_name}-{partition_index} is offline")
     if not partition.leads:  # its session is in doubt (R7)
         raise ApiError(ErrorCode.not_leader_or_follower)

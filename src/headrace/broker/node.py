@@ -112,6 +112,7 @@ class Broker:
         self.replication = Replication(self)
         self.partitions.take_role = self.replication.take
         self.partitions.removed = self.replication.forget
+        self.controller.opened = self.partitions.opened
         self.groups = GroupCoordinator(self)
         self.timeline = GroupTimeline(self, OwnTopic(self, EVENTS))
         self.lag = LagSamples(self, OwnTopic(self, LAG))
@@ -138,10 +139,11 @@ class Broker:
         """Logs first: a node that is registered can serve what it holds."""
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
         alone = self.config.coordination == SqliteAddress()
-        self.partitions.remove_leftovers(self.cluster.view, alone=alone)
+        self.partitions.removals.leftovers(self.cluster.view, alone=alone)
         self.partitions.follow(empty, self.cluster.view)
         self.replication.start()
         self.cluster.subscribe(self.partitions.follow)
+        await self.partitions.opened()
         self.lag.start()
         self.groups.start()
         await self.offsets.persist()
@@ -162,7 +164,7 @@ class Broker:
         await self._wait_to_be_let_in()
         await self.offsets.loss_is_known()
         if not alone:
-            self.partitions.remove_strays(self.cluster.view)
+            self.partitions.removals.strays(self.cluster.view)
         self.replication.look()
         await self._start_http()
         self._housekeeping.start()

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.machine_loading import next_slice
-from headrace.broker.partition import Partition
 from headrace.broker.peers import PeerLost
 from headrace.broker.topic_rules import NewTopic
 from headrace.broker.turns import in_turns
@@ -119,7 +118,7 @@ class OwnTopic:
     async def _write(self, batch: bytearray) -> None:
         leader = await self._leader()
         if leader == self._broker.node_id:
-            self._partition().append_own(batch)
+            self._partitions.find(self.name, None, 0).append_own(batch)
         else:
             await self._send(leader, bytes(batch))
 
@@ -145,12 +144,6 @@ class OwnTopic:
         if topic is None or topic.partitions[0].leader == NO_NODE:
             raise ApiError(ErrorCode.leader_not_available, "no node leads it")
         return topic.partitions[0].leader
-
-    def _partition(self) -> Partition:
-        partition = self._partitions.get(self.name, 0)
-        if partition is None:
-            raise HeadraceError("its log could not be opened")
-        return partition
 
     async def _send(self, leader: int, batch: bytes) -> None:
         part = {"name": self.name, "partition_data": [{"index": 0, "records": batch}]}

@@ -5,39 +5,34 @@ Read next: partition.py; node.py (who hands over the view).
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from headrace.broker.flusher import Flusher
+from headrace.broker.log_removals import LogRemovals
 from headrace.broker.metrics import Metrics
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.opening_turns import OpeningTurns
 from headrace.broker.partition import Partition
 from headrace.broker.storage_faults import will_pass
-from headrace.broker.stray_logs import doom_strays
 from headrace.broker.topic_settings import TopicSettings
 from headrace.errors import ApiError, CorruptLogError, StorageError
 from headrace.log.descriptors import DescriptorPool
 from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.log.partition_metadata import ForeignDirectoryError, may_be_of
+from headrace.log.partition_metadata import ForeignDirectoryError
 from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
-from headrace.world import Thread, World
+from headrace.world import World
 
 logger = logging.getLogger(__name__)
 
-DELETED_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
 MOST_SLICES_PER_REPLY = 1024
 CLOSED_TOGETHER = 64
 """Their files stay open until all are synced."""
-_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
 class Partitions:
@@ -58,6 +53,8 @@ class Partitions:
         self.take_role: Callable[[Partition, Topic, ClusterView], None] = _lead_alone
         """Called at every change of a topic, for each of its partitions that is held here."""
         self.removed: Callable[[Partition], None] = lambda partition: None
+        self.opened_late: Callable[[TopicPartition], None] = lambda name: None
+        """Called for a log that was not opened in the turn in which the view brought it."""
         self.writable = True
         """False while the disk is nearly full (R25)."""
         self._world = world
@@ -79,7 +76,8 @@ class Partitions:
         self._openable: set[TopicPartition] = set()
         """Those of them that only lack of room or descriptors kept from being opened."""
         self._view: ClusterView | None = None
-        self._removals: Thread = world.tasks.thread("remove")
+        self._turns = OpeningTurns(world, self._open_in_turn)
+        self.removals = LogRemovals(world, node_id, directory)
 
     # Look-up
 
@@ -123,7 +121,7 @@ class Partitions:
         return 1 if self._descriptors.crowded else min(MOST_SLICES_PER_REPLY, self._descriptors.limit // 4)
 
     def log_offsets(self) -> dict[TopicPartition, LogOffsets]:
-        """For the checkpoints. What could not be opened keeps what is known of it: no bit of it is cut."""
+        """For the checkpoints. What is not open keeps what is known of it: no bit of it is cut."""
         offsets = {}
         for partition in self.all():
             offsets[partition.topic_partition] = LogOffsets(
@@ -134,6 +132,10 @@ class Partitions:
             )
         for topic_partition, topic_id in self._unopened.items():
             offsets[topic_partition] = self._checkpoints.at_start(topic_partition, topic_id)
+        for name in self._turns.waiting():
+            topic = None if self._view is None else self._view.topics.get(name.topic)
+            if topic is not None:
+                offsets[name] = self._checkpoints.at_start(name, topic.topic_id)
         return offsets
 
     # Following the view
@@ -157,23 +159,50 @@ class Partitions:
         held = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.topic_id] = held
         for index, state in enumerate(topic.partitions):
-            partition = held.get(index)
+            name = TopicPartition(topic.name, index)
             if self._node_id not in state.replicas:
-                if partition is not None:
-                    del held[index]
-                    self._delete(partition)
-                continue
-            if partition is not None and not partition.online and self._may_begin_anew(state):
-                del held[index]
-                self.removed(partition)
-                partition.log.close(clean=False)
-                partition = self._open_anew(topic, index, settings)
-            elif partition is not None:
-                partition.reconfigure(settings)
-            else:
-                partition = self._open(topic, index, settings)
-            if partition is not None:
-                self.take_role(partition, topic, view)
+                self._give_up(topic, index)
+            elif (partition := held.get(index)) is not None:
+                self._keep(partition, topic, settings, view)
+            elif name not in self._turns and self._turns.now(name):
+                self._open_and_take(topic, index, settings, view)
+
+    def _keep(self, partition: Partition, topic: Topic, settings: TopicSettings, view: ClusterView) -> None:
+        index = partition.topic_partition.partition
+        if not partition.online and self._may_begin_anew(topic.partitions[index]):
+            del self._by_name[topic.name][index]
+            self.removed(partition)
+            partition.log.close(clean=False)
+            anew = self._open_anew(topic, index, settings)
+            if anew is not None:
+                self.take_role(anew, topic, view)
+            return
+        partition.reconfigure(settings)
+        self.take_role(partition, topic, view)
+
+    def _open_and_take(
+        self, topic: Topic, index: int, settings: TopicSettings, view: ClusterView
+    ) -> Partition | None:
+        partition = self._open(topic, index, settings)
+        if partition is not None:
+            self.take_role(partition, topic, view)
+        return partition
+
+    def _open_in_turn(self, name: TopicPartition) -> None:
+        """The view may have changed since its turn was asked for."""
+        view = self._view
+        topic = None if view is None else view.topics.get(name.topic)
+        if view is None or topic is None or name.partition >= len(topic.partitions):
+            return
+        is_replica = self._node_id in topic.partitions[name.partition].replicas
+        if not is_replica or self.get(*name) is not None:
+            return
+        if self._open_and_take(topic, name.partition, self._settings_of(view, topic), view) is not None:
+            self.opened_late(name)
+
+    async def opened(self) -> None:
+        """Returns when all that this node is to hold is open, as far as it can be opened."""
+        await self._turns.done()
 
     def _may_begin_anew(self, state: PartitionState) -> bool:
         """R27: another node leads, and nobody counts on what this one holds."""
@@ -183,7 +212,7 @@ class Partitions:
     def _open_anew(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
         """What is damaged is kept under another name; all of it is fetched from the leader."""
         logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
-        self._set_aside(f"{topic.name}-{index}", "is damaged")
+        self.removals.set_aside(f"{topic.name}-{index}", "is damaged")
         return self._open(topic, index, settings)
 
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
@@ -230,19 +259,16 @@ class Partitions:
 
     def open_again(self) -> None:
         """There may be room now for those that found none."""
-        if self._view is None:
-            return
-        for name in {topic_partition.topic for topic_partition in self._openable}:
-            topic = self._view.topics.get(name)
-            if topic is not None:
-                self._match(self._view, topic)
+        for name in list(self._openable):
+            if name not in self._turns and self._turns.now(name):
+                self._open_in_turn(name)
 
     def _open_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
         try:
             return self._open_directory(topic_partition, topic_id, config)
         except ForeignDirectoryError:
             # A crash came between a topic's deletion and the end of its directory; the name is used again.
-            self._set_aside(str(topic_partition))
+            self.removals.set_aside(str(topic_partition))
             return self._open_directory(topic_partition, topic_id, config)
 
     def _open_directory(
@@ -264,21 +290,27 @@ class Partitions:
     # The end of topics
 
     def _remove(self, topic: Topic) -> None:
-        held = self._by_name.pop(topic.name, {})
+        for index in range(len(topic.partitions)):
+            self._give_up(topic, index)
+        self._by_name.pop(topic.name, None)
         self._by_id.pop(topic.topic_id, None)
         self._metrics.forget_topic(topic.name)
-        for partition in held.values():
+
+    def _give_up(self, topic: Topic, index: int) -> None:
+        name = TopicPartition(topic.name, index)
+        partition = self._by_name.get(topic.name, {}).pop(index, None)
+        was_to_open = self._turns.forget(name)
+        if partition is not None:
             self._delete(partition)
-        for index in range(len(topic.partitions)):
-            if self._forget_offline(topic, index):
-                self._remove_unopened(TopicPartition(topic.name, index), topic.topic_id)
+        elif self._forget_offline(topic, index) or was_to_open:
+            self.removals.of_unopened(name, topic.topic_id)
 
     def _delete(self, partition: Partition) -> None:
         """The topic is gone, or other nodes hold the partition now."""
         self.removed(partition)
         partition.resign()
         try:
-            self._remove_later(partition.log.delete())
+            self.removals.later(partition.log.delete())
         except OSError as error:
             logger.error("%s is deleted, but its files stay: %s", partition.topic_partition, error)
 
@@ -288,62 +320,11 @@ class Partitions:
         self._openable.discard(TopicPartition(topic.name, index))
         return self._unopened.pop(TopicPartition(topic.name, index), None) is not None
 
-    def _remove_unopened(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        files, directory = self._world.files, self._directory / str(topic_partition)
-        doomed = directory.with_name(f"{directory.name}.{topic_id.hex}{DELETED_SUFFIX}")
-        try:
-            if files.exists(directory) and may_be_of(files, directory, topic_id):
-                files.rename(directory, doomed)
-                self._remove_later(partial(files.remove_tree, doomed))
-        except OSError as error:
-            logger.error("%s is deleted, but its files stay: %s", topic_partition, error)
-
-    def _remove_later(self, removal: Callable[[], None]) -> None:
-        asyncio.ensure_future(self._removals.run(self._remove_tree, removal)).add_done_callback(_log_failure)
-
-    def _remove_tree(self, removal: Callable[[], None]) -> None:
-        """On the thread. The doomed name first becomes durable: a power cut must not bring the topic back."""
-        self._world.files.sync_directory(self._directory)
-        removal()
-
-    def remove_leftovers(self, view: ClusterView, *, alone: bool = True) -> None:
-        """At the start: what crashes left of topics that are gone. Only what had been deleted is removed.
-
-        A node that is `alone` sets the rest aside; others come to `remove_strays`, once they are let in.
-        """
-        files = self._world.files
-        for name in files.listdir(self._directory):
-            if name.endswith(DELETED_SUFFIX):
-                self._remove_later(partial(files.remove_tree, self._directory / name))
-            elif alone and (match := _PARTITION_DIRECTORY.fullmatch(name)):
-                topic = view.topics.get(match[1])
-                index = int(match[2])
-                if topic is None or index >= len(topic.partitions):
-                    self._set_aside(name)
-                elif self._node_id not in topic.partitions[index].replicas:
-                    # It was moved to other nodes, which hold all of it, while this one was down.
-                    self._remove_unopened(TopicPartition(topic.name, index), topic.topic_id)
-
-    def remove_strays(self, view: ClusterView) -> None:
-        """As a member of a cluster: what others decided about this node's logs while it was down."""
-        for doomed in doom_strays(self._world.files, self._directory, self._node_id, view):
-            self._remove_later(partial(self._world.files.remove_tree, doomed))
-
-    def _set_aside(self, name: str, why: str = "belongs to no topic") -> None:
-        """Its records are nobody's; they are kept under a name that is in nobody's way."""
-        files, stamp = self._world.files, self._world.clock.wall_ms()
-        source, target = self._directory / name, self._directory / f"{name}.{stamp}{STRAY_SUFFIX}"
-        try:
-            if files.exists(source):
-                files.rename(source, target)
-                logger.warning("%s %s; it is now %s, to be removed by hand", name, why, target)
-        except OSError as error:
-            logger.error("%s %s and could not be set aside: %s", name, why, error)
-
     async def close(self) -> bool:
         """Whether the next start may believe every log as it is, without a look."""
         partitions = list(self.all())
-        clean = not self._unopened and all(partition.online for partition in partitions)
+        clean = not self._unopened and not self._turns and all(each.online for each in partitions)
+        self._turns.stop()
         for partition in partitions:
             partition.resign()
         for start in range(0, len(partitions), CLOSED_TOGETHER):
@@ -373,8 +354,3 @@ class Partitions:
 def _lead_alone(partition: Partition, topic: Topic, view: ClusterView) -> None:
     """Where nobody replicates."""
     partition.lead_alone(topic.partitions[partition.topic_partition.partition].leader_epoch)
-
-
-def _log_failure(removal: asyncio.Future[None]) -> None:
-    if not removal.cancelled() and (error := removal.exception()) is not None:
-        logger.error("what is left of a deleted topic could not be removed: %s", error)

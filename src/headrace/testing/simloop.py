@@ -129,6 +129,10 @@ class SimLoop(AbstractEventLoop):
     def time(self) -> float:
         return self._now
 
+    def spend(self, seconds: float) -> None:
+        """The callback that runs takes this long: everything else comes later, as with a disk that blocks."""
+        self._now += seconds
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:

@@ -101,6 +101,12 @@ class FakePartitions:
     def get(self, topic: str, index: int) -> FakePartition | None:
         return self._partitions.get(TopicPartition(topic, index))
 
+    def find(self, topic: str, topic_id: None, index: int) -> FakePartition:
+        partition = self.get(topic, index)
+        if partition is None:
+            raise ApiError(ErrorCode.kafka_storage_error, "its log could not be opened")
+        return partition
+
     def all(self) -> list[FakePartition]:
         return list(self._partitions.values())
 
