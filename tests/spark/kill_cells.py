@@ -16,11 +16,12 @@ from pathlib import Path
 
 from kill_harness import BATCH_ROWS, COMMIT_MOMENTS, Job, Setup, groups_watched, program
 from kill_processes import Program
+from kill_program import TWO_HOSTS
 
 THREADS = "local[2,4]"
 """Executors are threads of the driver, which starts sooner. A task may be tried four times."""
 ONE_PROCESS, TWO_PROCESSES = "local-cluster[1,1,1024]", "local-cluster[2,1,1024]"
-"""Executors are processes: they can be killed, and tasks run twice at once."""
+"""Executors are processes, which can be killed. On one host Spark runs no task twice at once: TWO_HOSTS."""
 
 _BROKER_AWAY_S = 2.0
 _MORE = 300
@@ -97,11 +98,12 @@ def _last_batch(job: Job) -> int:
 
 
 _SPECULATION = {
+    "spark.executor.memory": "512m",
     "spark.speculation": "true",
     "spark.speculation.multiplier": "1.01",
     "spark.speculation.quantile": "0.1",
 }
-_SPECULATING = setup(TWO_PROCESSES, hindrance="straggles", settings=_SPECULATION)
+_SPECULATING = setup(TWO_HOSTS, hindrance="straggles", settings=_SPECULATION)
 _FAILING = setup(THREADS, hindrance="fails")
 
 CONDITIONS = {
@@ -186,7 +188,9 @@ class Cells:
         stops = self._stops("executor killed", "broker killed")
         if not stops:
             return
-        driver = self._start("hurt", replace(self._condition.first, master=TWO_PROCESSES), stops)
+        first = self._condition.first
+        in_processes = replace(first, master=TWO_PROCESSES) if first.master == THREADS else first
+        driver = self._start("hurt", in_processes, stops)
         for moment, job in stops:
             _wait_for_stop(driver, job)
             if moment == "write":

@@ -8,12 +8,20 @@ output can be held against the group's offsets. Nothing here brings about an acc
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from spark_cluster import MASTER_HOST, standalone_cluster
+
+from headrace.pipelines.java import find_java
 from headrace.pipelines.session import spark_session
+
+TWO_HOSTS = "two hosts"
+"""A master of our own: a cluster of executors on two addresses of this machine."""
 
 
 def start(spark: Any, job: dict[str, Any]) -> Any:
@@ -38,10 +46,22 @@ def failure(query: Any) -> str:
     return ""
 
 
+def master_of(program: dict[str, Any], folder: Path) -> AbstractContextManager[str]:
+    if program["master"] != TWO_HOSTS:
+        return nullcontext(program["master"])
+    folder.mkdir()
+    hosts = (MASTER_HOST, "127.0.0.2")
+    return standalone_cluster(folder, find_java(), hosts=hosts, environment=os.environ)
+
+
 def main(program_file: str) -> bool:
     """Whether all went well. What went wrong with each is written down when it has ended."""
     program = json.loads(Path(program_file).read_text())
-    spark = spark_session(program["master"], settings=program["settings"])
+    with master_of(program, Path(program_file).with_suffix("")) as master:
+        return run(spark_session(master, settings=program["settings"]), program)
+
+
+def run(spark: Any, program: dict[str, Any]) -> bool:
     left = []
     for job in program["jobs"]:
         query = start(spark, job)
@@ -53,6 +73,7 @@ def main(program_file: str) -> bool:
             Path(job["said"]).write_text(failure(query))
     for query, said in left:
         said.write_text(failure(query))
+    spark.stop()
     return not any(Path(job["said"]).read_text() for job in program["jobs"])
 
 

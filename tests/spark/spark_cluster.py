@@ -1,6 +1,6 @@
-"""A standalone Spark cluster on this machine from the PySpark that pip installed: a master and two workers.
+"""A standalone Spark cluster on this machine from the PySpark that pip installed: a master and workers.
 
-The workers see a bare Python, so that what runs on them finds only what was shipped.
+Workers see this process's environment; `bare_environment` takes away what would let them find our packages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,8 +18,8 @@ import pyspark
 
 from headrace.cluster.engines.engine import free_ports
 
+MASTER_HOST = "127.0.0.1"
 _START_S = 60
-_WORKERS = 2
 _PACKAGE = "org.apache.spark.deploy"
 
 
@@ -29,39 +29,43 @@ def bare_python(folder: Path) -> Path:
     return folder / "bin/python"
 
 
+def bare_environment() -> dict[str, str]:
+    """This process's, with nothing that says where Python's packages are."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
+
+
 @contextmanager
-def standalone_cluster(folder: Path, java_home: Path) -> Iterator[str]:
-    """Its address, once both workers have registered."""
-    host, (port, *_) = "127.0.0.1", free_ports(1)
-    address = f"spark://{host}:{port}"
+def standalone_cluster(
+    folder: Path, java_home: Path, *, hosts: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[str]:
+    """Its address, once a worker on each of the hosts has registered. A host named twice has two."""
+    (port,) = free_ports(1)
+    address = f"spark://{MASTER_HOST}:{port}"
+    java = {**environment, "JAVA_HOME": str(java_home), "SPARK_DAEMON_MEMORY": "256m"}
     with ExitStack() as stack:
-        master = ["master.Master", "--host", host, "--port", str(port), "--webui-port", "0"]
-        log = stack.enter_context(_process(folder, "master", java_home, master))
+        master = ["master.Master", "--host", MASTER_HOST, "--port", str(port), "--webui-port", "0"]
+        log = stack.enter_context(_process(folder / "master", java, MASTER_HOST, master))
         _wait_for(log, r"Starting Spark master at")
-        for number in range(_WORKERS):
-            name = f"worker-{number}"
+        for number, host in enumerate(hosts):
+            place = folder / f"worker-{number}"
             worker = ["worker.Worker", address, "--host", host, "--cores", "1", "--memory", "512m"]
-            worker += ["--webui-port", "0", "--work-dir", str(folder / name)]
-            stack.enter_context(_process(folder, name, java_home, worker))
-        _wait_for(log, f"(?s)(Registering worker.*){{{_WORKERS}}}")
+            worker += ["--webui-port", "0", "--work-dir", str(place)]
+            stack.enter_context(_process(place, java, host, worker))
+        _wait_for(log, f"(?s)(Registering worker.*){{{len(hosts)}}}")
         yield address
 
 
 @contextmanager
-def _process(folder: Path, name: str, java_home: Path, arguments: list[str]) -> Iterator[Path]:
+def _process(
+    place: Path, environment: Mapping[str, str], host: str, arguments: list[str]
+) -> Iterator[Path]:
+    """What it says is in a file beside its place."""
     home = Path(pyspark.__file__).parent
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
-    environment = {
-        **clean,
-        "JAVA_HOME": str(java_home),
-        "SPARK_HOME": str(home),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    log = folder / f"{name}.log"
+    known = {**environment, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host}
+    log = place.with_suffix(".log")
     command = [str(home / "bin/spark-class"), f"{_PACKAGE}.{arguments[0]}", *arguments[1:]]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=known)
     try:
         yield log
     finally:

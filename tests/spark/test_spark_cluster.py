@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from spark_cluster import bare_python, standalone_cluster
+from spark_cluster import MASTER_HOST, bare_environment, bare_python, standalone_cluster
 from spark_lab import Broker
 
 from headrace.pipelines.pack import write_pack
@@ -33,7 +33,9 @@ def test_a_pack_brings_source_and_sinks_to_a_cluster(
     (broken / "__init__.py").write_text("raise RuntimeError('not for use')\n")
     pack = write_pack(tmp_path / "pack.zip", level=0)
     python = bare_python(tmp_path / "bare")
-    with standalone_cluster(tmp_path, java_home) as master:
+    with standalone_cluster(
+        tmp_path, java_home, hosts=[MASTER_HOST] * 2, environment=bare_environment()
+    ) as master:
         asked = {
             "master": master,
             "pack": str(pack.path),
