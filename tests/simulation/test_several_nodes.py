@@ -24,7 +24,17 @@ _PATCHES = Path(__file__).parent / "mutations"
 MUTATIONS = sorted((_PATCHES / "cluster").glob("*.toml"))
 OF_THE_MACHINES = [
     _PATCHES / "replication" / f"{name}.toml"
-    for name in ("joins_behind_high_watermark", "no_truncation", "old_epochs_not_fenced")
+    for name in (
+        "high_watermark_below_minimum",
+        "joins_before_epoch_start",
+        "joins_behind_high_watermark",
+        "no_truncation",
+        "old_epochs_not_fenced",
+        "pending_members_not_counted",
+        "shrink_before_stored",
+        "truncation_to_high_watermark",
+        "written_with_too_few",
+    )
 ]
 """Those that were noticed here as well as by the model."""
 QUICK_TO_CATCH = {

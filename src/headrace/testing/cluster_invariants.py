@@ -87,6 +87,7 @@ class ClusterInvariants:
         self._projection = Projection(store.state.view())
         self._terms = _Terms(store, loop)
         self._shown: dict[Partition, _Shown] = {}
+        self._log_ends: dict[Partition, int] = {}
         self._committed: dict[TopicPartition, dict[int, _Batch]] = {}
         self._committed_end: dict[TopicPartition, int] = {}
         self.elections = 0
@@ -109,6 +110,7 @@ class ClusterInvariants:
         for partition in node.broker.partitions.all():
             if partition.online:
                 self._check_partition(node, partition)
+                self._check_log_end(node, partition)
 
     # -- one node -----------------------------------------------------------------------------------------
 
@@ -132,6 +134,24 @@ class ClusterInvariants:
         self._shown[partition] = _Shown(start, high_watermark)
         if self._keeps_its_word(name):
             self._compare(where, partition, start if shown is None else max(start, shown.high_watermark))
+
+    def _check_log_end(self, node: SimNode, partition: Partition) -> None:
+        """R12: who is in sync cuts nothing that was ever shown as committed."""
+        end, before = partition.log_end_offset, self._log_ends.get(partition)
+        if end == before:
+            return
+        self._log_ends[partition] = end
+        name = partition.topic_partition
+        topic = self._projection.view.topics.get(name.topic)
+        committed = self._committed_end.get(name, 0)
+        if before is None or before < end or end >= committed or topic is None:
+            return
+        state = topic.partitions[name.partition]
+        if any(self._by_id[member] is node for member in state.isr):
+            raise BrokenPromise(
+                f"{name} on {node.machine.name}: cut from {before} to {end} while in sync, "
+                f"{committed} is committed: {state} (R12)"
+            )
 
     def _keeps_its_word(self, name: TopicPartition) -> bool:
         """A power cut may take what one replica alone had promised, unless it syncs before it promises."""

@@ -117,6 +117,7 @@ def simulate_cluster(
     nodes: int = 3,
     profile: Profile = "sqlite",
     flush: str = "os",
+    lag_ms: int = 10_000,
 ) -> None:
     plan = ClusterPlan(
         nodes=nodes,
@@ -129,6 +130,7 @@ def simulate_cluster(
         duration_s=0,
         producers=(),
         allowed_faults=(),
+        lag_ms=lag_ms,
     )
     with Simulation(seed) as simulation:
         lab = ClusterLab(simulation, plan)

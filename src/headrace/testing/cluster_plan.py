@@ -31,6 +31,8 @@ class ClusterPlan:
     duration_s: float
     producers: tuple[ProducerKind, ...]
     allowed_faults: tuple[str, ...]
+    lag_ms: int = 10_000
+    """How long a replica may be behind before its leader wants it out of sync (R15, R16)."""
 
 
 def draw_plan(random: Random, duration_s: float = DURATION_S) -> ClusterPlan:
@@ -53,6 +55,7 @@ def draw_plan(random: Random, duration_s: float = DURATION_S) -> ClusterPlan:
         duration_s=duration_s,
         producers=(idempotent, random.choice(others)),
         allowed_faults=tuple(random.sample(faults, random.randint(3, 8))),
+        lag_ms=random.choice((1_000, 10_000)),
     )
 
 
@@ -63,6 +66,7 @@ def node_config(plan: ClusterPlan, node_id: int) -> NodeConfig:
         "listeners": f"PLAINTEXT://{host_of(node_id)}:{PORT}",
         "listeners.allow.anonymous": "true",
         "broker.session.timeout.ms": str(plan.session_ms),
+        "replica.lag.time.max.ms": str(plan.lag_ms),
         "offsets.topic.num.partitions": "1",
         "headrace.flush.default": plan.flush,
         "headrace.flush.interval.ms": "300",

@@ -90,6 +90,69 @@ def kip_101_a_fast_double_failover_loses_nothing() -> None:
     simulate_cluster(scenario)
 
 
+def kip_101_a_log_that_parts_is_cut_where_it_parts_and_no_earlier() -> None:
+    """A follower holds what was acknowledged and more, and has not heard yet that it is committed."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        await all_alike(lab)
+        first, second, third = lab.state.replicas
+        assert lab.state.leader == first
+        name = {node_id: lab.nodes[node_id].machine.name for node_id in (first, second, third)}
+        network = lab.simulation.network
+        await lab.until(lambda: lab.partition(third).high_watermark == 1, "the third knows of it")
+        network.cut(name[second], name[first])
+        two = asyncio.ensure_future(lab.produce(b"two", node_id=first))
+        both = (lab.partition(second), lab.partition(third))
+        await lab.until(lambda: all(each.log_end_offset == 2 for each in both), "both have the second record")
+        assert await lab.produce(b"never committed", acks=1, node_id=first) is ErrorCode.none
+        await lab.until(lambda: lab.partition(third).log_end_offset == 3, "the third has all")
+        network.cut(name[first], name[second])
+        network.cut(name[first], name[third])
+        network.mend(name[second], name[first])
+        assert await two is ErrorCode.none
+        assert lab.partition(third).high_watermark == 1, "it was told of nothing"
+        lab.nodes[first].cut_power()
+        network.mend_all()
+        await lab.until(lambda: lab.state.leader == second, "the second leads")
+        lab.start(first)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario)
+
+
+def a_shrink_that_is_not_stored_commits_nothing() -> None:
+    """R15: a leader wants its followers out of sync, and the controller does not hear of it."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        await lead_apart_from_the_controller(lab)
+        leader = lab.state.leader
+        network, name = lab.simulation.network, lab.nodes[leader].machine.name
+        for other in others_of(lab, leader):
+            network.cut(name, lab.nodes[other].machine.name)
+            network.cut(lab.nodes[other].machine.name, name)
+        for value in (b"two", b"three"):  # by the second it has long asked for the shrink
+            assert await lab.produce(value, node_id=leader) is ErrorCode.request_timed_out
+        assert len(lab.state.isr) == lab.plan.nodes
+        network.mend_all()
+        everywhere = [lab.partition(node_id) for node_id in range(lab.plan.nodes)]
+        await lab.until(lambda: all(each.high_watermark == 3 for each in everywhere), "all is committed")
+        assert await lab.read_all() == [b"one", b"two", b"three"]
+
+    simulate_cluster(scenario, lag_ms=500)
+
+
+async def lead_apart_from_the_controller(lab: ClusterLab) -> None:
+    while lab.state.leader == lab.invariants.view.controller_id:
+        leader = lab.state.leader
+        lab.nodes[leader].kill()
+        await lab.until(lambda gone=leader: lab.state.leader not in (gone, -1), "another leads")  # type: ignore[misc]
+        lab.start(leader)
+        await all_alike(lab)
+
+
 def kip_279_logs_that_part_in_several_epochs_become_one() -> None:
     """Two leaders wrote what nobody copied; the third has never heard of their epochs' ends."""
 
@@ -283,6 +346,8 @@ async def check_that_the_second_waits_for_the_first(lab: ClusterLab) -> None:
 SCENARIOS = (
     a_sole_in_sync_replica_restarts_with_a_tail_above_the_high_watermark,
     kip_101_a_fast_double_failover_loses_nothing,
+    kip_101_a_log_that_parts_is_cut_where_it_parts_and_no_earlier,
+    a_shrink_that_is_not_stored_commits_nothing,
     kip_279_logs_that_part_in_several_epochs_become_one,
     kip_320_a_leader_that_slept_through_its_end_acknowledges_nothing,
     a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail,
