@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
+from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.testing import soak
-from headrace.testing.kill_loop import Report, stop_and_start, strike_under_load
+from headrace.testing.kill_loop import (
+    Fault,
+    Report,
+    in_turn,
+    kill_and_start,
+    moves_away_from,
+    stop_and_start,
+    strike_under_load,
+)
 from headrace.testing.live_cluster import LiveCluster
 from headrace.testing.verifiable import VerifiableLoad
 
 QUICK = {"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
 
 
-def _judged(folder: Path, **options: object) -> Report:
+def _judged(folder: Path, *, nodes: int = 3, **options: object) -> Report:
     if reason := why_kafka_is_missing():
         pytest.skip(reason)
-    with LiveCluster(folder / "cluster", settings=QUICK) as cluster:
+    with LiveCluster(folder / "cluster", nodes=nodes, settings=QUICK) as cluster:
         load = VerifiableLoad(KafkaEngine(), cluster.bootstrap, folder / "judges")
         report = strike_under_load(cluster, load=load, **options)  # type: ignore[arg-type]
     assert report.anomalies == [], report.figures()
@@ -39,6 +49,33 @@ def test_kafkas_judges_agree_through_kills(tmp_path: Path) -> None:
 @pytest.mark.compat_jvm
 def test_kafkas_judges_agree_through_a_rolling_restart(tmp_path: Path) -> None:
     _judged(tmp_path, faults=3, seed=soak.first_seed(), fault=stop_and_start, order="nodes")
+
+
+def _moved_by_kafkas_tool(folder: Path) -> Fault:
+    """kafka-reassign-partitions.sh, from the plan to its own word that all is done."""
+
+    def move(cluster: LiveCluster, node_id: int) -> None:
+        java, plan = JavaTool(KafkaEngine(), cluster.bootstrap), folder / "plan.json"
+        moves = [
+            {"topic": topic, "partition": index, "replicas": replicas}
+            for (topic, index), replicas in moves_away_from(cluster, node_id).items()
+        ]
+        plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        asked = ("reassign-partitions", "--reassignment-json-file", str(plan))
+        assert "Successfully started" in java(*asked, "--execute")
+        deadline = time.monotonic() + 120
+        while (verified := java(*asked, "--verify")).count("is completed") < len(moves):
+            assert time.monotonic() < deadline, verified
+
+    return move
+
+
+@pytest.mark.compat_jvm
+@pytest.mark.timeout(600)
+def test_javas_clients_ride_through_a_kill_a_move_and_a_restart(tmp_path: Path) -> None:
+    fault = in_turn(kill_and_start, _moved_by_kafkas_tool(tmp_path), stop_and_start)
+    roles = ("leader", "coordinator")
+    _judged(tmp_path, nodes=4, faults=6, seed=soak.first_seed(), fault=fault, roles=roles)
 
 
 @pytest.mark.soak

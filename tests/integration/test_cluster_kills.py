@@ -19,6 +19,7 @@ from headrace.testing.kill_loop import (
     ROLES,
     Report,
     kill_all_and_start,
+    move_away,
     pause_for,
     stop_and_start,
     strike_under_load,
@@ -79,6 +80,11 @@ def test_t9_a_leader_that_hangs_is_replaced_and_acknowledges_nothing_afterwards(
 
 def test_a_rolling_restart_fails_no_request(cluster: LiveCluster) -> None:
     _check(strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=stop_and_start, order="nodes"))
+
+
+def test_partitions_that_move_fail_no_request(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path / "cluster", nodes=4, settings=QUICK) as cluster:
+        _check(strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=move_away, order="nodes"))
 
 
 def _soak(cluster: LiveCluster, part: str, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""T4, T5 and T9 on real processes: faults under load by unmodified clients, then the history is judged.
+"""T4, T5, T8 and T9 on real processes: faults under load by unmodified clients, then the history is judged.
 
 Idempotent producers with acks=all, a reader by `assign`, a group that commits; a fault strikes the node that
 holds a role. Knows neither store nor engine. Read next: live_cluster.py, live_load.py.
@@ -10,8 +10,10 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any, Literal, Protocol, Self, get_args
 
+from headrace.client.reassignments import reassign
 from headrace.testing.history import Anomaly, FinalLog, History, check
 from headrace.testing.live_cluster import LiveCluster, Role
 from headrace.testing.live_load import GroupCommitter, HeavyProducer, SteadyReader, read_all
@@ -93,6 +95,33 @@ def stop_and_start(cluster: LiveCluster, node_id: int) -> None:
     """As in a rolling restart."""
     cluster.stop(node_id)
     cluster.start(node_id)
+
+
+def move_away(cluster: LiveCluster, node_id: int) -> None:
+    """Everything of the topic that the node holds goes to nodes that do not hold it; it needs one more."""
+    reassign(cluster.bootstrap, moves_away_from(cluster, node_id), timeout_ms=60_000)
+
+
+def moves_away_from(cluster: LiveCluster, node_id: int) -> dict[tuple[str, int], tuple[int, ...]]:
+    picture = cluster.picture()
+    assert picture is not None, "no node answers"
+    targets = {}
+    for each in picture.partitions:
+        if each.topic == TOPIC and node_id in each.replicas:
+            heir = next(other for other in cluster.node_ids if other not in each.replicas)
+            replicas = tuple(heir if node == node_id else node for node in each.replicas)
+            targets[each.topic, each.index] = replicas
+    return targets
+
+
+def in_turn(*faults: Fault) -> Fault:
+    """One after the other, and from the beginning again."""
+    turns = cycle(faults)
+
+    def strike(cluster: LiveCluster, node_id: int) -> None:
+        next(turns)(cluster, node_id)
+
+    return strike
 
 
 def strike_under_load(
