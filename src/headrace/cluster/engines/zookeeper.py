@@ -94,6 +94,14 @@ class ZooKeeperEnsemble:
         """As `zk://` takes them."""
         return ",".join(server.address for server in self.servers)
 
+    @property
+    def leader(self) -> ZooKeeperServer:
+        """Of several servers that serve."""
+        found = [server for server in self.servers if leads(server.port, server.host)]
+        if not found:
+            raise EngineError(f"none of the ZooKeeper servers {self.hosts} leads now")
+        return found[0]
+
     def start(self) -> None:
         for server in self.servers:
             server.launch()
@@ -182,12 +190,22 @@ def _prepare_server(
 
 def serves(port: int, host: str = _LOOPBACK) -> bool:
     """True when the server there answers `srvr` with its mode: a server without a quorum does not."""
+    return b"Mode:" in _ask_srvr(port, host)
+
+
+def leads(port: int, host: str = _LOOPBACK) -> bool:
+    """True when the server there leads its ensemble."""
+    return b"Mode: leader" in _ask_srvr(port, host)
+
+
+def _ask_srvr(port: int, host: str) -> bytes:
+    """Empty when nobody answers."""
+    answer = bytearray()
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
-            answer = bytearray()
             while chunk := connection.recv(4096):
                 answer += chunk
     except OSError:
-        return False
-    return b"Mode:" in answer
+        return b""
+    return bytes(answer)
