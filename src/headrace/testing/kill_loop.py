@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Literal, Protocol, Self, get_args
@@ -134,15 +134,17 @@ def strike_under_load(
     pause_s: float = 0.005,
     order: Literal["roles", "nodes"] = "roles",
     load: Load | None = None,
+    configs: Mapping[str, str] | None = None,
 ) -> Report:
     """Strikes who holds each role in turn, or each node in turn; the next when all replicas are in sync.
 
-    `pause_s`: between two sends of a producer. Raises only when the cluster does not come back.
+    `pause_s`: between two sends of a producer; `configs`: of the topic, with _ for the dots. Raises only
+    when the cluster does not come back.
     """
     source = random.Random(seed)
     nodes = cluster.node_ids
     replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
-    cluster.create_topic(TOPIC, replicas, min_insync_replicas="2")
+    cluster.create_topic(TOPIC, replicas, min_insync_replicas="2", **(configs or {}))
     load = load or ConfluentLoad(cluster.bootstrap, pause_s)
     report = Report(seed=seed)
     with load:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ _LOG_LINES_SHOWN = 15
 _FACING_OTHERS = {"listeners.allow.anonymous": "true"}
 
 Role = Literal["leader", "follower", "controller", "coordinator"]
+Dress = Callable[[int, PreparedNode], PreparedNode]
 
 
 class LiveCluster:
@@ -47,10 +49,16 @@ class LiveCluster:
         coordination: str | None = None,
         settings: Mapping[str, str] | None = None,
         lan: Lan | None = None,
+        dress: Dress | None = None,
     ) -> None:
-        """`lan`: a network with a host for each node (`host_name`); left out, all are on the loopback."""
+        """`lan`: a network with a host for each node (`host_name`); left out, all are on the loopback.
+
+        `dress`: a change to how each node, by its id, is started; of Headrace's nodes.
+        """
+        if lan is not None:
+            dress = partial(_on_its_host, lan)
         self.folder = ClusterFolder(directory)
-        self.supervisor = Supervisor(self.folder, engine=None if lan is None else _OnALan(lan))
+        self.supervisor = Supervisor(self.folder, engine=None if dress is None else _Dressed(dress))
         plan = plan_cluster(
             engine=engine,
             nodes=nodes,
@@ -207,16 +215,19 @@ def host_name(node_id: int) -> str:
     return f"node{node_id}"
 
 
-class _OnALan:
-    """Headrace, with each node in the namespace of its host."""
+class _Dressed:
+    """Headrace, with something about each node's process changed."""
 
-    def __init__(self, lan: Lan) -> None:
-        self._lan = lan
+    def __init__(self, dress: Dress) -> None:
+        self._dress = dress
         self._engine = HeadraceEngine()
 
     def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
-        prepared = self._engine.prepare_member(plan, member, folder)
-        return replace(prepared, command=self._lan.command(host_name(member.node_id), prepared.command))
+        return self._dress(member.node_id, self._engine.prepare_member(plan, member, folder))
+
+
+def _on_its_host(lan: Lan, node_id: int, prepared: PreparedNode) -> PreparedNode:
+    return replace(prepared, command=lan.command(host_name(node_id), prepared.command))
 
 
 def _summary(picture: Picture | None) -> str:

@@ -1,0 +1,121 @@
+"""T14: a node's wall clock jumps by a day or ten years under load: no session ends by it, nothing is deleted.
+
+`make soak PART=T14`. A library of a few lines (jumping_clock.c) is preloaded into each node; without a C
+compiler the test is skipped by name. Clocks that jump in the simulation: headrace.testing.faults.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from headrace.cluster.engines.engine import PreparedNode
+from headrace.testing import soak
+from headrace.testing.kill_loop import Fault, strike_under_load
+from headrace.testing.live_cluster import LiveCluster
+
+SOURCE = Path(__file__).with_name("jumping_clock.c")
+DAY_S, TEN_YEARS_S = 86_400, 3_650 * 86_400
+JUMPS_S = (DAY_S, -DAY_S, TEN_YEARS_S, -TEN_YEARS_S)
+STAYS_S = 3.0
+SETTINGS = {
+    "broker.session.timeout.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "500",
+    "offsets.retention.check.interval.ms": "500",
+}
+TOPIC_CONFIGS = {
+    "retention_ms": "3600000",
+    "segment_ms": "1000",
+    "message_timestamp_after_max_ms": str(1 << 62),  # else a clock that is behind refuses what clients stamp
+}
+
+
+class Clocks:
+    """The wall clock of each node: how far it is off stands in a file that the node has mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._library = folder / "jumping_clock.so"
+        compiler = shutil.which("cc")
+        if compiler is None:
+            pytest.skip("no C compiler (cc): install gcc or clang")
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"]
+        subprocess.run(command, check=True, timeout=60)
+
+    def set(self, node_id: int, offset_s: int) -> None:
+        with self._file(node_id).open("r+b" if self._file(node_id).exists() else "wb") as file:
+            file.write(struct.pack("=q", offset_s))
+
+    def environment(self, node_id: int) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self._library), "JUMPING_CLOCK": str(self._file(node_id))}
+
+    def dress(self, node_id: int, prepared: PreparedNode) -> PreparedNode:
+        if not self._file(node_id).exists():
+            self.set(node_id, 0)
+        return replace(prepared, environment={**prepared.environment, **self.environment(node_id)})
+
+    def jumps(self, offsets_s: Sequence[int]) -> Fault:
+        turns = cycle(offsets_s)
+
+        def strike(cluster: LiveCluster, node_id: int) -> None:
+            before = _terms(cluster)
+            self.set(node_id, next(turns))
+            time.sleep(STAYS_S)
+            assert _terms(cluster) == before, "a clock that jumps ends nobody's leadership (R34)"
+            self.set(node_id, 0)
+
+        return strike
+
+    def _file(self, node_id: int) -> Path:
+        return self._folder / f"clock-{node_id}"
+
+
+def _terms(cluster: LiveCluster) -> tuple[int | None, list[int]]:
+    """Who controls, and who leads each partition."""
+    picture = cluster.picture()
+    assert picture is not None
+    return picture.controller, [each.leader for each in picture.partitions]
+
+
+def test_the_clock_of_another_process_jumps_and_no_steady_one(tmp_path: Path) -> None:
+    clocks = Clocks(tmp_path)
+    clocks.set(0, DAY_S)
+    program = "import time; print(time.time() - {!r}, time.monotonic() - {!r}); time.sleep(0.01)"
+    command = [sys.executable, "-c", program.format(time.time(), time.monotonic())]
+    environment = {**os.environ, **clocks.environment(0)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    ahead, steady = map(float, done.stdout.split())
+    assert abs(ahead - steady - DAY_S) < 1, done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_soak_t14_clocks_that_jump_end_no_session_and_delete_nothing(tmp_path: Path) -> None:
+    started, clocks = time.monotonic(), Clocks(tmp_path)
+    with LiveCluster(tmp_path / "cluster", settings=SETTINGS, dress=clocks.dress) as cluster:
+        report = strike_under_load(
+            cluster,
+            faults=3 * len(JUMPS_S),
+            seed=soak.first_seed(),
+            fault=clocks.jumps(JUMPS_S),
+            order="nodes",
+            configs=TOPIC_CONFIGS,
+        )
+        logs = [cluster.folder.node(node_id) / "serve.log" for node_id in cluster.node_ids]
+        warned = sum(log.read_text().count("the clock jumped ahead") for log in logs)
+    soak.write_report("T14", started, {**report.figures(), "jumps_noticed": warned})
+    assert warned >= len(JUMPS_S), "half of the jumps go ahead, and the node saw them"
+    assert report.anomalies == [], report.figures()
+    assert report.sends.keys() == {"ok"}, report.figures()
+    assert report.commits > 0
