@@ -6,6 +6,7 @@ holds a role. Knows neither store nor engine. Read next: live_cluster.py, live_l
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -127,7 +128,8 @@ def in_turn(*faults: Fault) -> Fault:
 def strike_under_load(
     cluster: LiveCluster,
     *,
-    faults: int,
+    faults: int = 1_000_000,
+    at_most_s: float = math.inf,
     seed: int,
     fault: Fault = kill_and_start,
     roles: tuple[Role, ...] = ROLES,
@@ -138,18 +140,20 @@ def strike_under_load(
 ) -> Report:
     """Strikes who holds each role in turn, or each node in turn; the next when all replicas are in sync.
 
-    `pause_s`: between two sends of a producer; `configs`: of the topic, with _ for the dots. Raises only
-    when the cluster does not come back.
+    Ends after `faults` of them, or the first after `at_most_s`. `pause_s`: between two sends of a producer;
+    `configs`: of the topic, with _ for the dots. Raises only when the cluster does not come back.
     """
     source = random.Random(seed)
     nodes = cluster.node_ids
-    replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
-    cluster.create_topic(TOPIC, replicas, min_insync_replicas="2", **(configs or {}))
+    _create_topic(cluster, configs or {})
     load = load or ConfluentLoad(cluster.bootstrap, pause_s)
     report = Report(seed=seed)
     with load:
         load.wait_started()
+        deadline = time.monotonic() + at_most_s
         for number in range(faults):
+            if time.monotonic() > deadline:
+                break
             role = roles[number % len(roles)] if order == "roles" else "any"
             victim = nodes[number % len(nodes)]
             if role != "any":
@@ -162,6 +166,12 @@ def strike_under_load(
         time.sleep(0.5)
     load.judge(report)
     return report
+
+
+def _create_topic(cluster: LiveCluster, configs: Mapping[str, str]) -> None:
+    nodes = cluster.node_ids
+    replicas = [[nodes[(first + step) % len(nodes)] for step in range(3)] for first in range(PARTITIONS)]
+    cluster.create_topic(TOPIC, replicas, min_insync_replicas="2", **configs)
 
 
 def _wait_for_holder(cluster: LiveCluster, role: Role, partition: int) -> int:
