@@ -28,7 +28,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("log/epochs.py", "import threading"): "a lock between the threads that write one file; it starts none",
     ("coordination/hosts.py", "os.path.realpath"): "asks where a link leads, to find the mount",
     ("broker/outbox.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,
-    ("broker/partitions.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,
+    ("broker/log_removals.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,
     ("broker/app.py", "import signal"): _THE_PROCESS,
     ("broker/app.py", "import socket"): "asks for the host's name",
     ("broker/app.py", "import resource"): _THE_PROCESS,
