@@ -55,6 +55,10 @@ class Node:
     """It came back with all it ever reported (R21)."""
     leaving: bool = False
     """It is about to stop, and wants to lead nothing more (R22)."""
+    full: bool = False
+    """Its disk has no room for records (R25): others lead and count as in sync, where there are others."""
+    offline: frozenset[tuple[TopicId, int]] = frozenset()
+    """Partitions whose log is damaged there (R27)."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)

@@ -123,7 +123,7 @@ def test_a_node_that_leaves_says_so_and_does_not_come_back(run: Run) -> None:
         await one.become_controller(1)
         await one.catch_up()
         await one.judge_node(one.view.joining[2], fenced=False)
-        await two.announce_leaving()
+        await two.announce(leaving=True)
         await until(one, lambda: one.view.nodes[2].leaving)
         assert one.view.nodes[2].epoch == two.node_epoch
         await one.judge_node(one.view.nodes[2], fenced=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.broker.live_nodes import live_nodes
+from headrace.broker.live_nodes import damaged_logs, live_nodes
 from headrace.broker.partition_care import StateChange, with_changes
 from headrace.errors import ApiError
 from headrace.machines.election import preferred, unclean
@@ -90,7 +90,8 @@ class Assignments:
     def _elect_unclean(self, view: ClusterView, draft: _Draft, partition: TopicPartition) -> Outcome:
         state = draft.topic.partitions[partition.partition]
         contest = self._broker.office.rules_of(draft.topic).contest(state)
-        elected = unclean(contest, live_nodes(view), self._leading(draft))
+        damaged = damaged_logs(view).get((draft.topic.topic_id, partition.partition), ())
+        elected = unclean(contest, live_nodes(view).without(damaged), self._leading(draft))
         if isinstance(elected, ErrorCode):
             return _refusal(elected)
         draft.put(partition.partition, elected.state, view.controller_epoch, lossy=elected.lossy)
@@ -202,7 +203,7 @@ def _begin(
 
 
 def _staying(nodes: Nodes) -> Nodes:
-    return Nodes({node: epoch for node, epoch in nodes.epochs.items() if node not in nodes.leaving})
+    return nodes.without([node for node in nodes.epochs if not nodes.takes_on(node)])
 
 
 def _refusal(code: ErrorCode) -> ApiError:

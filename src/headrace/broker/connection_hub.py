@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.connection import KafkaConnection
 from headrace.broker.frame_memory import FrameMemory
 from headrace.broker.metrics import Metrics
+from headrace.config import NodeConfig
 from headrace.world import World
 
 if TYPE_CHECKING:
@@ -176,3 +177,19 @@ class ConnectionHub:
             connection.abort()
         if self._connections:
             await self._tasks.sleep(0)
+
+
+def connection_hub(
+    world: World, metrics: Metrics, config: NodeConfig, *, max_connections: int
+) -> ConnectionHub:
+    """Connections get half of the descriptors at most: one that takes the last would hurt the logs."""
+    return ConnectionHub(
+        world,
+        metrics,
+        max_frame_bytes=config["socket.request.max.bytes"],
+        max_frames_bytes=config["headrace.request.memory.bytes"],
+        max_pending_replies=config["headrace.connection.max.in.flight.requests"],
+        max_connections=min(config["max.connections"], max_connections),
+        max_connections_per_ip=config["max.connections.per.ip"],
+        max_idle_ms=config["connections.max.idle.ms"],
+    )

@@ -69,13 +69,20 @@ class GroupTimeline:
             self.first_fetches.gone(group_id)
 
     def note_partition(self, partition: TopicPartition, kind: str, details: Mapping[str, Any]) -> None:
+        about = {"topic": partition.topic, "partition": partition.partition}
+        self._note(str(partition), kind, about, details)
+
+    def note_node(self, node_id: int, kind: str, details: Mapping[str, Any]) -> None:
+        self._note(f"node {node_id}", kind, {}, {"node": node_id, **details})
+
+    def _note(self, name: str, kind: str, about: Mapping[str, Any], details: Mapping[str, Any]) -> None:
         """Under a key that no group has."""
         if not self._enabled or len(self._of_partitions) >= MOST_QUEUED:
             return
         at = self._clock.wall_ms()
-        document = {"at": at, "kind": kind, "topic": partition.topic, "partition": partition.partition}
-        value = json.dumps({**document, "details": dict(details)}, separators=(",", ":")).encode()
-        self._of_partitions.append(OwnRecord(at, b"\0" + str(partition).encode(), value))
+        document = {"at": at, "kind": kind, **about, "details": dict(details)}
+        value = json.dumps(document, separators=(",", ":")).encode()
+        self._of_partitions.append(OwnRecord(at, b"\0" + name.encode(), value))
 
     def _put(self, group_id: str, event: TimelineEvent) -> None:
         if len(self._queue) >= MOST_QUEUED:

@@ -64,6 +64,8 @@ class Housekeeping:
         spawn = self._world.tasks.spawn
         self._tasks = [spawn(self._repeat(*chore), name=chore[0]) for chore in chores]
         self._tasks.append(spawn(self._watch_loop(), name="loop probe"))
+
+    def look_at_the_disk(self) -> None:
         self._partitions.writable = self._disk.look()
 
     async def stop(self) -> None:
@@ -101,7 +103,7 @@ class Housekeeping:
 
     async def _tick(self) -> None:
         self._broker.hub.next_tick()
-        self._partitions.writable = self._disk.look()
+        self.look_at_the_disk()
         now, roomy = self._world.clock.monotonic(), self._disk.roomy
 
         def look_after(partition: Partition) -> None:
@@ -112,6 +114,7 @@ class Housekeeping:
         await self._each(look_after)
         if roomy:
             self._partitions.open_again()
+        self._broker.disk_report.look_again()
 
     async def _tidy(self) -> None:
         await self._thread.run(self._disk.keep_ballast)

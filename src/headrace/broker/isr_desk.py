@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headrace.broker.live_nodes import live_nodes
+from headrace.broker.live_nodes import damaged_logs, live_nodes
 from headrace.broker.partition_care import StateChange, TopicRules, with_changes
 from headrace.coordination.cluster import Cluster
 from headrace.errors import ApiError, CoordinationError
@@ -110,7 +110,8 @@ class IsrDesk:
             _settle(asked, ErrorCode.not_controller)  # the leader knows more: whoever asks later is judged
             return
         needed = self._rules_of(topic).contest(state).needed
-        judgement = judged(state, asked.proposal, nodes, needed)
+        damaged = damaged_logs(view).get((asked.topic_id, asked.partition), ())
+        judgement = judged(state, asked.proposal, nodes.without(damaged), needed)
         if isinstance(judgement, PartitionState):
             judgement = replace(judgement, controller_epoch=view.controller_epoch)
             name = TopicPartition(topic.name, asked.partition)

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+
 from headrace.machines.leader import Nodes
-from headrace.types import ClusterView
+from headrace.types import ClusterView, Node, TopicId
+
+DamagedLogs = Mapping[tuple[TopicId, int], Collection[int]]
+"""The nodes on which the log of a partition is damaged (R27); of most partitions there are none."""
 
 
 def live_nodes(view: ClusterView) -> Nodes:
-    nodes = view.nodes.values()
+    return nodes_of(view.nodes.values())
+
+
+def nodes_of(nodes: Collection[Node]) -> Nodes:
     return Nodes(
         {node.node_id: node.epoch for node in nodes},
         frozenset(node.node_id for node in nodes if node.leaving),
+        frozenset(node.node_id for node in nodes if node.full),
     )
+
+
+def damaged_logs(view: ClusterView) -> DamagedLogs:
+    return damaged_on((*view.nodes.values(), *view.joining.values()))
+
+
+def damaged_on(nodes: Iterable[Node]) -> DamagedLogs:
+    damaged: dict[tuple[TopicId, int], set[int]] = {}
+    for node in nodes:
+        for partition in node.offline:
+            damaged.setdefault(partition, set()).add(node.node_id)
+    return damaged

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.broker.context import EncodedReply
+from headrace.broker.live_nodes import DamagedLogs, damaged_logs
 from headrace.types import NO_NODE, ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.metadata_reply import (
@@ -36,9 +37,13 @@ class Reach(NamedTuple):
 
     known: frozenset[int]
     endpoints: Mapping[int, Endpoint]
+    damaged: DamagedLogs
 
-    def offline(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(node_id for node_id in replicas if node_id not in self.endpoints)
+    def offline(self, topic: Topic, index: int) -> tuple[int, ...]:
+        """Replicas on nodes out of reach, or in logs that are damaged (R27)."""
+        damaged = self.damaged.get((topic.topic_id, index), ())
+        replicas = topic.partitions[index].replicas
+        return tuple(node for node in replicas if node not in self.endpoints or node in damaged)
 
     def leader(self, state: PartitionState) -> int:
         return state.leader if state.leader in self.endpoints else NO_NODE
@@ -47,7 +52,7 @@ class Reach(NamedTuple):
 def reach(view: ClusterView, listener: str) -> Reach:
     found = {node_id: node.endpoint(listener) for node_id, node in sorted(view.nodes.items())}
     endpoints = {node_id: endpoint for node_id, endpoint in found.items() if endpoint is not None}
-    return Reach(frozenset(view.nodes), endpoints)
+    return Reach(frozenset(view.nodes), endpoints, damaged_logs(view))
 
 
 def controller_id(view: ClusterView, seen: Reach) -> int:
@@ -59,15 +64,15 @@ def controller_id(view: ClusterView, seen: Reach) -> int:
 
 def describe_topic(topic: Topic, seen: Reach, version: int, operations: int = NOT_ASKED) -> MetadataTopic:
     partitions = [
-        _describe_partition(index, state, seen, version) for index, state in enumerate(topic.partitions)
+        _describe_partition(index, state, seen, version, seen.offline(topic, index))
+        for index, state in enumerate(topic.partitions)
     ]
     return MetadataTopic(0, topic.name, topic.topic_id, topic.internal, partitions, operations)
 
 
 def _describe_partition(
-    partition_index: int, state: PartitionState, seen: Reach, version: int
+    partition_index: int, state: PartitionState, seen: Reach, version: int, offline: tuple[int, ...]
 ) -> MetadataPartition:
-    offline = seen.offline(state.replicas)
     replicas, isr = state.replicas, state.isr
     if version == 0 and offline:  # such clients know no offline replicas: they are not shown
         replicas = tuple(node_id for node_id in replicas if node_id not in offline)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.types import TopicPartition
 from headrace.world import Clock
@@ -125,6 +125,7 @@ class Metrics:
         "connections",
         "connections_opened",
         "connections_refused",
+        "damaged",
         "errors",
         "frames_bytes",
         "fsync",
@@ -156,6 +157,7 @@ class Metrics:
         self.own_records_dropped: dict[str, int] = {}
         """By topic: of what the node writes about itself, what could not be written."""
         self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
+        self.damaged: Callable[[], Mapping[Any, tuple[TopicPartition, str]]] = dict
         self.groups: GroupMetrics | None = None
         self.replication: Callable[[], ReplicationFigures] | None = None
         self.cluster: ClusterMetrics | None = None

@@ -70,6 +70,10 @@ def _log_sizes(metrics: Metrics) -> list[Sample]:
     return [((topic,), size) for topic, size in sizes.items()]
 
 
+def _offline_partitions(metrics: Metrics) -> list[Sample]:
+    return [((name.topic, str(name.partition)), 1) for name, _ in metrics.damaged().values()]
+
+
 def _of_groups(read: Callable[[GroupMetrics], list[Sample]]) -> Callable[[Metrics], Iterable[Sample]]:
     return lambda metrics: [] if metrics.groups is None else read(metrics.groups)
 
@@ -222,7 +226,14 @@ FAMILIES: tuple[Family, ...] = (
         name="headrace_partitions_offline",
         kind="gauge",
         help="Partitions held by this node that a disk fault took offline.",
-        read=_one(lambda metrics: sum(not partition.online for partition in metrics.partitions())),
+        read=_one(lambda metrics: len(metrics.damaged())),
+    ),
+    Family(
+        name="headrace_partition_offline",
+        kind="gauge",
+        help="1 for each of them; its log cannot be read or written. Why is in the node's log.",
+        labels=("topic", "partition"),
+        read=_offline_partitions,
     ),
     *CLUSTER_FAMILIES,
     Family(

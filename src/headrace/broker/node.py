@@ -6,16 +6,18 @@ Read next: app.py (the process around a node), partitions.py, dispatch.py, house
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 from functools import partial
 from pathlib import Path
 
 from headrace.broker.assignments import Assignments
-from headrace.broker.connection_hub import ConnectionHub
+from headrace.broker.connection_hub import connection_hub
 from headrace.broker.controller import Controller
 from headrace.broker.controller_office import ControllerOffice
 from headrace.broker.disk_guard import DiskGuard
+from headrace.broker.disk_report import DiskReport
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.flusher import Flusher
 from headrace.broker.group_coordinator import GroupCoordinator
@@ -109,6 +111,7 @@ class Broker:
             persist_offsets=self.offsets.persist,
         )
         self.metrics.partitions = self.partitions.all
+        self.metrics.damaged = self.partitions.damaged
         self.replication = Replication(self)
         self.partitions.take_role = self.replication.take
         self.partitions.removed = self.replication.forget
@@ -116,9 +119,10 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.timeline = GroupTimeline(self, OwnTopic(self, EVENTS))
         self.lag = LagSamples(self, OwnTopic(self, LAG))
-        self.hub = _connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
+        self.hub = connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
         self._dispatcher = self.hub.dispatch = Dispatcher(self)
         disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
+        self.disk_report = DiskReport(self)
         self._housekeeping = Housekeeping(self, disk)
         self._http = HttpEndpoint(world, self.metrics, self.why_not_ready)
 
@@ -147,6 +151,8 @@ class Broker:
         self.lag.start()
         self.groups.start()
         await self.offsets.persist()
+        self._housekeeping.look_at_the_disk()
+        await self.disk_report.start()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
         await self.cluster.register_node(
             node_id=self.node_id,
@@ -218,7 +224,7 @@ class Broker:
         if self.failure is not None or self.node_id not in view.nodes or len(view.nodes) == 1:
             return
         try:
-            await self.cluster.announce_leaving()
+            await self.cluster.announce(leaving=True)
             handed_over = await self.view_waits.until(self._leads_nothing_others_could, _HAND_OVER_MS)
         except (HeadraceError, OSError) as error:
             logger.warning("others notice only later that this node stops: %s", error)
@@ -240,6 +246,7 @@ class Broker:
             listener.close()
         self.hub.stop_requests()
         await self._housekeeping.stop()
+        await self.disk_report.stop()
         await self.office.stop()
         await self.groups.stop()
         await self.replication.stop()
@@ -280,6 +287,8 @@ class Broker:
         directory = self.config.data_directory
         self.failure = StorageError(f"the disk of {directory} failed ({error}); check it, then start again")
         logger.critical("%s", self.failure)
+        with contextlib.suppress(OSError):  # then nothing can be read there either
+            self.checkpoints.disk_failed()
         for partition in self.partitions.all():
             partition.take_offline()
         self.stop_wanted.set()
@@ -380,19 +389,3 @@ def _cannot_listen(listener: ListenerConfig, error: OSError) -> str:
             f"or choose another with --listener {listener.name.lower()}={listener.host}:PORT"
         )
     return f"listener {listener.name} cannot listen on {address}: {error.strerror or error}"
-
-
-def _connection_hub(
-    world: World, metrics: Metrics, config: NodeConfig, *, max_connections: int
-) -> ConnectionHub:
-    """Connections get half of the descriptors at most: one that takes the last would hurt the logs."""
-    return ConnectionHub(
-        world,
-        metrics,
-        max_frame_bytes=config["socket.request.max.bytes"],
-        max_frames_bytes=config["headrace.request.memory.bytes"],
-        max_pending_replies=config["headrace.connection.max.in.flight.requests"],
-        max_connections=min(config["max.connections"], max_connections),
-        max_connections_per_ip=config["max.connections.per.ip"],
-        max_idle_ms=config["connections.max.idle.ms"],
-    )

@@ -84,6 +84,11 @@ class NodeCheckpoints:
         if self._boot_id is not None and not self._same_boot:
             replace_file(self._files, self._directory / BOOT_ID_FILE, self._boot_id.encode())
 
+    def disk_failed(self) -> None:
+        """R24: what a failed fsync left in memory may be gone, so this boot vouches for nothing (R21)."""
+        if self._boot_id is not None and self._files.exists(self._directory / BOOT_ID_FILE):
+            self._files.unlink(self._directory / BOOT_ID_FILE)
+
     def _ran_in_this_boot(self) -> bool:
         """Whether the node was let in since the machine was started: its page cache is there."""
         path = self._directory / BOOT_ID_FILE

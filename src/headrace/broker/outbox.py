@@ -223,6 +223,8 @@ class Outbox:
         """Nothing more can follow; the transport tells its protocol soon."""
         if error.errno not in _PEER_GONE:
             logger.error("a reply was cut short: %s", error)
+            if self._parts and isinstance(part := self._parts[0], LogSlice):
+                part.failed(error)
         self._transport.abort()
         self.close()
 

@@ -118,6 +118,8 @@ class OwnTopic:
     async def _write(self, batch: bytearray) -> None:
         leader = await self._leader()
         if leader == self._broker.node_id:
+            if not self._partitions.writable:
+                raise HeadraceError("the disk is nearly full")
             self._partitions.find(self.name, None, 0).append_own(batch)
         else:
             await self._send(leader, bytes(batch))
@@ -136,8 +138,6 @@ class OwnTopic:
 
     async def _leader(self) -> int:
         """The node to write at. Raises HeadraceError."""
-        if not self._partitions.writable:
-            raise HeadraceError("the disk is nearly full")
         if not self.exists:
             await self._make()
         topic = self._cluster.view.topics.get(self.name)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from headrace.broker.deep_check import DeepCheck, check_at_once, check_uncompressed
 from headrace.broker.flusher import Flusher
 from headrace.broker.metrics import TopicCounters
-from headrace.broker.partition_roles import PartitionRoles
+from headrace.broker.partition_faults import PartitionFaults
 from headrace.broker.plain_batches import plain_batches
 from headrace.broker.replica_role import ReplicaFetch
-from headrace.broker.storage_faults import failed_disk, will_pass
+from headrace.broker.storage_faults import failed_disk
 from headrace.broker.topic_settings import FLUSH_ACK, TopicSettings
 from headrace.broker.waiters import AckWaiter
 from headrace.errors import ApiError, DiskFullError, StorageError
@@ -58,7 +58,7 @@ class PartitionRead(NamedTuple):
     """To a replica: where its log parts from this one."""
 
 
-class Partition(PartitionRoles):
+class Partition(PartitionFaults):
     def __init__(
         self,
         *,
@@ -74,14 +74,16 @@ class Partition(PartitionRoles):
         call_soon: Callable[[Callable[[], None]], None],
         persist_offsets: Callable[[], Awaitable[None]],
         high_watermark: int | None = None,
+        on_trouble: Callable[[], None] = lambda: None,
     ) -> None:
-        """`high_watermark`: as it was written down; None for the only replica."""
+        """`high_watermark`: as written down; None for the only replica. `on_trouble`: the disk refused."""
         # All that survived recovery is committed, once it is as safe as an append must be; of a replicated
         # partition as much as was known to be.
         safe = log.flushed_offset if settings.flush == FLUSH_ACK else log.log_end_offset
         high_watermark = safe if high_watermark is None else min(high_watermark, safe)
         super().__init__(log, leader_epoch, high_watermark, settings, flusher, call_soon)
         self.topic_partition = topic_partition
+        self._on_trouble = on_trouble
         self.topic_id = topic_id
         self._clock = clock
         self._counters = counters
@@ -183,6 +185,7 @@ class Partition(PartitionRoles):
         try:
             self._log.append_as_replica(view, batches)
         except DiskFullError:
+            self._on_trouble()
             raise
         except StorageError as error:
             if (failure := failed_disk(error)) is not None:
@@ -206,6 +209,7 @@ class Partition(PartitionRoles):
         try:
             return self._log.append(view, batches, self.leader_epoch)
         except DiskFullError as error:
+            self._on_trouble()
             raise self._no_room(batches[0][1], str(error)) from error
         except StorageError as error:
             if (failure := failed_disk(error)) is not None:
@@ -306,6 +310,7 @@ class Partition(PartitionRoles):
             except (StorageError, OSError) as error:
                 raise self.fault(error) from error
         if records is not None:
+            records.on_failure = self._while_it_leads(self.leader_epoch)
             self._counters.fetches += 1
             self._counters.bytes_out += records.size
             return PartitionRead(high_watermark, stable, start, records, records.next_offset < limit)
@@ -339,6 +344,8 @@ class Partition(PartitionRoles):
             if records is not None:
                 records.release()
             raise
+        if records is not None:
+            records.on_failure = self._while_it_leads(self.leader_epoch)
         reached = asked.offset if records is None else records.next_offset
         more = reached < log.log_end_offset
         return PartitionRead(
@@ -365,27 +372,3 @@ class Partition(PartitionRoles):
             self.wake_replicas()
         await self._persist_offsets()
         return self._log.log_start_offset
-
-    def fault(self, error: StorageError | OSError) -> ApiError:
-        """The log could not be read or written: the partition goes offline (R27), unless it will pass."""
-        if self.online and not will_pass(error):
-            logger.error("%s goes offline: %s", self.topic_partition, error)
-            self.take_offline()
-        return ApiError(ErrorCode.kafka_storage_error, str(error))
-
-    def take_offline(self) -> None:
-        self._end(ErrorCode.kafka_storage_error)
-
-    def resign(self) -> None:
-        """The topic is gone or held elsewhere: nobody waits here any more."""
-        self._end(ErrorCode.not_leader_or_follower)
-
-    def _end(self, code: ErrorCode) -> None:
-        self.online = False
-        self.leading = self.following = None
-        self._refuse(reads=code, writes=code)
-        self._tell_flushed()
-
-    def _refused(self, code: ErrorCode) -> ApiError:
-        why = "is offline" if code is ErrorCode.kafka_storage_error else "is led by another node"
-        return ApiError(code, f"{self.topic_partition} {why}")

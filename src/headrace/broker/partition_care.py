@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from headrace.broker.live_nodes import DamagedLogs, damaged_logs, nodes_of
 from headrace.machines.election import Contest, Elected, LogEnd, recovered, settle
 from headrace.machines.isr import registered, with_min_insync, without
 from headrace.machines.leader import Nodes
@@ -45,17 +46,16 @@ class Care:
     nodes: Nodes
     joining: Collection[Node]
     controller_epoch: int
+    damaged: DamagedLogs
 
     @classmethod
     def of(cls, view: ClusterView) -> Care:
         present = {**view.nodes, **view.joining}
         return cls(
-            nodes=Nodes(
-                {node_id: node.epoch for node_id, node in present.items()},
-                frozenset(node_id for node_id, node in present.items() if node.leaving),
-            ),
+            nodes=nodes_of(present.values()),
             joining=tuple(view.joining.values()),
             controller_epoch=view.controller_epoch,
+            damaged=damaged_logs(view),
         )
 
     def tended(
@@ -63,17 +63,23 @@ class Care:
     ) -> tuple[Topic, list[StateChange]]:
         """`leading` is left counting the leaders chosen."""
         partitions, moves = topic.partitions, topic.moves
-        wanting = [i for i, state in enumerate(partitions) if i in moves or not self._is_well(state)]
+        damaged = [self.damaged.get((topic.topic_id, i), ()) for i in range(len(partitions))]
+        wanting = [
+            index
+            for index, state in enumerate(partitions)
+            if index in moves or not self._is_well(state, damaged[index])
+        ]
         if not wanting:
             return topic, []
         rules = rules_of(topic)
         changes = []
         for index in wanting:
             before = partitions[index]
-            elected = self._settled(before, rules, leading)
+            elected = self._settled(before, rules, leading, damaged[index])
             after = elected.state
             if (move := moves.get(index)) is not None:
-                moved = advanced(rules.contest(after), move, self.nodes, leading)
+                nodes = self.nodes.without(damaged[index])
+                moved = advanced(rules.contest(after), move, nodes, leading)
                 if moved is not None:
                     after, moves = moved, _without(moves, index)
             if after is not before:
@@ -81,19 +87,27 @@ class Care:
                 changes.append(StateChange(name, before, self._signed(after), elected.lossy))
         return with_changes(topic, changes, moves), changes
 
-    def _is_well(self, state: PartitionState) -> bool:
+    def _is_well(self, state: PartitionState, damaged: Collection[int]) -> bool:
         """Nothing to do, as it is with nearly all partitions nearly always."""
-        epochs, leaving = self.nodes.epochs, self.nodes.leaving
         if state.elr or state.leader not in state.isr:
             return False
-        if any(node not in epochs or node in leaving for node in state.isr):
+        if damaged or not all(self.nodes.takes_on(node) for node in state.isr):
             return False
         return not any(_counts_on(state, node.node_id) for node in self.joining)
 
-    def _settled(self, state: PartitionState, rules: TopicRules, leading: Counter[int]) -> Elected:
+    def _settled(
+        self,
+        state: PartitionState,
+        rules: TopicRules,
+        leading: Counter[int],
+        damaged: Collection[int],
+    ) -> Elected:
         """Who holds all that is acknowledged leaves together: one by one, some would not stay eligible."""
         before = state
         needed = rules.contest(state).needed
+        if state.replicas == state.isr == (state.leader,):
+            damaged = ()  # whoever comes is told so by the one that has it
+        state = without(state, damaged, needed, lossy=True)
         gone = {node for node in state.isr if node not in self.nodes.epochs}
         for node in self.joining:
             if not _counts_on(state, node.node_id):
@@ -103,7 +117,7 @@ class Care:
             else:
                 state = registered(state, node.node_id, needed, lossless=False)
         state = without(state, gone, needed)
-        elected = settle(rules.contest(state), self.nodes, leading)
+        elected = settle(rules.contest(state), self.nodes.without(damaged), leading)
         after = with_min_insync(elected.state, needed)
         return Elected(_one_step(before, after), elected.lossy)
 

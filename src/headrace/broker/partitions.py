@@ -55,6 +55,8 @@ class Partitions:
         self.removed: Callable[[Partition], None] = lambda partition: None
         self.opened_late: Callable[[TopicPartition], None] = lambda name: None
         """Called for a log that was not opened in the turn in which the view brought it."""
+        self.on_trouble: Callable[[], None] = lambda: None
+        """Called when `have_room` or `damaged` may have changed."""
         self.writable = True
         """False while the disk is nearly full (R25)."""
         self._world = world
@@ -111,6 +113,23 @@ class Partitions:
     def all(self) -> Iterable[Partition]:
         for partitions in list(self._by_name.values()):
             yield from list(partitions.values())
+
+    @property
+    def have_room(self) -> bool:
+        """Whether the disk takes what this node is to hold."""
+        return self.writable and not self._openable and not any(each.log.fenced for each in self.all())
+
+    def damaged(self) -> dict[tuple[UUID, int], tuple[TopicPartition, str]]:
+        """Partitions whose log cannot be read or written (R27), and why."""
+        found = {}
+        for partition in self.all():
+            if partition.damage is not None:
+                name = partition.topic_partition
+                found[partition.topic_id, name.partition] = name, partition.damage
+        for name, topic_id in self._unopened.items():
+            if name not in self._openable:
+                found[topic_id, name.partition] = name, self._offline[topic_id, name.partition]
+        return found
 
     def log_dirs(self) -> list[Path]:
         return [self._directory]
@@ -243,6 +262,7 @@ class Partitions:
             call_soon=self._world.tasks.call_soon,
             persist_offsets=self._persist_offsets,
             high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,
+            on_trouble=self.on_trouble,
         )
         return partition
 
@@ -252,6 +272,7 @@ class Partitions:
             logger.error("%s stays offline: %s", topic_partition, error)
         self._offline[topic.name, index] = self._offline[topic.topic_id, index] = str(error)
         self._unopened[topic_partition] = topic.topic_id
+        self.on_trouble()
         if will_pass(error):
             self._openable.add(topic_partition)
         else:

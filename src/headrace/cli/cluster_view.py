@@ -53,6 +53,9 @@ def _sentences(status: ClusterStatus) -> list[str]:
         lines.append(f"WITHOUT A LEADER: {_names(picture.without_leader)}")
     if picture.under_replicated:
         lines.append(f"under-replicated: {_names(picture.under_replicated)}")
+    for each, node, reason in picture.damaged_logs[:_NAMES_SHOWN]:
+        lines.append(f"OFFLINE: {each} on node {node}: {reason}")
+    lines += [f"node {node}: {reason}" for node, reason in sorted(picture.disks.full.items())]
     lines += _host_sentences(status)
     return lines
 

@@ -7,11 +7,12 @@ elsewhere. Prints nothing. Read next: supervisor.py; the words for it are the co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.client.brokers import Brokers
+from headrace.client.disk_events import DiskEvents, disk_events
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.folder import ClusterFolder
@@ -40,6 +41,8 @@ class Partition:
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    damaged: tuple[int, ...] = ()
+    """Live nodes whose log of it is offline."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -53,6 +56,17 @@ class Picture:
     controller: int | None = None
     addresses: Mapping[int, str] = field(default_factory=dict)
     partitions: tuple[Partition, ...] = ()
+    disks: DiskEvents = field(default_factory=lambda: DiskEvents({}, {}))
+    """Asked for where something is wrong."""
+
+    @property
+    def damaged_logs(self) -> list[tuple[Partition, int, str]]:
+        """Partition, node, and why."""
+        return [
+            (each, node, self.disks.damaged.get((each.topic, each.index, node), "see that node's log"))
+            for each in self.partitions
+            for node in each.damaged
+        ]
 
     @property
     def under_replicated(self) -> list[Partition]:
@@ -94,6 +108,13 @@ class ClusterStatus:
             "under_replicated_partitions": [str(each) for each in picture.under_replicated],
             "without_leader": len(picture.without_leader),
             "without_leader_partitions": [str(each) for each in picture.without_leader],
+            "damaged_logs": [
+                {"partition": str(each), "node": node, "reason": reason}
+                for each, node, reason in picture.damaged_logs
+            ],
+            "full_disks": [
+                {"node": node, "reason": reason} for node, reason in sorted(picture.disks.full.items())
+            ],
             "same_host": len(picture.same_host),
             "supervised": self.supervised,
         }
@@ -106,6 +127,8 @@ def read_status(folder: ClusterFolder) -> ClusterStatus:
     states = {member.node_id: state_of(member, processes[member.node_id]) for member in plan.members}
     answering = [member.address for member in plan.members if states[member.node_id] == "running"]
     picture = read_picture(answering)
+    if picture is not None:
+        picture = _with_reasons(picture, ",".join(answering))
     nodes = []
     for member in plan.members:
         process = processes[member.node_id]
@@ -126,7 +149,7 @@ def read_status(folder: ClusterFolder) -> ClusterStatus:
 
 def read_remote_status(bootstrap: str) -> ClusterStatus:
     """Of a cluster that runs anywhere: what it tells. Raises ClientError when nobody answers."""
-    picture = asyncio.run(_ask(bootstrap))
+    picture = _with_reasons(asyncio.run(_ask(bootstrap)), bootstrap)
     known = set(picture.addresses) | {node for each in picture.partitions for node in each.replicas}
     nodes = tuple(
         NodeStatus(
@@ -150,6 +173,16 @@ def read_picture(addresses: Sequence[str]) -> Picture | None:
         return None
 
 
+def _with_reasons(picture: Picture, bootstrap: str) -> Picture:
+    """Where replicas are missing, the nodes may have written down why."""
+    if not picture.under_replicated:
+        return picture
+    try:
+        return replace(picture, disks=disk_events(bootstrap))
+    except ClientError:
+        return picture
+
+
 async def _ask(bootstrap: str) -> Picture:
     async with Brokers(bootstrap, timeout_ms=_TIMEOUT_MS) as brokers:
         reply = await brokers.metadata(None)
@@ -157,11 +190,11 @@ async def _ask(bootstrap: str) -> Picture:
         cluster_id=str(reply.cluster_id or ""),
         controller=None if reply.controller_id < 0 else int(reply.controller_id),
         addresses={int(node.node_id): f"{node.host}:{node.port}" for node in reply.brokers},
-        partitions=tuple(_partitions(reply.topics)),
+        partitions=tuple(_partitions(reply.topics, {int(node.node_id) for node in reply.brokers})),
     )
 
 
-def _partitions(topics: Iterable[Any]) -> list[Partition]:
+def _partitions(topics: Iterable[Any], live: Collection[int]) -> list[Partition]:
     return [
         Partition(
             topic=str(topic.name),
@@ -169,6 +202,7 @@ def _partitions(topics: Iterable[Any]) -> list[Partition]:
             leader=int(each.leader_id),
             replicas=tuple(int(node) for node in each.replica_nodes),
             isr=tuple(int(node) for node in each.isr_nodes),
+            damaged=tuple(int(node) for node in each.offline_replicas if int(node) in live),
         )
         for topic in sorted(topics, key=lambda topic: str(topic.name))
         for each in sorted(topic.partitions, key=lambda each: int(each.partition_index))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from headrace.coordination import documents, refusals
-from headrace.coordination.membership import Membership, Registration
+from headrace.coordination.membership import DiskWord, Membership, Registration
 from headrace.coordination.outcomes import commit_and_know
 from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.projection import Projection
@@ -70,6 +70,7 @@ class Cluster:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._newest_commit = projection.view.version
         self._membership: Membership | None = None
+        self.disk_word = DiskWord()
         self._controllership: _Controllership | None = None
         self.wants_control = False
         """Whether to become controller again after a lost session."""
@@ -171,10 +172,11 @@ class Cluster:
         """Of this node's present registration."""
         return None if self._membership is None else self._membership.epoch
 
-    async def announce_leaving(self) -> None:
-        """The controller moves away what this node leads (R22)."""
+    async def announce(self, *, leaving: bool = False, disk: DiskWord | None = None) -> None:
+        """The controller moves away what this node leads (R22), or what its disk cannot lead (R24, R27)."""
+        self.disk_word = disk or self.disk_word
         if self._membership is not None:
-            await self._membership.announce_leaving()
+            await self._membership.announce(leaving=leaving)
 
     async def become_controller(self, node_id: int, *, instead_of: int | None = None) -> int | None:
         """The new controller epoch, or None when another node is the controller (R2).

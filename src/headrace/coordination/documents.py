@@ -118,6 +118,10 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["lossless"] = False
     if node.leaving:
         unusual["leaving"] = True
+    if node.full:
+        unusual["full"] = True
+    if node.offline:
+        unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
     return encode(
         host_id=node.host_id,
         hostname=node.hostname,
@@ -139,6 +143,8 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         directory_id=document.get("directory_id", ""),
         lossless=document.get("lossless", True),
         leaving=document.get("leaving", False),
+        full=document.get("full", False),
+        offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
     )
     return RegisteredNode(node, document.get("waits", False))
 

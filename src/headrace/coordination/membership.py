@@ -17,7 +17,7 @@ from headrace.coordination import documents
 from headrace.coordination.projection import Projection
 from headrace.coordination.store import Applied, Create, Delete, Operation, Session, SessionLost, Set, Store
 from headrace.errors import CoordinationError
-from headrace.types import ClusterView, Endpoint, Node
+from headrace.types import ClusterView, Endpoint, Node, TopicId
 from headrace.world import World
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ class Registration:
     directory_id: str = ""
     waits_for_admission: bool = False
     lossless: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskWord:
+    """What a node says of its disk in its own entry, so that nobody counts on what it cannot do."""
+
+    full: bool = False
+    offline: frozenset[tuple[TopicId, int]] = frozenset()
 
 
 class Membership:
@@ -96,13 +104,13 @@ class Membership:
             with contextlib.suppress(CoordinationError):  # what stays behind expires
                 await self._session.close()
 
-    async def announce_leaving(self) -> None:
-        """In this incarnation's own entry; while somebody else holds it, there is nothing to leave."""
-        self._leaving = True
+    async def announce(self, *, leaving: bool) -> None:
+        """In this incarnation's own entry; while somebody else holds it, there is nothing to say."""
+        self._leaving = self._leaving or leaving
         while self._session is not None and self._projection.owners.get(self._key) == self._session.id:
-            leaving = self._encoded(leaving=True)
+            entry = self._encoded(leaving=self._leaving)
             version = self._projection.versions[self._key]
-            if isinstance(await self._cluster.commit([Set(self._key, leaving, version)]), Applied):
+            if isinstance(await self._cluster.commit([Set(self._key, entry, version)]), Applied):
                 return
             await self._cluster.catch_up()
 
@@ -154,6 +162,8 @@ class Membership:
             # still to be told of: nobody has seen to what it lost (R20).
             lossless=asked.lossless or self._was_let_in,
             leaving=leaving,
+            full=self._cluster.disk_word.full,
+            offline=self._cluster.disk_word.offline,
         )
         return documents.encode_node(node, waits=asked.waits_for_admission)
 

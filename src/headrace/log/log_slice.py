@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.log.descriptors import PooledFile
@@ -11,7 +12,7 @@ from headrace.world import File
 class LogSlice:
     """Whole batches, `size` bytes at `position` of `file`. Release it exactly once."""
 
-    __slots__ = ("_pooled", "file", "next_offset", "position", "size")
+    __slots__ = ("_pooled", "file", "next_offset", "on_failure", "position", "size")
 
     def __init__(self, pooled: PooledFile, position: int, size: int, next_offset: int) -> None:
         self._pooled: PooledFile | None = pooled
@@ -20,6 +21,8 @@ class LogSlice:
         self.size = size
         self.next_offset = next_offset
         """The offset after the last batch: what a reader asks for next."""
+        self.on_failure: Callable[[OSError], None] | None = None
+        """Told when the file lacks them after all, or cannot be read."""
 
     @property
     def path(self) -> Path | None:
@@ -33,6 +36,10 @@ class LogSlice:
         """Whether `bytes`, or as much of them, would not wait for the disk; if so, call it on a thread."""
         size = self.size if most_bytes is None else min(self.size, most_bytes)
         return self.file.cached(size, self.position, thorough=thorough)
+
+    def failed(self, error: OSError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
 
     def release(self) -> None:
         pooled, self._pooled = self._pooled, None

@@ -52,7 +52,7 @@ class Contest:
 
 
 def settle(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected:
-    """Dead and leaving nodes out of the in-sync replicas, and a leader among those that remain."""
+    """Dead, leaving and full nodes out of the in-sync replicas, and a leader among those that remain."""
     before = contest.state
     state = without(before, _to_drop(before, nodes), contest.needed)
     if state.leader in state.isr:
@@ -70,10 +70,13 @@ def settle(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected:
 
 
 def _to_drop(state: PartitionState, nodes: Nodes) -> set[int]:
-    dead = {node for node in state.isr if node not in nodes.epochs}
-    leaving = {node for node in state.isr if node in nodes.leaving}
-    # The last one in sync leads until it is gone: there is nobody to move to (R22).
-    return dead | leaving if set(state.isr) - dead - leaving else dead
+    dropped = {node for node in state.isr if node not in nodes.epochs}
+    for reluctant in (nodes.leaving, nodes.full):
+        staying = set(state.isr) - dropped
+        # The last ones in sync lead until they are gone: there is nobody to move to (R22, R24).
+        if not staying <= set(reluctant):
+            dropped |= staying & set(reluctant)
+    return dropped
 
 
 def _clean_candidates(state: PartitionState, nodes: Nodes) -> list[int]:
@@ -85,7 +88,8 @@ def _clean_candidates(state: PartitionState, nodes: Nodes) -> list[int]:
 
 def _live(candidates: Iterable[int], nodes: Nodes) -> list[int]:
     live = [node for node in candidates if node in nodes.epochs]
-    return [node for node in live if node not in nodes.leaving] or live
+    staying = [node for node in live if node not in nodes.leaving] or live
+    return [node for node in staying if node not in nodes.full] or staying
 
 
 def _fewest(candidates: list[int], leading: Counter[int]) -> int | None:
@@ -120,7 +124,7 @@ def preferred(state: PartitionState, nodes: Nodes) -> PartitionState | ErrorCode
     first = state.replicas[0]
     if state.leader == first:
         return ErrorCode.election_not_needed
-    if first not in state.isr or first not in nodes.epochs or first in nodes.leaving:
+    if first not in state.isr or not nodes.takes_on(first):
         return ErrorCode.preferred_leader_not_available
     return _led_by(state, state, first)
 

@@ -31,8 +31,8 @@ def judged(
     for node, node_epoch in proposal.isr:
         if node not in state.replicas:
             return ErrorCode.invalid_request
-        if node not in state.isr and (nodes.epochs.get(node) != node_epoch or node in nodes.leaving):
-            return ErrorCode.ineligible_replica  # R3, R16: it restarted, or is about to stop
+        if node not in state.isr and (nodes.epochs.get(node) != node_epoch or not nodes.takes_on(node)):
+            return ErrorCode.ineligible_replica  # R3, R16: it restarted, is about to stop, or is full
     isr = _in_replica_order(state, proposal.members)
     enough = len(isr) >= min_insync
     leavers = [node for node in state.isr if node not in isr]

@@ -45,10 +45,21 @@ class EpochIndex(Protocol):
 
 
 class Nodes(NamedTuple):
-    """The live nodes: their present epochs (R3), and which of them are leaving (R22)."""
+    """The live nodes: their present epochs (R3), which are leaving (R22), whose disk is full (R25)."""
 
     epochs: Mapping[int, int]
     leaving: Collection[int] = frozenset()
+    full: Collection[int] = frozenset()
+
+    def takes_on(self, node: int) -> bool:
+        """Whether it may lead, or count as in sync, where it did not before."""
+        return node in self.epochs and node not in self.leaving and node not in self.full
+
+    def without(self, gone: Collection[int]) -> Nodes:
+        """As one partition sees them whose log is damaged on some (R27)."""
+        if not gone:
+            return self
+        return self._replace(epochs={node: epoch for node, epoch in self.epochs.items() if node not in gone})
 
 
 class Follow(Enum):
@@ -311,7 +322,7 @@ class Leader:
         return (
             replica.log_end >= max(self.high_watermark, self.epoch_start_offset)
             and replica.node_epoch == self._nodes.epochs.get(node)
-            and node not in self._nodes.leaving
+            and self._nodes.takes_on(node)
         )
 
     def refused(self, proposal: IsrProposal, code: ErrorCode) -> None:

@@ -172,6 +172,8 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.connections = 3
         view = ClusterView(version=1, cluster_id="")
         metrics.cluster = ClusterMetrics(lambda: view, lambda: True)
+        damaged = TopicPartition("orders", 1)
+        metrics.damaged = lambda: {0: (damaged, "a batch has a wrong checksum")}
         metrics.replication = lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1)
         metrics.groups = GroupMetrics(lambda: [Group("g", GroupSettings(), view)])
         families = {
@@ -194,6 +196,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
     assert values["headrace_log_size_bytes", "orders"] == 6000
     assert values["headrace_partitions",] == 2
     assert values["headrace_partitions_offline",] == 1
+    assert values["headrace_partition_offline", "1", "orders"] == 1
     assert values["headrace_connections",] == 3
     assert values["headrace_clients_seen_total", "librdkafka", "2.15.0"] == 1
 

@@ -200,7 +200,7 @@ def _describe_partitions_of(
                 "isr_nodes": state.isr,
                 "eligible_leader_replicas": state.elr,
                 "last_known_elr": state.last_known_elr,
-                "offline_replicas": seen.offline(state.replicas),
+                "offline_replicas": seen.offline(topic, first + index),
             }
             for index, state in enumerate(topic.partitions[first : first + count])
         ],
