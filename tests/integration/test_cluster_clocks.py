@@ -7,24 +7,20 @@ compiler the test is skipped by name. Clocks that jump in the simulation: headra
 from __future__ import annotations
 
 import os
-import shutil
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import pytest
+from preloads import Preload
 
-from headrace.cluster.engines.engine import PreparedNode
 from headrace.testing import soak
 from headrace.testing.kill_loop import Fault, strike_under_load
 from headrace.testing.live_cluster import LiveCluster
 
-SOURCE = Path(__file__).with_name("jumping_clock.c")
 DAY_S, TEN_YEARS_S = 86_400, 3_650 * 86_400
 JUMPS_S = (DAY_S, -DAY_S, TEN_YEARS_S, -TEN_YEARS_S)
 STAYS_S = 3.0
@@ -41,44 +37,22 @@ TOPIC_CONFIGS = {
 }
 
 
-class Clocks:
-    """The wall clock of each node: how far it is off stands in a file that the node has mapped."""
+def clocks_in(folder: Path) -> Preload:
+    """The wall clock of each node is off by so many seconds."""
+    return Preload("jumping_clock.c", "JUMPING_CLOCK", folder)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._library = folder / "jumping_clock.so"
-        compiler = shutil.which("cc")
-        if compiler is None:
-            pytest.skip("no C compiler (cc): install gcc or clang")
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"]
-        subprocess.run(command, check=True, timeout=60)
 
-    def set(self, node_id: int, offset_s: int) -> None:
-        with self._file(node_id).open("r+b" if self._file(node_id).exists() else "wb") as file:
-            file.write(struct.pack("=q", offset_s))
+def jumps(clocks: Preload, offsets_s: Sequence[int]) -> Fault:
+    turns = cycle(offsets_s)
 
-    def environment(self, node_id: int) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self._library), "JUMPING_CLOCK": str(self._file(node_id))}
+    def strike(cluster: LiveCluster, node_id: int) -> None:
+        before = _terms(cluster)
+        clocks.set(node_id, next(turns))
+        time.sleep(STAYS_S)
+        assert _terms(cluster) == before, "a clock that jumps ends nobody's leadership (R34)"
+        clocks.set(node_id, 0)
 
-    def dress(self, node_id: int, prepared: PreparedNode) -> PreparedNode:
-        if not self._file(node_id).exists():
-            self.set(node_id, 0)
-        return replace(prepared, environment={**prepared.environment, **self.environment(node_id)})
-
-    def jumps(self, offsets_s: Sequence[int]) -> Fault:
-        turns = cycle(offsets_s)
-
-        def strike(cluster: LiveCluster, node_id: int) -> None:
-            before = _terms(cluster)
-            self.set(node_id, next(turns))
-            time.sleep(STAYS_S)
-            assert _terms(cluster) == before, "a clock that jumps ends nobody's leadership (R34)"
-            self.set(node_id, 0)
-
-        return strike
-
-    def _file(self, node_id: int) -> Path:
-        return self._folder / f"clock-{node_id}"
+    return strike
 
 
 def _terms(cluster: LiveCluster) -> tuple[int | None, list[int]]:
@@ -89,7 +63,7 @@ def _terms(cluster: LiveCluster) -> tuple[int | None, list[int]]:
 
 
 def test_the_clock_of_another_process_jumps_and_no_steady_one(tmp_path: Path) -> None:
-    clocks = Clocks(tmp_path)
+    clocks = clocks_in(tmp_path)
     clocks.set(0, DAY_S)
     program = "import time; print(time.time() - {!r}, time.monotonic() - {!r}); time.sleep(0.01)"
     command = [sys.executable, "-c", program.format(time.time(), time.monotonic())]
@@ -102,13 +76,13 @@ def test_the_clock_of_another_process_jumps_and_no_steady_one(tmp_path: Path) ->
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_soak_t14_clocks_that_jump_end_no_session_and_delete_nothing(tmp_path: Path) -> None:
-    started, clocks = time.monotonic(), Clocks(tmp_path)
+    started, clocks = time.monotonic(), clocks_in(tmp_path)
     with LiveCluster(tmp_path / "cluster", settings=SETTINGS, dress=clocks.dress) as cluster:
         report = strike_under_load(
             cluster,
             faults=3 * len(JUMPS_S),
             seed=soak.first_seed(),
-            fault=clocks.jumps(JUMPS_S),
+            fault=jumps(clocks, JUMPS_S),
             order="nodes",
             configs=TOPIC_CONFIGS,
         )

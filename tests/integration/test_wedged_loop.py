@@ -1,0 +1,69 @@
+"""T9: the event loop of a leader stands still while its other threads go on: `make soak PART=T9`.
+
+Whatever kept its session alive by itself would have it lead for ever (R8). Others have to lead, and nothing
+acknowledged is lost when it wakes up. Without a C compiler it is skipped by name.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from preloads import Preload
+
+from headrace.testing import soak
+from headrace.testing.kill_loop import Fault, strike_under_load
+from headrace.testing.live_cluster import LiveCluster
+
+SESSION_S = 2.0
+BUSY_S = 20.0
+"""The table's."""
+SETTINGS = {
+    "broker.session.timeout.ms": str(int(SESSION_S * 1000)),
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def wedged(wedge: Preload, replaced_after_s: list[float]) -> Fault:
+    def strike(cluster: LiveCluster, node_id: int) -> None:
+        other = next(each for each in cluster.node_ids if each != node_id)
+        started = time.monotonic()
+        wedge.set(node_id, 1)
+        try:
+            while not _is_replaced(cluster, node_id, seen_by=other):
+                assert time.monotonic() < started + BUSY_S, f"node {node_id} stands still and leads (R8)"
+                time.sleep(0.05)
+            replaced_after_s.append(time.monotonic() - started)
+            time.sleep(max(started + BUSY_S - time.monotonic(), 0))
+        finally:
+            wedge.set(node_id, 0)
+
+    return strike
+
+
+def _is_replaced(cluster: LiveCluster, node_id: int, *, seen_by: int) -> bool:
+    picture = cluster.picture(of=seen_by)
+    if picture is None or picture.controller in (None, node_id):
+        return False
+    return all(each.leader not in (node_id, -1) for each in picture.partitions)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_soak_t9_a_node_whose_loop_stands_still_is_replaced(tmp_path: Path) -> None:
+    wedge, replaced_after_s = Preload("wedged_loop.c", "WEDGED_LOOP", tmp_path), list[float]()
+    started = time.monotonic()
+    with LiveCluster(tmp_path / "cluster", settings=SETTINGS, dress=wedge.dress) as cluster:
+        report = strike_under_load(
+            cluster,
+            faults=4,
+            seed=soak.first_seed(),
+            fault=wedged(wedge, replaced_after_s),
+            roles=("leader", "controller"),
+        )
+    slowest_s = round(max(replaced_after_s), 2)
+    soak.write_report("T9-wedged", started, {**report.figures(), "slowest_takeover_s": slowest_s})
+    assert report.anomalies == [], report.figures()
+    assert report.sends.keys() == {"ok"}, report.figures()
+    assert slowest_s <= SESSION_S + 3, f"{slowest_s} s"
