@@ -11,7 +11,7 @@ import pytest
 from headrace.broker.own_topics import EVENTS, OwnTopic
 from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.several_nodes import TOPIC
-from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection
+from headrace.testing.simclients import CREATE_TOPICS, METADATA, open_connection, records_in
 from headrace.types import EVENTS_TOPIC, NO_NODE, ClusterView
 from headrace.wire.error_codes import ErrorCode
 
@@ -279,6 +279,64 @@ def test_an_unclean_leader_only_by_the_operators_word(by_setting: bool) -> None:
         assert await lab.read_all() == [b"after"]
 
     simulate_cluster(scenario)
+
+
+def test_an_unclean_election_names_what_was_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """R19: epochs and the first offset by the controller, the exact ones by a replica that had them."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        await lab.produced(b"kept")
+        last = lab.state.leader
+        behind = others(lab, last)
+        await lab.until(lambda: all(lab.partition(node).high_watermark == 1 for node in behind), "all know")
+        for node_id in behind:
+            lab.nodes[node_id].stop_cleanly()
+        await lab.until(lambda: lab.state.isr == (last,), "it is alone")
+        setting = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+        resource = {"resource_type": 2, "resource_name": TOPIC, "configs": [setting]}
+        await ask(lab, last, ALTER_CONFIGS, resources=[resource], validate_only=False)
+        for value in (b"lost", b"lost too"):
+            await lab.produced(value)
+        epoch = lab.state.leader_epoch
+        lab.nodes[last].stop_cleanly()
+        await lab.until(lambda: last not in view(lab).nodes, "nobody is up")
+        for node_id in behind:
+            lab.start(node_id)
+        await lab.until(lambda: set(view(lab).nodes) == set(behind), "the others are back")
+        partitions = [{"topic": TOPIC, "partitions": [0]}]
+        await ask(
+            lab, behind[0], ELECT_LEADERS, election_type=1, topic_partitions=partitions, timeout=1000
+        )
+        await lab.until(lambda: "what lay at offset 1 and after it" in caplog.text, "the controller says so")
+        lab.simulation.loop.after_step = None  # the operator gave up what was promised
+        lab.start(last)
+        await lab.until(lambda: last in lab.state.isr, "who was passed over follows")
+        assert f"offsets 1 to 2: node {last} had them" in caplog.text
+        await asyncio.sleep(5)
+        events = await partition_events(lab)
+        unclean = next(event["details"] for event in events if event["kind"] == "unclean")
+        assert unclean["epoch_before"] >= epoch
+        assert unclean["epoch"] == unclean["epoch_before"] + 1
+        assert (unclean["from"], unclean["had_all"]) == (1, [last])
+        given_up = next(event["details"] for event in events if event["kind"] == "given_up")
+        assert (given_up["node"], given_up["from"], given_up["to"]) == (last, 1, 2)
+        assert await lab.read_all() == [b"kept"]
+
+    simulate_cluster(scenario)
+
+
+async def partition_events(lab: ClusterLab) -> list[dict[str, Any]]:
+    """All that was written down of the topic's first partition, in order."""
+    broker = lab.nodes[view(lab).topics[EVENTS_TOPIC].partitions[0].leader].broker
+    assert broker is not None
+    events = broker.partitions.find(EVENTS_TOPIC, None, 0)
+    piece = events.log.read(0, 1 << 20, events.log_end_offset, at_least_one=True)
+    assert piece is not None
+    data = piece.bytes()
+    piece.release()
+    name = b"\0" + f"{TOPIC}-0".encode()
+    return [json.loads(record.value or b"") for record in records_in(data) if record.key == name]
 
 
 def test_a_power_cut_of_all_ends_with_the_longest_log_once_all_are_back(

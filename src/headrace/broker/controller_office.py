@@ -21,6 +21,7 @@ from headrace.broker.log_ends import log_ends
 from headrace.broker.min_insync import configured_min_insync
 from headrace.broker.partition_care import Care, StateChange, TopicRules, awaits_recovery, with_changes
 from headrace.broker.topic_settings import FLUSH_ACK, TopicSettings
+from headrace.broker.unclean_audit import audit_election
 from headrace.coordination.cluster import Changed
 from headrace.errors import HeadraceError
 from headrace.machines.election import LogEnd
@@ -284,20 +285,13 @@ class ControllerOffice:
         kind = "leader" if change.after.leader != change.before.leader else "isr"
         self._broker.timeline.note_partition(change.partition, kind, _told(change))
         if change.lossy:
-            logger.error(
-                "audit: node %d leads %s by an unclean election: records that only others had are given up "
-                "(in sync before: %s, epoch %d)",
-                change.after.leader,
-                change.partition,
-                list(change.before.isr) or list(change.before.last_known_elr),
-                change.after.leader_epoch,
-            )
+            self._tasks.spawn(audit_election(self._broker, change), name=f"audit of {change.partition}")
 
 
 def _told(change: StateChange) -> dict[str, Any]:
     before, after = change.before, change.after
     told = {"leader": after.leader, "epoch": after.leader_epoch, "isr": after.isr, "replicas": after.replicas}
-    told |= {"leader_before": before.leader, "isr_before": before.isr}
+    told |= {"leader_before": before.leader, "isr_before": before.isr, "epoch_before": before.leader_epoch}
     return {**told, "unclean": True} if change.lossy else told
 
 

@@ -316,7 +316,7 @@ class FetchLane:
             finally:
                 partition.recovery_limit = None
         if following.is_current:
-            partition.truncate_to(offset)
+            following.cut_at(offset)
 
 
 def _key(following: Following) -> Key:

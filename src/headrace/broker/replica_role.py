@@ -138,9 +138,14 @@ class Leading:
 
 
 class Following:
-    __slots__ = ("busy_until", "machine", "partition", "waits_for_disk")
+    """`on_loss`: committed records, from an offset on, are about to be cut."""
 
-    def __init__(self, partition: Partition, machine: Follower) -> None:
+    __slots__ = ("_on_loss", "busy_until", "machine", "partition", "waits_for_disk")
+
+    def __init__(
+        self, partition: Partition, machine: Follower, on_loss: Callable[[Following, int], None]
+    ) -> None:
+        self._on_loss = on_loss
         self.partition = partition
         self.machine = machine
         self.busy_until = 0.0
@@ -152,6 +157,12 @@ class Following:
     def is_current(self) -> bool:
         """False once the partition got another role while something was under way."""
         return self.partition.following is self
+
+    def cut_at(self, offset: int) -> None:
+        """R12. Below the high watermark only after an unclean election (R19)."""
+        if offset < self.partition.high_watermark:
+            self._on_loss(self, offset)
+        self.partition.truncate_to(offset)
 
     def show(self) -> None:
         self.partition.follow_high_watermark(self.machine.high_watermark)

@@ -20,6 +20,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.replica_fetcher import ReplicaFetcher
 from headrace.broker.replica_role import Following, Leading
 from headrace.broker.topic_settings import FLUSH_ACK
+from headrace.broker.unclean_audit import audit_loss
 from headrace.machines.follower import Follower
 from headrace.machines.leader import Follow, IsrProposal, Leader, LeaderSettings, OwnLog
 from headrace.types import NO_NODE, ClusterView, PartitionState, Topic
@@ -149,6 +150,17 @@ class Replication:
         """R13: the high watermark is what this node knew before, never its log end."""
         self._stop_following(partition)
         log = partition.log
+        following = partition.following
+        heard = partition.high_watermark if following is None else following.machine.heard_committed
+        if heard > log.log_end_offset:  # an unclean election (R19)
+            audit_loss(
+                self._broker,
+                partition.topic_partition,
+                first=log.log_end_offset,
+                end=heard,
+                epoch=state.leader_epoch,
+                how=f"node {self._node_id} leads without them",
+            )
         own = OwnLog(
             log_end=log.log_end_offset,
             durable_end=log.flushed_offset if partition.settings.flush == FLUSH_ACK else log.log_end_offset,
@@ -263,7 +275,17 @@ class Replication:
             log_end=log.log_end_offset,
             high_watermark=partition.high_watermark,
         )
-        return Following(partition, machine)
+        return Following(partition, machine, self._gives_up)
+
+    def _gives_up(self, following: Following, offset: int) -> None:
+        audit_loss(
+            self._broker,
+            following.partition.topic_partition,
+            first=offset,
+            end=following.partition.log_end_offset,
+            epoch=following.machine.leader_epoch,
+            how=f"node {self._node_id} had them, and node {following.machine.leader} leads without them",
+        )
 
     def _fetcher(self, leader: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader)

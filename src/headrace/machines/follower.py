@@ -85,6 +85,8 @@ class Follower:
         self._working = False
         self._leader_high_watermark = UNDEFINED
         self._waits_for_view = True
+        self.heard_committed = self.high_watermark
+        """The highest that any leader told: what a log that ends before it lacks (R19)."""
         self.reconciled = False
 
     @property
@@ -162,6 +164,7 @@ class Follower:
             return Work(truncate_to=self._truncation_point(answer.diverging))
         self.reconciled = True
         self._leader_high_watermark = answer.high_watermark
+        self.heard_committed = max(self.heard_committed, answer.high_watermark)
         self._take_high_watermark()
         delete_before = answer.log_start if answer.log_start > self._log_start else None
         if not answer.has_records and delete_before is None:
