@@ -79,6 +79,10 @@ class SparkBeside:
             assert time.monotonic() < deadline, self._tail()
             time.sleep(0.5)
 
+    def wait_progress(self) -> None:
+        self._clients.wait_progress()
+        assert self._job.poll() is None, self._tail()
+
     def __exit__(self, *_: object) -> None:
         try:
             self._clients.__exit__()

@@ -23,6 +23,8 @@ from headrace.types import TopicPartition
 TOPIC, GROUP = "killed", "committers"
 ROLES: tuple[Role, ...] = get_args(Role)
 PARTITIONS = 3
+PROGRESS_S = 60
+"""After a fault clients get on within this time, by their own retries."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +64,9 @@ class Load(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def wait_started(self) -> None: ...
+
+    def wait_progress(self) -> None:
+        """Until more is acknowledged than was by now; raises when that does not come."""
 
     def judge(self, report: Report) -> None:
         """After the clients have ended: fills in what they did and what of it must not be."""
@@ -138,7 +143,7 @@ def strike_under_load(
     load: Load | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> Report:
-    """Strikes who holds each role in turn, or each node in turn; the next when all replicas are in sync.
+    """Strikes who holds each role in turn, or each node in turn; the next when all are in sync and at work.
 
     Ends after `faults` of them, or the first after `at_most_s`. `pause_s`: between two sends of a producer;
     `configs`: of the topic, with _ for the dots. Raises only when the cluster does not come back.
@@ -162,6 +167,7 @@ def strike_under_load(
             report.faults += 1
             report.by_role[role] = report.by_role.get(role, 0) + 1
             report.in_sync_after_s.append(cluster.wait_in_sync())
+            load.wait_progress()
             time.sleep(source.uniform(0.1, 0.5))
         time.sleep(0.5)
     load.judge(report)
@@ -213,6 +219,14 @@ class ConfluentLoad:
         while not (self._group.commits and all(each.acknowledged_at for each in self._producers)):
             assert time.monotonic() < deadline, "the clients did not get to work"
             time.sleep(0.05)
+
+    def wait_progress(self) -> None:
+        before = [len(each.acknowledged_at) for each in self._producers]
+        deadline = time.monotonic() + PROGRESS_S
+        for producer, count in zip(self._producers, before, strict=True):
+            while len(producer.acknowledged_at) == count:
+                assert time.monotonic() < deadline, f"{producer.name}: no acknowledgement for {PROGRESS_S} s"
+                time.sleep(0.01)
 
     def __exit__(self, *_: object) -> None:
         for client in (*self._producers, self._group, self._reader):

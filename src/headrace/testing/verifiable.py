@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.testing.history import Anomaly
-from headrace.testing.kill_loop import GROUP, PARTITIONS, TOPIC, Report
+from headrace.testing.kill_loop import GROUP, PARTITIONS, PROGRESS_S, TOPIC, Report
 from headrace.testing.live_load import read_all
 from headrace.types import TopicPartition
 
@@ -59,6 +59,13 @@ class VerifiableLoad:
         deadline = time.monotonic() + _PATIENCE_S
         while not (self._acknowledged() and self._consumed()):
             assert time.monotonic() < deadline, self._tail()
+            time.sleep(0.2)
+
+    def wait_progress(self) -> None:
+        """In partitions of its producer's choice."""
+        before, deadline = len(self._acknowledged()), time.monotonic() + PROGRESS_S
+        while len(self._acknowledged()) < before + PARTITIONS:
+            assert time.monotonic() < deadline, f"no acknowledgement for {PROGRESS_S} s\n{self._tail()}"
             time.sleep(0.2)
 
     def judge(self, report: Report) -> None:
