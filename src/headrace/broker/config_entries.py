@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from headrace.broker.flush_default import NAME as FLUSH
+from headrace.broker.flush_default import default_flush, is_flush_set
 from headrace.broker.min_insync import NAME as MIN_INSYNC
 from headrace.config import GROUP_SETTINGS, NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
 from headrace.machines.leader import effective_min_insync
@@ -61,6 +63,13 @@ class NodeLayers:
             of_all=view.node_configs.get("", {}),
         )
 
+    def min_insync(self, overrides: Mapping[str, str]) -> int | None:
+        """As set for a topic or for all nodes; None when nobody set it (min_insync.py)."""
+        text = overrides.get(MIN_INSYNC, self.of_all.get(MIN_INSYNC))
+        if text is None and MIN_INSYNC in self.config.explicit:
+            return int(self.config[MIN_INSYNC])
+        return None if text is None else int(text)
+
     def synonyms(self, name: str) -> list[_Synonym]:
         """The strongest first. The built-in default comes last, unless it is "not set"."""
         setting = NODE_SETTINGS[name]
@@ -81,7 +90,8 @@ def topic_entries(
     replicas: int = 1,
 ) -> list[dict[str, Any]]:
     """Every topic setting, by name. What nobody set may depend on how many replicas the topic has."""
-    values = resolve_topic(layers.config, {**layers.of_all, **layers.of_node}, overrides)
+    altered = {**layers.of_all, **layers.of_node}
+    values = resolve_topic(layers.config, altered, overrides)
     entries = []
     for name, setting in TOPIC_SETTINGS.items():
         text = setting.format(values[name])
@@ -90,6 +100,8 @@ def topic_entries(
         synonyms += sorted(behind, key=lambda synonym: synonym.source)
         if name == MIN_INSYNC and (not synonyms or synonyms[0].source is Source.DEFAULT):
             text = str(effective_min_insync(None, replicas))
+        elif name == FLUSH and not is_flush_set(layers.config, altered, overrides):
+            text = default_flush(layers.config, layers.min_insync(overrides), replicas)
         entries.append(_entry(setting, text, synonyms, shown, read_only=False))
     return entries
 

@@ -55,7 +55,8 @@ class ControllerOffice:
         """Nodes that let nobody in any more, with the epoch they had."""
         self._replacing: dict[int, int] = {}
         """The same, until others lead what they led; not for long."""
-        self._rules: dict[str, tuple[Mapping[str, str], Mapping[str, Mapping[str, str]], TopicRules]] = {}
+        self._rules: dict[str, tuple[tuple[Mapping[str, str], int], Any, TopicRules]] = {}
+        """By topic, with the settings of the topic, its replicas, and the settings of nodes behind them."""
         self._task: asyncio.Task[None] | None = None
         self.metrics = ClusterMetrics(lambda: self._cluster.view, lambda: self._cluster.is_controller)
         broker.metrics.cluster = self.metrics
@@ -76,11 +77,12 @@ class ControllerOffice:
     def rules_of(self, topic: Topic) -> TopicRules:
         """Worked out once per change of settings: elections ask for those of every topic."""
         node_configs = self._cluster.view.node_configs
+        of_topic = topic.configs, len(topic.partitions[0].replicas)
         known = self._rules.get(topic.name)
-        if known is not None and known[0] == topic.configs and known[1] is node_configs:
+        if known is not None and known[0] == of_topic and known[1] is node_configs:
             return known[2]
         rules = self._worked_out(topic)
-        self._rules[topic.name] = topic.configs, node_configs, rules
+        self._rules[topic.name] = of_topic, node_configs, rules
         return rules
 
     def _worked_out(self, topic: Topic) -> TopicRules:

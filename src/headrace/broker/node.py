@@ -19,6 +19,8 @@ from headrace.broker.controller_office import ControllerOffice
 from headrace.broker.disk_guard import DiskGuard
 from headrace.broker.disk_report import DiskReport
 from headrace.broker.dispatch import Dispatcher
+from headrace.broker.flush_default import NAME as FLUSH
+from headrace.broker.flush_default import default_flush, is_flush_set
 from headrace.broker.flusher import Flusher
 from headrace.broker.group_coordinator import GroupCoordinator
 from headrace.broker.group_timeline import GroupTimeline
@@ -27,6 +29,7 @@ from headrace.broker.http_endpoint import HttpEndpoint
 from headrace.broker.lag_samples import LagSamples
 from headrace.broker.metadata_replies import MetadataReplies
 from headrace.broker.metrics import Metrics
+from headrace.broker.min_insync import configured_min_insync
 from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.offset_saver import OffsetSaver
 from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
@@ -137,7 +140,11 @@ class Broker:
             **view.node_configs.get("", {}),
             **view.node_configs.get(str(self.node_id), {}),
         }
-        return topic_settings(resolve_topic(self.config, altered, topic.configs), self.config)
+        values = resolve_topic(self.config, altered, topic.configs)
+        if not is_flush_set(self.config, altered, topic.configs):
+            min_insync = configured_min_insync(self.config, view, topic)
+            values[FLUSH] = default_flush(self.config, min_insync, len(topic.partitions[0].replicas))
+        return topic_settings(values, self.config)
 
     async def start(self, hostname: str) -> None:
         """Logs first: a node that is registered can serve what it holds."""

@@ -249,7 +249,9 @@ DISK = (
         "ack",
         "When records reach the disk: `ack` before acks=all is answered and consumers see them; "
         "`interval` every `headrace.flush.interval.ms`; "
-        "`os` when the operating system likes (Apache Kafka's default).",
+        "`os` when the operating system likes (Apache Kafka's default). "
+        "Left out: `ack`; on ZooKeeper without `headrace.allow.same.host`, `os` for topics with "
+        "min.insync.replicas of 2 or more.",
         one_of("ack", "interval", "os"),
         dynamic=True,
     ),
