@@ -31,7 +31,7 @@ class Kept:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.io.call(coroutine)
 
-    def reach(self, *, timeout_ms: int = 0) -> Connection:
+    def reach(self, *, timeout_ms: int) -> Connection:
         """To whichever broker answers; one that restarts is waited for as long as that."""
         return self.call(patiently(self.cluster.any_connection, timeout_ms=timeout_ms))
 

@@ -25,7 +25,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(iterator, self._settings, self._columns)
+        return write_task(iterator, self._settings, self._columns, awaits_broker=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         publish_write(messages, self._settings)

@@ -6,6 +6,7 @@ Knows no network. Read next: sink_task.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -17,28 +18,33 @@ from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.sink_columns import SinkColumns
 
 _GATHERED_BYTES = 32 << 20
-"""Rows that name their topic are gathered before they are sorted by it."""
+"""Rows that name their topic or partition are gathered before they are sorted by it."""
 
 
 def requests(
     batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns, *, idempotent: bool
 ) -> Iterator[tuple[str, WriteRequest]]:
     """(topic, rows to write there), one after the other, until every row was in one."""
+
+    def request(rows: Any, topic: str, partition: str | None) -> WriteRequest:
+        return WriteRequest(
+            rows,
+            topic,
+            key=columns.optional("key"),
+            headers=columns.optional("headers"),
+            partition=partition,
+            compression=settings.compression,
+            idempotent=idempotent,
+            timeout_ms=settings.timeout_ms,
+        )
+
+    if settings.topic is not None and "partition" not in columns.names:
+        if (first := next(batches, None)) is not None:  # sent while the next ones come
+            yield settings.topic, request(chain([first], batches), settings.topic, None)
+        return
     for topic, rows in _by_topic(batches, settings.topic):
         for part, partition in _by_partitioning(rows, columns):
-            yield (
-                topic,
-                WriteRequest(
-                    part,
-                    topic,
-                    key=columns.optional("key"),
-                    headers=columns.optional("headers"),
-                    partition=partition,
-                    compression=settings.compression,
-                    idempotent=idempotent,
-                    timeout_ms=settings.timeout_ms,
-                ),
-            )
+            yield topic, request(part, topic, partition)
 
 
 def _by_topic(batches: Iterator[Any], topic: str | None) -> Iterator[tuple[str, Any]]:

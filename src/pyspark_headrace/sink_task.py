@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client.arrow.transaction_session import END_TXN
 from headrace.client.arrow.writer import send_rows
+from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from pyspark_headrace.connections import Kept, kept
 from pyspark_headrace.options import WriteSettings
@@ -28,20 +29,23 @@ _QUERY_ID = "sql.streaming.queryId"
 """Where Spark says to tasks which query they are part of."""
 
 
-def write_task(batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns) -> WriterCommitMessage:
+def write_task(
+    batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns, *, awaits_broker: bool
+) -> WriterCommitMessage:
+    """`awaits_broker`: one that is away now may be restarting; if not, a wrong address is said at once."""
     connections = kept(settings.bootstrap, settings.security)
+    connection = connections.reach(timeout_ms=settings.timeout_ms if awaits_broker else 0)
     try:
-        if _encodes(settings, connections):
+        if _encodes(settings, connection):
             return _encode(batches, settings, columns, connections)
         return write_rows(batches, settings, columns)
     finally:
         settle()
 
 
-def _encodes(settings: WriteSettings, connections: Kept) -> bool:
+def _encodes(settings: WriteSettings, connection: Connection) -> bool:
     if settings.exactly_once == "off":
         return False
-    connection = connections.reach(timeout_ms=settings.timeout_ms)
     if END_TXN in connection.versions:
         return True
     if settings.exactly_once == "batch":

@@ -62,19 +62,15 @@ class HeadraceSource(DataSource):
         return StreamReader(settings, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A broker must answer now; tasks have more patience."""
         if overwrite:
             raise ClientError(
                 "a topic cannot be overwritten, only appended to", next_step='use .mode("append")'
             )
         _check_packages()
-        from pyspark_headrace.connections import kept
         from pyspark_headrace.sink import BatchWriter
 
         settings = write_settings(self.options, streaming=False)
-        columns = SinkColumns.of(schema, topic_given=settings.topic is not None)
-        kept(settings.bootstrap, settings.security).reach()
-        return BatchWriter(settings, columns)
+        return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Complete mode appends the whole result of every batch, as the official connector does."""

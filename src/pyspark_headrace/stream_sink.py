@@ -25,7 +25,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(iterator, self._settings, self._columns)
+        return write_task(iterator, self._settings, self._columns, awaits_broker=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         publish_batch(messages, self._settings, batch_id)

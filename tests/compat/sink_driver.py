@@ -36,7 +36,7 @@ def values_of(batch: int, count: int = 40) -> list[str]:
 def task(settings: WriteSettings, values: Sequence[str], query: str = "query") -> Encoded:
     """What a task of that query would tell the driver."""
     rows = pa.record_batch({"key": [value[-6:] for value in values], "value": list(values)})
-    message = write_task(iter([rows] if values else []), settings, KEYED)
+    message = write_task(iter([rows] if values else []), settings, KEYED, awaits_broker=True)
     assert isinstance(message, Encoded)
     return replace(message, query=query)
 

@@ -87,7 +87,7 @@ def rows() -> Any:
 @pytest.mark.parametrize("asked", [None, "off"])
 def test_without_transactions_tasks_write_themselves(settings: WriteSettings, asked: Any) -> None:
     chosen = dataclasses.replace(settings, exactly_once=asked)
-    assert write_task(rows(), chosen, VALUES) == Written(100)
+    assert write_task(rows(), chosen, VALUES, awaits_broker=False) == Written(100)
     assert settings.topic is not None
     found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
     assert found.num_rows == 100
@@ -100,7 +100,7 @@ def test_exactly_once_without_transactions_is_refused_before_a_row_is_written(
     with pytest.raises(
         ClientError, match=r"exactlyOnce=batch needs transactions, and the broker at .* serves none"
     ):
-        write_task(rows(), chosen, VALUES)
+        write_task(rows(), chosen, VALUES, awaits_broker=False)
     assert settings.topic is not None
     found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
     assert found.num_rows == 0
