@@ -206,13 +206,22 @@ def test_a_node_is_gone_for_good_when_it_is_down_and_holds_nothing() -> None:
         asked = others(lab, held, free)[0]
         up = await ask(lab, asked, UNREGISTER, broker_id=free)
         assert up.error_code == ErrorCode.duplicate_broker_registration
+        assert up.error_message == f"Node {free} is up: stop it first, then ask again."
         for node_id in (free, held):
             lab.nodes[node_id].kill()
         await lab.until(lambda: not {free, held} & set(view(lab).nodes), "both are fenced")
-        assert (await ask(lab, asked, UNREGISTER, broker_id=held)).error_code == ErrorCode.invalid_request
+        refused = await ask(lab, asked, UNREGISTER, broker_id=held)
+        assert refused.error_code == ErrorCode.invalid_request
+        assert f"{TOPIC}-0" in refused.error_message
+        assert {node.broker_id for node in (await described(lab, asked)).brokers if node.is_fenced} == {
+            free, held
+        }  # fmt: skip
         assert (await ask(lab, asked, UNREGISTER, broker_id=free)).error_code == ErrorCode.none
+        assert [node.broker_id for node in (await described(lab, asked)).brokers if node.is_fenced] == [held]
+        lab.start(free)
+        await lab.until(lambda: free in view(lab).nodes, "its number can be used again")
 
-    simulate_cluster(scenario, nodes=5)
+    simulate_cluster(scenario, nodes=5, profile="zookeeper")
 
 
 def test_only_nodes_of_the_cluster_change_in_sync_replicas() -> None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.live_nodes import damaged_logs, live_nodes
 from headrace.broker.partition_care import StateChange, with_changes
-from headrace.errors import ApiError
+from headrace.coordination.cluster import Changed
+from headrace.coordination.refusals import store_failed
+from headrace.errors import ApiError, CoordinationError
 from headrace.machines.election import preferred, unclean
 from headrace.machines.leader import Nodes
 from headrace.machines.reassignment import begun, cancelled
@@ -27,6 +29,7 @@ Outcome = ApiError | None
 Replicas = Sequence[int] | None
 """Of a partition; None: the move under way is called off."""
 _ATTEMPTS = 10
+_NAMED = 8
 _WHY_NOT = {
     ErrorCode.election_not_needed: "Leader election not needed for topic partition.",
     ErrorCode.preferred_leader_not_available: "The preferred leader is down or not in sync.",
@@ -108,19 +111,18 @@ class Assignments:
 
         return await self._carry_out(list(wanted), step)
 
-    def check_unregistered(self, node_id: int) -> None:
-        """Raises ApiError unless the node is down and holds no replica."""
-        view = self._cluster.view
-        if node_id in view.nodes or node_id in view.joining:
-            raise ApiError(
-                ErrorCode.duplicate_broker_registration, f"Node {node_id} is up: stop it first."
-            )
-        held = sum(node_id in state.replicas for topic in view.topics.values() for state in topic.partitions)
-        if held:
-            raise ApiError(
-                ErrorCode.invalid_request,
-                f"Node {node_id} holds replicas of {held} partition(s): move them to other nodes first.",
-            )
+    async def unregister(self, node_id: int) -> None:
+        """Forgets a node for good. Raises ApiError unless it is down and holds no replica."""
+        for _ in range(_ATTEMPTS):
+            _check_gone(self._cluster.view, node_id)
+            try:
+                await self._cluster.forget_node(node_id)
+            except Changed:
+                continue
+            except CoordinationError as error:
+                raise store_failed(error) from error
+            return
+        raise ApiError(ErrorCode.request_timed_out, f"Node {node_id} keeps changing; try again.")
 
     def _leading(self, draft: _Draft) -> Counter[int]:
         return self._broker.controller.leading(internal=draft.topic.internal)
@@ -204,6 +206,27 @@ def _begin(
 
 def _staying(nodes: Nodes) -> Nodes:
     return nodes.without([node for node in nodes.epochs if not nodes.takes_on(node)])
+
+
+def _check_gone(view: ClusterView, node_id: int) -> None:
+    if node_id in view.nodes or node_id in view.joining:
+        raise ApiError(
+            ErrorCode.duplicate_broker_registration,
+            f"Node {node_id} is up: stop it first, then ask again.",
+        )
+    held = [
+        f"{topic.name}-{index}"
+        for topic in view.topics.values()
+        for index, state in enumerate(topic.partitions)
+        if node_id in state.replicas
+    ]
+    if held:
+        named = ", ".join(held[:_NAMED]) + (f" and {len(held) - _NAMED} more" if len(held) > _NAMED else "")
+        raise ApiError(
+            ErrorCode.invalid_request,
+            f"Node {node_id} holds replicas of {len(held)} partition(s), {named}: "
+            "move them to other nodes first (headrace cluster remove, or kafka-reassign-partitions).",
+        )
 
 
 def _refusal(code: ErrorCode) -> ApiError:

@@ -30,6 +30,7 @@ from headrace.coordination.store import (
     Set,
     Store,
 )
+from headrace.coordination.version_waits import VersionWaits
 from headrace.coordination.wishes import MAX_CHUNK_BYTES, Wish, chunks
 from headrace.errors import ApiError, CoordinationError
 from headrace.types import ClusterView, Endpoint, Node, Topic
@@ -67,7 +68,7 @@ class Cluster:
         self._projection = projection
         self._subscribers: list[Subscriber] = []
         self._last_step: _Step | None = None
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._version_waits = VersionWaits()
         self._newest_commit = projection.view.version
         self._membership: Membership | None = None
         self.disk_word = DiskWord()
@@ -127,9 +128,7 @@ class Cluster:
                 await self._follower
         self._controllership = None
         await self._store.close()
-        for _, waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(CoordinationError("the cluster view was closed"))
+        self._version_waits.end()
 
     # Membership
 
@@ -268,6 +267,12 @@ class Cluster:
         admission = documents.Admission(node.epoch, fenced)
         await self._set(documents.admission_key(node.node_id), documents.encode_admission(admission))
 
+    async def forget_node(self, node_id: int) -> None:
+        """Its entry, where that outlived it, and its settings; not the word on it (`Admission`)."""
+        keys = documents.node_key(node_id), documents.node_configs_key(str(node_id))
+        versions = self._projection.versions
+        await self._carry_out([Delete(key, versions[key]) for key in keys if key in versions])
+
     async def alter_topic(self, name: str, **fields: Any) -> None:
         """Other partitions or configs. Raises Changed when the topic is not as the current view has it."""
         topic = replace(self._topic(name), **fields)
@@ -343,10 +348,13 @@ class Cluster:
         return None
 
     async def _set(self, key: str, value: bytes) -> None:
-        outcome = await self._commit_as_controller([self.write(key, value)])
+        await self._carry_out([self.write(key, value)])
+
+    async def _carry_out(self, operations: Sequence[Operation]) -> None:
+        outcome = await self._commit_as_controller(operations)
         if isinstance(outcome, Conflict):
             await self.catch_up()
-            raise Changed(f"{key} was changed by another request at the same time")
+            raise Changed(f"{outcome.key} was changed by another request at the same time")
         await self.settle()
 
     def write(self, key: str, value: bytes) -> Create | Set:
@@ -384,17 +392,8 @@ class Cluster:
                 subscriber(before, view)
             except Exception:  # noqa: BLE001  one subscriber's fault must not stop the view for all
                 _log.exception("a subscriber of the cluster view failed")
-        still_waiting = []
-        for version, waiter in self._waiting:
-            if version > view.version:
-                still_waiting.append((version, waiter))
-            elif not waiter.done():
-                waiter.set_result(None)
-        self._waiting = still_waiting
+        self._version_waits.reached(view.version)
 
     async def _reach(self, version: int) -> None:
-        if self.view.version >= version:
-            return
-        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((version, reached))
-        await reached
+        if self.view.version < version:
+            await self._version_waits.until(version)

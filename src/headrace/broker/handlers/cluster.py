@@ -109,7 +109,7 @@ def _describe_log_dir(broker: Broker, path: Path, partitions: Iterable[Partition
 
 
 async def unregister_broker(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    broker.assignments.check_unregistered(request.broker_id)
+    await broker.assignments.unregister(request.broker_id)
     return {"error_code": ErrorCode.none, "error_message": None}
 
 
