@@ -229,7 +229,14 @@ class ConfluentLoad:
                 time.sleep(0.01)
 
     def __exit__(self, *_: object) -> None:
-        for client in (*self._producers, self._group, self._reader):
+        """The reader last, when it has read what was acknowledged: it may have lost a connection just now."""
+        for producer in self._producers:
+            producer.finish()
+        acknowledged = sum(len(each.acknowledged_at) for each in self._producers)
+        deadline = time.monotonic() + PROGRESS_S
+        while self._reader.records_read < acknowledged and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for client in (self._group, self._reader):
             client.finish()
 
     def judge(self, report: Report) -> None:

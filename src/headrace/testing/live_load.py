@@ -139,11 +139,13 @@ class SteadyReader(_Background):
             }
         )
         self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        self.records_read = 0
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             for partition, records in _by_partition(self._consumer.consume(500, _POLL_S)).items():
                 self.history.polled(Poll(reader=self.name, partition=partition, records=records))
+                self.records_read += len(records)
         self._consumer.close()
 
 
