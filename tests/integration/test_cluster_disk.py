@@ -18,10 +18,11 @@ from test_disk_full import fill
 from headrace.cluster.status import read_status
 from headrace.testing.live_cluster import LiveCluster
 from headrace.testing.live_load import read_all
+from headrace.testing.rawclient import RawClient
 from headrace.types import TopicPartition
 
 VICTIM = 0
-FILLED, DAMAGED = "filled", "damaged"
+FILLED, DAMAGED, ALONE = "filled", "damaged", "alone"
 SIZE_MIB = 48
 
 
@@ -48,7 +49,7 @@ def data_of(cluster: LiveCluster) -> Path:
 
 class Sender:
     def __init__(self, bootstrap: str) -> None:
-        self.sent: dict[str, list[bytes]] = {FILLED: [], DAMAGED: []}
+        self.sent: dict[str, list[bytes]] = {FILLED: [], DAMAGED: [], ALONE: []}
         settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "enable.idempotence": True}
         self._producer = Producer({**settings, "linger.ms": 0, "message.timeout.ms": 60_000})
 
@@ -72,39 +73,43 @@ def led_by_another(cluster: LiveCluster, topic: str) -> float:
 
 def test_t11_others_lead_what_a_full_disk_or_a_damaged_log_cannot(cluster: LiveCluster) -> None:
     sender = Sender(cluster.bootstrap)
-    for topic in (FILLED, DAMAGED):
-        cluster.create_topic(topic, [[VICTIM, 1, 2]], min_insync_replicas="2")
+    for topic, replicas in {FILLED: [VICTIM, 1, 2], DAMAGED: [VICTIM, 1, 2], ALONE: [VICTIM]}.items():
+        cluster.create_topic(topic, [replicas])
         sender.send(topic)
     cluster.wait_in_sync()
 
-    log = data_of(cluster) / f"{DAMAGED}-0" / ("0" * 20 + ".log")
-    with log.open("r+b") as file:
-        file.truncate(100)
+    for topic in (DAMAGED, ALONE):
+        with (data_of(cluster) / f"{topic}-0" / ("0" * 20 + ".log")).open("r+b") as file:
+            file.truncate(100)
     read_all(cluster.bootstrap, TopicPartition(DAMAGED, 0))  # whoever reads it finds it damaged
     led_by_another(cluster, DAMAGED)
     sender.send(DAMAGED)
     cluster.wait_in_sync()  # it was set aside and copied anew
+    with RawClient(cluster.folder.read().member(VICTIM).address) as client, pytest.raises(OSError):
+        client.fetch(ALONE, 0)
+    (damaged,) = told(cluster, "damaged_logs")
+    assert (damaged["partition"], damaged["node"]) == (f"{ALONE}-0", VICTIM)
+    assert "ends before the records" in damaged["reason"]
 
     fill(data_of(cluster) / "filler")
     led_by_another(cluster, FILLED)
     sender.send(FILLED)
     assert cluster.pid(VICTIM) is not None
-    assert any(full["node"] == VICTIM for full in _full_disks(cluster))
+    assert told(cluster, "full_disks") == [{"node": VICTIM, "reason": "its disk has no room for records"}]
     (data_of(cluster) / "filler").unlink()
     cluster.wait_in_sync()
     sender.send(FILLED)
 
-    for topic, values in sender.sent.items():
+    for topic, values in ((topic, sender.sent[topic]) for topic in (FILLED, DAMAGED)):
         found = read_all(cluster.bootstrap, TopicPartition(topic, 0))
         assert [value for _, value in found.records] == values
 
 
-def _full_disks(cluster: LiveCluster) -> list[dict[str, Any]]:
+def told(cluster: LiveCluster, what: str) -> list[dict[str, Any]]:
     """As `cluster status --json` tells; nodes write down what happened once a second."""
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        full: list[dict[str, Any]] = read_status(cluster.folder).document()["full_disks"]
-        if full:
-            return full
+    while True:
+        found: list[dict[str, Any]] = read_status(cluster.folder).document()[what]
+        if (found and "see that" not in found[0]["reason"]) or time.monotonic() > deadline:
+            return found
         time.sleep(0.2)
-    return []

@@ -175,7 +175,7 @@ def read_picture(addresses: Sequence[str]) -> Picture | None:
 
 def _with_reasons(picture: Picture, bootstrap: str) -> Picture:
     """Where replicas are missing, the nodes may have written down why."""
-    if not picture.under_replicated:
+    if not picture.under_replicated and not picture.damaged_logs:
         return picture
     try:
         return replace(picture, disks=disk_events(bootstrap))
