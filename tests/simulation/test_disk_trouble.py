@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from headrace.errors import CorruptLogError
+from headrace.testing import several_nodes
 from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
+from headrace.testing.cluster_plan import draw_plan
 from headrace.testing.several_nodes import TOPIC
 from headrace.testing.simclients import open_connection
 from headrace.testing.simworld import DATA_DIRECTORY
@@ -145,6 +150,28 @@ def test_leadership_does_not_wander_among_nodes_that_are_all_full() -> None:
     simulate_cluster(scenario)
 
 
+def test_a_node_that_stops_does_not_take_its_logs_for_damaged() -> None:
+    """Others lead and its logs are closed already when one more change of the view comes."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await all_in_sync(lab)
+        await lab.produced(b"kept")
+        stopping = next(node for node in lab.state.replicas if node != lab.state.leader)
+        broker, view = lab.nodes[stopping].broker, lab.invariants.view
+        assert broker is not None
+        closing = asyncio.ensure_future(broker.partitions.close())
+        await asyncio.sleep(0)
+        rest = tuple(node for node in lab.state.isr if node != stopping)
+        changed = replace(view.topics[TOPIC], partitions=(replace(lab.state, isr=rest),))
+        broker.partitions.follow(view, replace(view, topics={**view.topics, TOPIC: changed}))
+        await closing
+        names = lab.nodes[stopping].machine.files.listdir(DATA_DIRECTORY)
+        assert f"{TOPIC}-0" in names
+        assert not [name for name in names if name.endswith("-stray")]
+
+    simulate_cluster(scenario)
+
+
 def test_a_node_whose_disk_failed_does_not_claim_to_have_kept_everything() -> None:
     """R21, R24: records left to the page cache may be gone with a failed write-back, in the same boot."""
 
@@ -190,3 +217,22 @@ def test_a_leader_whose_disk_fails_ends_and_others_lead_at_once(operation: str) 
         assert b"after" in await lab.read_all()
 
     simulate_cluster(scenario, flush="ack")
+
+
+SEEDS = 20
+MIXED = (
+    *("damaged_log", "damaged_log", "disk_full", "disk_full"),
+    *("kill", "restart", "slow_disk", "pause"),
+)
+
+
+def test_t2_nothing_is_lost_where_disks_fill_and_logs_are_damaged_between_kills() -> None:
+    """As test_several_nodes.py, with a mix of its own."""
+    faults: Counter[str] = Counter()
+    for seed in range(1, SEEDS + 1):
+        plan = replace(draw_plan(Random(f"disk plan {seed}")), allowed_faults=MIXED)
+        report = several_nodes.run_seed(seed, plan=plan)
+        faults.update(report.faults)
+        assert report.outcomes["ok"]
+    assert faults["damage done"] > SEEDS // 3
+    assert faults["disk_full"] > SEEDS

@@ -78,6 +78,8 @@ class Partitions:
         self._openable: set[TopicPartition] = set()
         """Those of them that only lack of room or descriptors kept from being opened."""
         self._view: ClusterView | None = None
+        self._closing = False
+        """Then the view no longer matters: its logs are on their way to the disk."""
         self._turns = OpeningTurns(world, self._open_in_turn)
         self.removals = LogRemovals(world, node_id, directory)
 
@@ -161,6 +163,8 @@ class Partitions:
 
     def follow(self, old: ClusterView, new: ClusterView) -> None:
         """Called at every change of the view; looks only at topics that changed."""
+        if self._closing:
+            return
         self._view = new
         if old.node_configs is not new.node_configs:
             names: Iterable[str] = dict.fromkeys((*old.topics, *new.topics))
@@ -188,7 +192,7 @@ class Partitions:
 
     def _keep(self, partition: Partition, topic: Topic, settings: TopicSettings, view: ClusterView) -> None:
         index = partition.topic_partition.partition
-        if not partition.online and self._may_begin_anew(topic.partitions[index]):
+        if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
             del self._by_name[topic.name][index]
             self.removed(partition)
             partition.log.close(clean=False)
@@ -346,6 +350,7 @@ class Partitions:
         partitions = list(self.all())
         clean = not self._unopened and not self._turns and all(each.online for each in partitions)
         self._turns.stop()
+        self._closing = True
         for partition in partitions:
             partition.resign()
         for start in range(0, len(partitions), CLOSED_TOGETHER):

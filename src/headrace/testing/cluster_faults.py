@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import Random
 
+from headrace.errors import CorruptLogError
 from headrace.testing.faults import Faults
 from headrace.testing.simnetwork import NetworkProfile, SimNetwork
 from headrace.testing.simnode import SimNode
@@ -37,6 +38,8 @@ BETWEEN_NODES = (
 CUTS = ("cut_a_link", "isolate", "cut_off_from_store", "cut_one_way")
 """Between hosts only: the nodes of a SQLite store share one."""
 OF_POWER = ("power_cut",)
+OF_LOGS = ("damaged_log",)
+"""Not beside a loss of power: what two of three lose may be all there is."""
 
 Victims = Callable[[], Sequence[int]]
 
@@ -54,6 +57,7 @@ class ClusterFaults:
         *,
         likely_victims: Victims,
         may_lose_power: Callable[[int], bool],
+        may_be_damaged: Callable[[], bool] = lambda: False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._nodes = nodes
@@ -63,6 +67,7 @@ class ClusterFaults:
         self._allowed = sorted(allowed)
         self._likely_victims = likely_victims
         self._may_lose_power = may_lose_power
+        self._may_be_damaged = may_be_damaged
         self._of_one = [Faults(node, network, random, ()) for node in nodes]
         self._usual_network = network.profile
 
@@ -124,6 +129,18 @@ class ClusterFaults:
         await asyncio.sleep(self._random.uniform(0.1, 2))
         for one, other in cuts:
             self._network.mend(one, other)
+
+    async def damaged_log(self, place: int) -> None:
+        """As a read or the scrub finds it (R27), in any partition that others hold as well."""
+        node = self._nodes[place]
+        if node.broker is None or node.world is None or not self._may_be_damaged():
+            return
+        shared = [each for each in node.broker.partitions.all() if each.leading or each.following]
+        if shared:
+            self.counts["damage done"] += 1
+            partition = self._random.choice(shared)
+            found = CorruptLogError("a batch has a wrong checksum")
+            node.world.process.context().run(partition.fault, found)
 
     async def pause(self, place: int) -> None:
         """SIGSTOP: from a hiccup to longer than the session lasts."""

@@ -77,6 +77,7 @@ class ClusterRun:
             plan.allowed_faults,
             likely_victims=self._likely_victims,
             may_lose_power=self._may_lose_power,
+            may_be_damaged=self._may_be_damaged,
         )
         self.targets = [self._target(index) for index in range(plan.partitions)]
         self.producers = [
@@ -145,6 +146,16 @@ class ClusterRun:
                     return False
         self._lost_power.add(node_id)
         return True
+
+    def _may_be_damaged(self) -> bool:
+        """One log at a time: all others hold everything, and the last one was fetched anew."""
+        view = self.invariants.view
+        brokers = [node.broker for node in self.nodes]
+        return (
+            all({*s.isr} == {*s.replicas} for topic in view.topics.values() for s in topic.partitions)
+            and not any(node.offline for node in view.nodes.values())
+            and all(broker is not None and not broker.partitions.damaged() for broker in brokers)
+        )
 
     def _forget_who_caught_up(self) -> None:
         topics = self.invariants.view.topics.values()
