@@ -36,16 +36,15 @@ class DiskReport:
         self._tasks = broker.world.tasks
         self._trouble = asyncio.Event()
         self._full_at: float | None = None
-        self._written = DiskWord()
         self._failing = False
+        self._said_full = False
         self._told: dict[tuple[TopicId, int], TopicPartition] = {}
         self._task: asyncio.Task[None] | None = None
         broker.partitions.on_trouble = self._trouble.set
 
     async def start(self) -> None:
         """Before the node is registered, so that it is never counted on for what it cannot do."""
-        self._written = self._look()
-        await self._cluster.announce(disk=self._written)
+        await self._cluster.announce(disk=self._look())
         self._task = self._tasks.spawn(self._run(), name="disk report")
 
     async def stop(self) -> None:
@@ -56,7 +55,7 @@ class DiskReport:
 
     def look_again(self) -> None:
         """Once a second: there may be room again, or none any more."""
-        if self._look() != self._written:
+        if not self._is_known(self._look()):
             self._trouble.set()
 
     async def _run(self) -> None:
@@ -65,9 +64,15 @@ class DiskReport:
             self._trouble.clear()
             word = self._look()
             self._tell_partitions()
-            if word != self._written and self._has_others:
+            if not self._is_known(word) and self._has_others:
                 await self._announce(word)
             await self._tasks.sleep(_PAUSE_S)  # trouble comes with many requests at once
+
+    def _is_known(self, word: DiskWord) -> bool:
+        """By this node's entry as the view has it: who registers anew may have written what was so before."""
+        view, node_id = self._cluster.view, self._broker.node_id
+        entry = view.nodes.get(node_id) or view.joining.get(node_id)
+        return entry is not None and (entry.full, entry.offline) == (word.full, word.offline)
 
     @property
     def _has_others(self) -> bool:
@@ -85,8 +90,8 @@ class DiskReport:
             self._tasks.call_later(_AGAIN_S, self._trouble.set)
             return
         self._failing = False
-        before, self._written = self._written, word
-        if word.full != before.full:
+        if word.full != self._said_full:
+            self._said_full = word.full
             self._tell_room(word.full)
 
     def _tell_room(self, full: bool) -> None:
