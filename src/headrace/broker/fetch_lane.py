@@ -89,13 +89,12 @@ class FetchLane:
     def __contains__(self, following: Following) -> bool:
         return self._followings.get(_key(following)) is following
 
-    def add(self, following: Following, *, at_once: bool = True) -> None:
-        """`at_once`: a poll that is under way knows nothing of it and is given up, not waited for."""
+    def add(self, following: Following) -> None:
+        """A poll that is under way knows nothing of it and is given up, not waited for."""
         key = _key(following)
         self._followings[key] = following
         self._not_before.pop(key, None)
-        if at_once or not self._polling:
-            self.look_again()
+        self.look_again()
 
     def remove(self, following: Following) -> None:
         key = _key(following)

@@ -16,6 +16,10 @@ from headrace.world import World
 FEW = 4
 """So many partitions are never sorted: looking at them costs less."""
 BUSY_S = 2.0
+HAND_OVER_S = 2.0
+"""Between two times at which quiet partitions join the others, whose poll is ended for them."""
+IDLE_WAITS = 8
+"""So much longer the poll of quiet partitions lasts: a record in any of them ends it at once."""
 
 
 class ReplicaFetcher:
@@ -32,18 +36,19 @@ class ReplicaFetcher:
         """`on_moved`: work on a partition ended that follows another leader by now."""
         self._clock = world.clock
         self._on_moved = on_moved
+        self._next_hand_over = 0.0
         self._busy, self._idle = (
             FetchLane(
                 world,
                 peers,
                 leader,
                 purpose=purpose,
-                max_wait_ms=max_wait_ms,
+                max_wait_ms=wait_ms,
                 persist_offsets=persist_offsets,
                 on_moved=self._moved,
                 on_round=self._sort,
             )
-            for purpose in (FETCH, FETCH_IDLE)
+            for purpose, wait_ms in ((FETCH, max_wait_ms), (FETCH_IDLE, IDLE_WAITS * max_wait_ms))
         )
 
     def __len__(self) -> int:
@@ -78,6 +83,7 @@ class ReplicaFetcher:
 
     def _sort(self, lane: FetchLane, told: Sequence[tuple[Following, bool]]) -> None:
         now = self._clock.monotonic()
+        hands_over = lane is self._busy and now >= self._next_hand_over
         for following, had_records in told:
             if had_records:
                 following.busy_until = now + BUSY_S
@@ -86,6 +92,7 @@ class ReplicaFetcher:
             if lane is self._idle and had_records:
                 lane.remove(following)
                 self._busy.add(following)
-            elif lane is self._busy and now >= following.busy_until and len(lane) > FEW:
+            elif hands_over and now >= following.busy_until and len(lane) > FEW:
                 lane.remove(following)
-                self._idle.add(following, at_once=False)
+                self._idle.add(following)  # at once: else nobody would ask for its next record meanwhile
+                self._next_hand_over = now + HAND_OVER_S

@@ -8,8 +8,9 @@ import pytest
 from sim_broker import LIST_OFFSETS, PRODUCE, TOPIC, directory_of, fetch_fields
 from sim_trio import FIRST_PORT, NODES, SimMember, SimTrio, on_three_nodes
 
+from headrace.broker.fetch_lane import Asked, FetchLane
 from headrace.broker.peers import FETCH
-from headrace.broker.replica_fetcher import FEW
+from headrace.broker.replica_fetcher import FEW, IDLE_WAITS
 from headrace.errors import CorruptLogError
 from headrace.log.epochs import EpochHistory
 from headrace.testing.simworld import WorkProfile
@@ -50,6 +51,45 @@ def test_what_is_acknowledged_by_all_is_on_every_replica() -> None:
         assert await trio.leader.values() == [b"0", b"1", b"2", b"3", b"4"]
 
     on_three_nodes(scenario)
+
+
+def test_a_record_never_waits_for_the_poll_of_quiet_partitions() -> None:
+    """Also not one that comes while its partition goes from the busy ones to the others."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create(partitions=4 * FEW)
+        clock, slowest = trio.clients.clock, 0.0
+        for number in range(80):
+            await trio.clients.tasks.sleep(0.24 + number * 0.001)  # each of eight after about BUSY_S
+            started = clock.monotonic()
+            assert (await trio.leader.produce(b"x", index=number % 8))[0] == 0
+            slowest = max(slowest, clock.monotonic() - started)
+        assert slowest < 0.1
+
+    on_three_nodes(scenario, settings={"headrace.flush.default": "os"})
+
+
+def test_quiet_partitions_are_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    questions = FetchLane._questions
+
+    def counted(lane: FetchLane) -> list[Asked]:
+        nonlocal asked
+        found = questions(lane)
+        asked += len(found)
+        return found
+
+    async def scenario(trio: SimTrio) -> None:
+        nonlocal asked
+        monkeypatch.setattr(FetchLane, "_questions", counted)
+        await trio.create(partitions=50)
+        await trio.clients.tasks.sleep(10)
+        asked = 0
+        await trio.clients.tasks.sleep(60)
+        few, others = FEW * 2, (50 - FEW) * 2 / IDLE_WAITS  # of each follower, a second
+        assert asked < 2 * 60 * (few + others) * 1.2
+
+    on_three_nodes(scenario, settings={"headrace.flush.default": "os"})
 
 
 @pytest.mark.parametrize("flush", ["ack", "os"])
