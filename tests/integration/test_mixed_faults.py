@@ -1,7 +1,7 @@
 """T20: kills, hangs, cut networks, moves and restarts mixed, with a Spark job that takes all into a table.
 
 `make soak PART=T20`; HEADRACE_SOAK_MINUTES says for how long (20). The table must hold each record of the
-topic once. Networks are cut where namespaces can be had; the report names the faults that were in the mix.
+topic once. Networks are cut in namespaces of their own, or by proxies where these cannot be had.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,8 +37,9 @@ from headrace.testing.kill_loop import (
     strike_under_load,
 )
 from headrace.testing.lan import Lan, why_lans_are_missing
-from headrace.testing.live_cluster import LiveCluster, host_name
+from headrace.testing.live_cluster import LiveCluster, OnALan, host_name
 from headrace.testing.live_load import read_all
+from headrace.testing.proxied_links import ProxiedLinks
 from headrace.types import TopicPartition
 
 PROGRAM = Path(__file__).with_name("mixed_program.py")
@@ -119,27 +120,27 @@ class SparkBeside:
 
 
 @contextmanager
-def _cluster(folder: Path) -> Iterator[tuple[LiveCluster, Lan | None]]:
-    with ExitStack() as stack:
-        hosts = [host_name(node_id) for node_id in range(NODES)]
-        lan = None if why_lans_are_missing() else stack.enter_context(Lan(hosts))
-        yield (
-            stack.enter_context(LiveCluster(folder / "cluster", nodes=NODES, settings=SETTINGS, lan=lan)),
-            lan,
-        )
+def _cluster(folder: Path) -> Iterator[tuple[LiveCluster, network_cuts.Links]]:
+    hosts = [host_name(node_id) for node_id in range(NODES)]
+    links = ProxiedLinks(hosts) if why_lans_are_missing() else Lan(hosts)
+    with links, LiveCluster(
+        folder / "cluster",
+        nodes=NODES,
+        settings=SETTINGS,
+        network=OnALan(links) if isinstance(links, Lan) else links,
+    ) as cluster:
+        yield cluster, links
 
 
-def _mix(lan: Lan | None) -> dict[str, Fault]:
-    mix: dict[str, Fault] = {
+def _mix(links: network_cuts.Links) -> dict[str, Fault]:
+    return {
         "kill": kill_and_start,
         "pause": pause_for(1.5 * SESSION_S),
         "restart": stop_and_start,
         "move": move_away,
         "kill all": kill_all_and_start,
+        "cut": network_cuts.cut_for(links, network_cuts.ON_ONE_HOST, 2 * SESSION_S),
     }
-    if lan is not None:
-        mix["cut"] = network_cuts.cut_for(lan, network_cuts.ON_ONE_HOST, 2 * SESSION_S)
-    return mix
 
 
 def _open_files(cluster: LiveCluster) -> dict[int, int]:
@@ -162,8 +163,8 @@ def test_soak_t20_everything_mixed_with_a_streaming_job(tmp_path: Path) -> None:
         pytest.skip(str(error))
     minutes = float(os.environ.get("HEADRACE_SOAK_MINUTES", "20"))
     started = time.monotonic()
-    with _cluster(tmp_path) as (cluster, lan):
-        mix, before = _mix(lan), _open_files(cluster)
+    with _cluster(tmp_path) as (cluster, links):
+        mix, before = _mix(links), _open_files(cluster)
         report = strike_under_load(
             cluster,
             seed=soak.first_seed(),

@@ -1,12 +1,14 @@
 """T8 on real sockets: the network between nodes falls apart under load, and nothing acknowledged is lost.
 
-Each node has a network namespace of its own. Short forms here; every shape at length, with the store on the
-network as well, is `make soak PART=T8`. Where namespaces cannot be had they are skipped by name.
+Each node has a network namespace of its own; where these cannot be had, a proxy in front of it. Short forms
+here; every shape at length is `make soak PART=T8`. With the store on the network as well it takes namespaces:
+that is skipped by name without them.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +23,8 @@ from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.testing import network_cuts, soak
 from headrace.testing.kill_loop import Fault, Report, strike_under_load
 from headrace.testing.lan import OUTSIDE, Lan, why_lans_are_missing
-from headrace.testing.live_cluster import LiveCluster, host_name
+from headrace.testing.live_cluster import LiveCluster, OnALan, host_name
+from headrace.testing.proxied_links import ProxiedLinks
 
 NODES = [host_name(node_id) for node_id in range(3)]
 SERVERS = ["zk1", "zk2", "zk3"]
@@ -46,9 +49,22 @@ def lan() -> Iterator[Lan]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, lan: Lan) -> Iterator[LiveCluster]:
-    with LiveCluster(tmp_path / "cluster", settings=QUICK, lan=lan) as cluster:
+def links() -> Iterator[Lan | ProxiedLinks]:
+    with ProxiedLinks(NODES) if why_lans_are_missing() else Lan(NODES) as links:
+        yield links
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, links: Lan | ProxiedLinks) -> Iterator[LiveCluster]:
+    network = OnALan(links) if isinstance(links, Lan) else links
+    with LiveCluster(tmp_path / "cluster", settings=QUICK, network=network) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def proxied() -> Iterator[ProxiedLinks]:
+    with ProxiedLinks(NODES) as proxied:
+        yield proxied
 
 
 @pytest.fixture
@@ -63,7 +79,7 @@ def on_zookeeper(tmp_path: Path, lan: Lan) -> Iterator[LiveCluster]:
     with ZooKeeperEnsemble(servers=servers) as ensemble:
         place = f"zk://{ensemble.hosts}/headrace"
         folder = tmp_path / "cluster"
-        with LiveCluster(folder, coordination=place, settings=QUICK, lan=lan) as cluster:
+        with LiveCluster(folder, coordination=place, settings=QUICK, network=OnALan(lan)) as cluster:
             yield cluster
 
 
@@ -79,7 +95,7 @@ def _check(report: Report) -> None:
 
 def _arrives(lan: Lan, source: str, target: str) -> bool:
     """Whether a datagram does."""
-    listening = _ECHO.format(lan.address(target)) + "s.settimeout(0.3); print(s.recv(9))"
+    listening = _ECHO.format(lan.address(target)) + "s.settimeout(1.5); print(s.recv(9))"
     sending = "import socket, sys; s = socket.socket(type=socket.SOCK_DGRAM); s.sendto(b'here', ({!r}, 9))"
     command = lan.command(target, [sys.executable, "-c", listening])
     receiver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -105,12 +121,34 @@ def test_a_cut_loses_what_goes_one_way_and_nothing_else(lan: Lan) -> None:
     assert _arrives(lan, OUTSIDE, three)
 
 
+def test_a_proxy_holds_back_what_goes_one_way_until_mended(proxied: ProxiedLinks, tmp_path: Path) -> None:
+    """Of two who call the same node: one is a peer by its client id, and its answers are cut."""
+    with LiveCluster(tmp_path / "cluster", nodes=3, settings=QUICK, network=proxied) as cluster:
+        member = cluster.folder.read().member(0)
+        proxied.cut(NODES[0], NODES[1])
+        assert _answer_of(member.host, member.port, "rdkafka") > 0
+        with pytest.raises(TimeoutError):
+            _answer_of(member.host, member.port, "node-1")
+        proxied.heal_all()
+        assert _answer_of(member.host, member.port, "node-1") > 0
+
+
+def _answer_of(host: str, port: int, client_id: str) -> int:
+    """The length of the answer to an ApiVersions request."""
+    body = struct.pack(">hhih", 18, 0, 1, len(client_id)) + client_id.encode()
+    with socket.create_connection((host, port), timeout=1) as connection:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        return len(connection.recv(4))
+
+
 # -- under load ----------------------------------------------------------------------------------------------
 
 
-def test_t8_a_leader_cut_off_in_several_ways_loses_nothing(lan: Lan, cluster: LiveCluster) -> None:
+def test_t8_a_leader_cut_off_in_several_ways_loses_nothing(
+    links: network_cuts.Links, cluster: LiveCluster
+) -> None:
     shapes = (network_cuts.from_one_node, network_cuts.deaf, network_cuts.from_clients)
-    fault = network_cuts.cut_for(lan, shapes, SHORT_CUT_S)
+    fault = network_cuts.cut_for(links, shapes, SHORT_CUT_S)
     _check(
         strike_under_load(
             cluster, faults=len(shapes), seed=soak.first_seed(), fault=fault, roles=("leader", "controller")
@@ -131,8 +169,18 @@ def _soak(cluster: LiveCluster, part: str, fault: Fault, faults: int = CUTS_PER_
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shape", network_cuts.ON_ONE_HOST, ids=lambda shape: shape.__name__)
-def test_soak_t8_shapes(lan: Lan, cluster: LiveCluster, shape: network_cuts.Shape) -> None:
-    _soak(cluster, f"T8-{shape.__name__}", network_cuts.cut_for(lan, [shape], LONG_CUT_S))
+def test_soak_t8_shapes(
+    links: network_cuts.Links, cluster: LiveCluster, shape: network_cuts.Shape
+) -> None:
+    _soak(cluster, f"T8-{shape.__name__}", network_cuts.cut_for(links, [shape], LONG_CUT_S))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_soak_t8_every_shape_through_proxies(tmp_path: Path, proxied: ProxiedLinks) -> None:
+    fault = network_cuts.cut_for(proxied, network_cuts.ON_ONE_HOST, LONG_CUT_S)
+    with LiveCluster(tmp_path / "cluster", settings=QUICK, network=proxied) as cluster:
+        _soak(cluster, "T8-proxies", fault, faults=2 * len(network_cuts.ON_ONE_HOST))
 
 
 @pytest.mark.soak

@@ -24,7 +24,7 @@ TOPIC, GROUP = "killed", "committers"
 ROLES: tuple[Role, ...] = get_args(Role)
 PARTITIONS = 3
 PROGRESS_S = 60
-"""After a fault clients get on within this time, by their own retries."""
+"""At the start and after a fault clients get on within this time, by their own retries."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class ConfluentLoad:
 
     def wait_started(self) -> None:
         """Until records are acknowledged in each partition, and a commit of the group."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PROGRESS_S
         while not (self._group.commits and all(each.acknowledged_at for each in self._producers)):
             assert time.monotonic() < deadline, "the clients did not get to work"
             time.sleep(0.05)

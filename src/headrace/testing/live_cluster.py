@@ -9,9 +9,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -37,6 +36,16 @@ Role = Literal["leader", "follower", "controller", "coordinator"]
 Dress = Callable[[int, PreparedNode], PreparedNode]
 
 
+class Network(Protocol):
+    """OnALan, or proxied_links.ProxiedLinks."""
+
+    def place(self, member: Member) -> Member:
+        """Where clients and other nodes reach it."""
+
+    def dress(self, node_id: int, prepared: PreparedNode) -> PreparedNode:
+        """What has to be otherwise when it starts."""
+
+
 class LiveCluster:
     """Use it as a context manager: what is left running at its end is killed."""
 
@@ -48,29 +57,27 @@ class LiveCluster:
         engine: EngineName = "headrace",
         coordination: str | None = None,
         settings: Mapping[str, str] | None = None,
-        lan: Lan | None = None,
+        network: Network | None = None,
         dress: Dress | None = None,
     ) -> None:
-        """`lan`: a network with a host for each node (`host_name`); left out, all are on the loopback.
+        """`network`: how nodes of Headrace are reached; left out, each has a port of the loopback.
 
-        `dress`: a change to how each node, by its id, is started; of Headrace's nodes.
+        `dress`: a change to how each of them, by its id, is started; a network brings its own.
         """
-        if lan is not None:
-            dress = partial(_on_its_host, lan)
+        if network is not None:
+            dress = network.dress
         self.folder = ClusterFolder(directory)
         self.supervisor = Supervisor(self.folder, engine=None if dress is None else _Dressed(dress))
         plan = plan_cluster(
             engine=engine,
             nodes=nodes,
             coordination=coordination,
-            settings={**(settings or {}), **({} if lan is None else _FACING_OTHERS)},
+            settings={**(settings or {}), **({} if network is None else _FACING_OTHERS)},
             folder=self.folder,
             first_port=None,
         )
-        if lan is not None:
-            hosts = [lan.address(host_name(member.node_id)) for member in plan.members]
-            placed = zip(plan.members, hosts, strict=True)
-            plan = replace(plan, members=tuple(replace(member, host=host) for member, host in placed))
+        if network is not None:
+            plan = replace(plan, members=tuple(network.place(member) for member in plan.members))
         self.folder.create(plan)
         self.node_ids = [member.node_id for member in plan.members]
         self.bootstrap = plan.bootstrap
@@ -226,8 +233,17 @@ class _Dressed:
         return self._dress(member.node_id, self._engine.prepare_member(plan, member, folder))
 
 
-def _on_its_host(lan: Lan, node_id: int, prepared: PreparedNode) -> PreparedNode:
-    return replace(prepared, command=lan.command(host_name(node_id), prepared.command))
+class OnALan:
+    """Each node on the host of its name."""
+
+    def __init__(self, lan: Lan) -> None:
+        self._lan = lan
+
+    def place(self, member: Member) -> Member:
+        return replace(member, host=self._lan.address(host_name(member.node_id)))
+
+    def dress(self, node_id: int, prepared: PreparedNode) -> PreparedNode:
+        return replace(prepared, command=self._lan.command(host_name(node_id), prepared.command))
 
 
 def _summary(picture: Picture | None) -> str:

@@ -1,6 +1,6 @@
 """T8: the shapes in which a network falls apart around one node, as faults of the kill loop.
 
-Each cuts links of a Lan for a while and mends them. Knows no broker. Read next: lan.py, kill_loop.py.
+Each cuts links for a while and mends them. Read next: lan.py, proxied_links.py, kill_loop.py.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Protocol
 
 from headrace.testing.kill_loop import Fault
-from headrace.testing.lan import OUTSIDE, Lan
+from headrace.testing.lan import OUTSIDE
 from headrace.testing.live_cluster import LiveCluster, host_name
 
 FLAP_S = 2.0
@@ -31,6 +32,14 @@ class Around:
 
 
 Shape = Callable[[Around], list[Link]]
+
+
+class Links(Protocol):
+    """Of a Lan, or ProxiedLinks."""
+
+    def cut(self, source: str, target: str) -> None: ...
+
+    def heal_all(self) -> None: ...
 
 
 def isolated(around: Around) -> list[Link]:
@@ -78,36 +87,36 @@ ON_ONE_HOST: tuple[Shape, ...] = (from_one_node, deaf, mute, from_other_nodes, f
 ON_SEVERAL_HOSTS: tuple[Shape, ...] = (*ON_ONE_HOST, isolated, from_the_store, store_without_majority)
 
 
-def cut_for(lan: Lan, shapes: Iterable[Shape], seconds: float, *, store: Sequence[str] = ()) -> Fault:
+def cut_for(links: Links, shapes: Iterable[Shape], seconds: float, *, store: Sequence[str] = ()) -> Fault:
     """Around the node that is struck, one shape after the other."""
     turns = cycle(shapes)
 
     def strike(cluster: LiveCluster, node_id: int) -> None:
-        _cut(lan, next(turns)(_around(cluster, node_id, store)), seconds)
+        _cut(links, next(turns)(_around(cluster, node_id, store)), seconds)
 
     return strike
 
 
-def flap_for(lan: Lan, shape: Shape, seconds: float, *, store: Sequence[str] = ()) -> Fault:
+def flap_for(links: Links, shape: Shape, seconds: float, *, store: Sequence[str] = ()) -> Fault:
     """The link comes back every two seconds, and is gone again."""
 
     def strike(cluster: LiveCluster, node_id: int) -> None:
-        links = shape(_around(cluster, node_id, store))
+        ways = shape(_around(cluster, node_id, store))
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            _cut(lan, links, FLAP_S)
+            _cut(links, ways, FLAP_S)
             time.sleep(FLAP_S)
 
     return strike
 
 
-def _cut(lan: Lan, links: Iterable[Link], seconds: float) -> None:
+def _cut(links: Links, ways: Iterable[Link], seconds: float) -> None:
     try:
-        for source, target in links:
-            lan.cut(source, target)
+        for source, target in ways:
+            links.cut(source, target)
         time.sleep(seconds)
     finally:
-        lan.heal_all()
+        links.heal_all()
 
 
 def _around(cluster: LiveCluster, node_id: int, store: Sequence[str]) -> Around:
