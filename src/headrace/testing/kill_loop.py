@@ -217,7 +217,9 @@ class ConfluentLoad:
         """Until records are acknowledged in each partition, and a commit of the group."""
         deadline = time.monotonic() + PROGRESS_S
         while not (self._group.commits and all(each.acknowledged_at for each in self._producers)):
-            assert time.monotonic() < deadline, "the clients did not get to work"
+            acknowledged = {each.name: len(each.acknowledged_at) for each in self._producers}
+            done = f"{acknowledged} acknowledged, {self._group.commits} commits, {self._group.refused} refused"
+            assert time.monotonic() < deadline, f"the clients did not get to work: {done}"
             time.sleep(0.05)
 
     def wait_progress(self) -> None:
