@@ -218,8 +218,8 @@ class ConfluentLoad:
         deadline = time.monotonic() + PROGRESS_S
         while not (self._group.commits and all(each.acknowledged_at for each in self._producers)):
             acknowledged = {each.name: len(each.acknowledged_at) for each in self._producers}
-            done = f"{acknowledged} acknowledged, {self._group.commits} commits, {self._group.refused} refused"
-            assert time.monotonic() < deadline, f"the clients did not get to work: {done}"
+            group = f"{self._group.commits} commits, {self._group.refused} refused"
+            assert time.monotonic() < deadline, f"the clients did not get to work: {acknowledged}, {group}"
             time.sleep(0.05)
 
     def wait_progress(self) -> None:
