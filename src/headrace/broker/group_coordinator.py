@@ -354,14 +354,22 @@ def _may_be_read(driver: Driver) -> bool:
 
 
 async def _readable(driver: Driver | None) -> None:
-    if driver is None or driver.ended or not driver.partition.leads:
+    """Waits for what is not committed yet; a term that ends meanwhile knows no group any more."""
+    if driver is None:
         raise ApiError(ErrorCode.not_coordinator)
-    if not driver.serving:
-        raise ApiError(ErrorCode.coordinator_load_in_progress)
+    _check_serving(driver)
     if not driver.settled:
         settled = asyncio.Event()
         driver.when_settled(settled.set)
         await settled.wait()
+        _check_serving(driver)
+
+
+def _check_serving(driver: Driver) -> None:
+    if driver.ended or not driver.partition.leads:
+        raise ApiError(ErrorCode.not_coordinator)
+    if not driver.serving:
+        raise ApiError(ErrorCode.coordinator_load_in_progress)
 
 
 def _committed_places(records: list[Record]) -> Iterator[Sequence[tuple[str, int]]]:

@@ -11,6 +11,7 @@ from sim_group_client import RANGE, GroupClient
 
 from headrace.broker.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.metrics_export import MetricsExport
+from headrace.errors import ApiError
 from headrace.machines.machine import TimelineEvent
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.plain_batch import plain_batch, plain_record
@@ -260,6 +261,25 @@ def test_groups_go_on_when_their_topic_was_deleted():
         assert await client.heartbeat() is ErrorCode.not_coordinator
         await GroupClient.of(node)
         assert await client.heartbeat() is ErrorCode.unknown_member_id
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_who_waits_for_a_commit_when_the_term_ends_is_sent_elsewhere_and_not_told_that_there_is_nothing():
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await stable_member(node)
+        assert await client.commit(1) == {0: NONE}
+        groups = node.broker.groups
+        driver = groups._drivers[groups.partition_of("g")]
+        driver._end_offset += 1  # as if a commit had been written and replicas had not confirmed it
+        reading = asyncio.ensure_future(groups.group("g"))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        driver.end()
+        with pytest.raises(ApiError) as refused:
+            await reading
+        assert refused.value.code is ErrorCode.not_coordinator
 
     on_a_node(scenario, settings=QUICK)
 
