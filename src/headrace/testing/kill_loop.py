@@ -23,7 +23,7 @@ from headrace.types import TopicPartition
 TOPIC, GROUP = "killed", "committers"
 ROLES: tuple[Role, ...] = get_args(Role)
 PARTITIONS = 3
-PROGRESS_S = 60
+PROGRESS_S = 100
 """At the start and after a fault clients get on within this time, by their own retries."""
 
 
