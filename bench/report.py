@@ -62,7 +62,9 @@ def _ratio(result: LineResult, variant: str) -> str:
     if ratio is None:
         return "–"
     sign = _sign(result)
-    return f"{ratio.median:.2f}{sign} ({ratio.low:.2f} … {ratio.high:.2f})"
+    figures = [ratio.median, ratio.low, ratio.high]
+    median, low, high = (number(each) if result.line.own else f"{each:.2f}" for each in figures)
+    return f"{median}{sign} ({low} … {high})"
 
 
 def _sign(result: LineResult) -> str:
