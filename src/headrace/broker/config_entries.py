@@ -13,6 +13,7 @@ from typing import Any
 from headrace.broker.flush_default import NAME as FLUSH
 from headrace.broker.flush_default import default_flush, is_flush_set
 from headrace.broker.min_insync import NAME as MIN_INSYNC
+from headrace.broker.min_insync import strongest_min_insync
 from headrace.config import GROUP_SETTINGS, NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
 from headrace.machines.leader import effective_min_insync
 from headrace.types import ClusterView
@@ -63,13 +64,6 @@ class NodeLayers:
             of_all=view.node_configs.get("", {}),
         )
 
-    def min_insync(self, overrides: Mapping[str, str]) -> int | None:
-        """As set for a topic or for all nodes; None when nobody set it (min_insync.py)."""
-        text = overrides.get(MIN_INSYNC, self.of_all.get(MIN_INSYNC))
-        if text is None and MIN_INSYNC in self.config.explicit:
-            return int(self.config[MIN_INSYNC])
-        return None if text is None else int(text)
-
     def synonyms(self, name: str) -> list[_Synonym]:
         """The strongest first. The built-in default comes last, unless it is "not set"."""
         setting = NODE_SETTINGS[name]
@@ -101,7 +95,8 @@ def topic_entries(
         if name == MIN_INSYNC and (not synonyms or synonyms[0].source is Source.DEFAULT):
             text = str(effective_min_insync(None, replicas))
         elif name == FLUSH and not is_flush_set(layers.config, altered, overrides):
-            text = default_flush(layers.config, layers.min_insync(overrides), replicas)
+            min_insync = strongest_min_insync(layers.config, layers.of_all, overrides)
+            text = default_flush(layers.config, min_insync, replicas)
         entries.append(_entry(setting, text, synonyms, shown, read_only=False))
     return entries
 

@@ -6,6 +6,8 @@ count caps it, and decides where nobody set it: machines/leader.py `effective_mi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.config import NodeConfig
 from headrace.types import ClusterView, Topic
 
@@ -13,8 +15,14 @@ NAME = "min.insync.replicas"
 
 
 def configured_min_insync(config: NodeConfig, view: ClusterView, topic: Topic) -> int | None:
+    return strongest_min_insync(config, view.node_configs.get("", {}), topic.configs)
+
+
+def strongest_min_insync(
+    config: NodeConfig, of_all_nodes: Mapping[str, str], of_topic: Mapping[str, str]
+) -> int | None:
     """None when nobody set it, for the topic nor for all nodes."""
-    text = topic.configs.get(NAME, view.node_configs.get("", {}).get(NAME))
+    text = of_topic.get(NAME, of_all_nodes.get(NAME))
     if text is not None:
         return int(text)
     return int(config[NAME]) if NAME in config.explicit else None
