@@ -17,7 +17,6 @@ from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.testing import soak
 from headrace.testing.kill_loop import (
     ROLES,
-    Report,
     kill_all_and_start,
     move_away,
     pause_for,
@@ -51,40 +50,33 @@ def on_zookeeper(tmp_path: Path, ensemble: ZooKeeperEnsemble) -> Iterator[LiveCl
         yield cluster
 
 
-def _check(report: Report) -> None:
-    assert report.anomalies == [], report.figures()
-    assert report.sends.keys() == {"ok"}, report.figures()
-    assert report.read >= report.sends["ok"], report.figures()
-    assert report.commits > 0, report.figures()
-
-
 def test_t4_a_kill_in_every_role_loses_nothing_and_doubles_nothing(cluster: LiveCluster) -> None:
-    _check(strike_under_load(cluster, faults=len(ROLES), seed=soak.first_seed()))
+    strike_under_load(cluster, faults=len(ROLES), seed=soak.first_seed()).check()
 
 
 @pytest.mark.row("D19")
 def test_t4_the_same_with_zookeeper(on_zookeeper: LiveCluster) -> None:
     roles = ("leader", "controller")
-    _check(strike_under_load(on_zookeeper, faults=2, seed=soak.first_seed(), roles=roles))
+    strike_under_load(on_zookeeper, faults=2, seed=soak.first_seed(), roles=roles).check()
 
 
 def test_t5_every_node_killed_at_once_loses_nothing(cluster: LiveCluster) -> None:
     fault = kill_all_and_start
-    _check(strike_under_load(cluster, faults=1, seed=soak.first_seed(), fault=fault, roles=("leader",)))
+    strike_under_load(cluster, faults=1, seed=soak.first_seed(), fault=fault, roles=("leader",)).check()
 
 
 def test_t9_a_leader_that_hangs_is_replaced_and_acknowledges_nothing_afterwards(cluster: LiveCluster) -> None:
     pause = pause_for(2.5 * SESSION_MS / 1000)
-    _check(strike_under_load(cluster, faults=1, seed=soak.first_seed(), fault=pause, roles=("leader",)))
+    strike_under_load(cluster, faults=1, seed=soak.first_seed(), fault=pause, roles=("leader",)).check()
 
 
 def test_a_rolling_restart_fails_no_request(cluster: LiveCluster) -> None:
-    _check(strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=stop_and_start, order="nodes"))
+    strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=stop_and_start, order="nodes").check()
 
 
 def test_partitions_that_move_fail_no_request(tmp_path: Path) -> None:
     with LiveCluster(tmp_path / "cluster", nodes=4, settings=QUICK) as cluster:
-        _check(strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=move_away, order="nodes"))
+        strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=move_away, order="nodes").check()
 
 
 def _soak(cluster: LiveCluster, part: str, **options: object) -> None:
@@ -92,7 +84,7 @@ def _soak(cluster: LiveCluster, part: str, **options: object) -> None:
     options = {"pause_s": 0.02, "seed": soak.first_seed() + 1, **options}
     report = strike_under_load(cluster, **options)  # type: ignore[arg-type]
     soak.write_report(part, started, report.figures())
-    _check(report)
+    report.check()
 
 
 @pytest.mark.soak

@@ -16,7 +16,7 @@ import pytest
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.testing import soak
-from headrace.testing.kill_loop import Fault, Report, in_turn, strike_under_load
+from headrace.testing.kill_loop import Fault, in_turn, strike_under_load
 from headrace.testing.live_cluster import LiveCluster
 
 SESSION_S = 2.0
@@ -26,6 +26,7 @@ QUICK = {
 }
 
 Choose = Callable[[ZooKeeperEnsemble], list[ZooKeeperServer]]
+OnServer = Callable[[ZooKeeperServer], None]
 
 
 @pytest.fixture
@@ -56,39 +57,28 @@ def all_of_them(ensemble: ZooKeeperEnsemble) -> list[ZooKeeperServer]:
     return list(ensemble.servers)
 
 
-def killed_for(ensemble: ZooKeeperEnsemble, choose: Choose, seconds: float) -> Fault:
-    def strike(cluster: LiveCluster, node_id: int) -> None:
+def _struck_for(
+    ensemble: ZooKeeperEnsemble, choose: Choose, seconds: float, strike: OnServer, mend: OnServer
+) -> Fault:
+    def fault(cluster: LiveCluster, node_id: int) -> None:
         chosen = choose(ensemble)
         for server in chosen:
-            server.kill()
+            strike(server)
         time.sleep(seconds)
         for server in chosen:
-            server.launch()
+            mend(server)
         for server in ensemble.servers:
             server.wait_ready()
 
-    return strike
+    return fault
+
+
+def killed_for(ensemble: ZooKeeperEnsemble, choose: Choose, seconds: float) -> Fault:
+    return _struck_for(ensemble, choose, seconds, ZooKeeperServer.kill, ZooKeeperServer.launch)
 
 
 def paused_for(ensemble: ZooKeeperEnsemble, choose: Choose, seconds: float) -> Fault:
-    def strike(cluster: LiveCluster, node_id: int) -> None:
-        chosen = choose(ensemble)
-        for server in chosen:
-            server.pause()
-        time.sleep(seconds)
-        for server in chosen:
-            server.resume()
-        for server in ensemble.servers:
-            server.wait_ready()
-
-    return strike
-
-
-def _check(report: Report) -> None:
-    assert report.anomalies == [], report.figures()
-    assert report.sends.keys() == {"ok"}, report.figures()
-    assert report.read >= report.sends["ok"], report.figures()
-    assert report.commits > 0, report.figures()
+    return _struck_for(ensemble, choose, seconds, ZooKeeperServer.pause, ZooKeeperServer.resume)
 
 
 @pytest.mark.row("D19")
@@ -98,7 +88,7 @@ def test_t9_zookeeper_loses_its_leader_and_then_all_servers(
     fault = in_turn(
         killed_for(ensemble, the_leader, 0.2), killed_for(ensemble, all_of_them, 1.5 * SESSION_S)
     )
-    _check(strike_under_load(cluster, faults=2, seed=soak.first_seed(), fault=fault, order="nodes"))
+    strike_under_load(cluster, faults=2, seed=soak.first_seed(), fault=fault, order="nodes").check()
 
 
 @pytest.mark.soak
@@ -120,4 +110,4 @@ def test_soak_t9_servers_of_zookeeper_hang_and_die(
         pause_s=0.02,
     )
     soak.write_report(f"T9-zookeeper-{choose.__name__}", started, report.figures())
-    _check(report)
+    report.check()

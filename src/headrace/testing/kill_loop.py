@@ -42,6 +42,13 @@ class Report:
     in_sync_after_s: list[float] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Nothing lost, doubled or reordered; no send failed, all that was acknowledged was read."""
+        assert self.anomalies == [], self.figures()
+        assert self.sends.keys() == {"ok"}, self.figures()
+        assert self.read >= self.sends["ok"], self.figures()
+        assert self.commits > 0, self.figures()
+
     def figures(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
