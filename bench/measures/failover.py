@@ -112,16 +112,14 @@ def quick_sessions(cell: Cell) -> Figures:
 
 def rolling_restart(cell: Cell) -> Figures:
     """All three in turn, cleanly, each when the one before is in sync again; a writer to every partition."""
-    with running_cluster(cell) as cluster:
-        _create(cluster)
-        with ExitStack() as stack:
-            probers = [stack.enter_context(Prober(cluster.bootstrap, index)) for index in range(NODES)]
-            time.sleep(_WARM_UP_S)
-            for node_id in cluster.node_ids:
-                cluster.stop(node_id)
-                cluster.start(node_id)
-                cluster.wait_in_sync(timeout_s=_PATIENCE_S)
-            time.sleep(_WARM_UP_S)
+    with _replicated(cell, {}) as cluster, ExitStack() as stack:
+        probers = [stack.enter_context(Prober(cluster.bootstrap, index)) for index in range(NODES)]
+        time.sleep(_WARM_UP_S)
+        for node_id in cluster.node_ids:
+            cluster.stop(node_id)
+            cluster.start(node_id)
+            cluster.wait_in_sync(timeout_s=_PATIENCE_S)
+        time.sleep(_WARM_UP_S)
     return {
         "longest_gap_ms": max(prober.longest_gap() for prober in probers) * 1000,
         "failed": float(sum(prober.failed for prober in probers)),
