@@ -218,6 +218,11 @@ class GroupCoordinator:
             return None
         return view.nodes.get(topic.partitions[self.partition_of(group_id)].leader)
 
+    def is_coordinator_of(self, group_id: str) -> bool:
+        """By the present view, also while it cannot answer: its session in doubt, its log being read."""
+        node = self.coordinator_of(group_id)
+        return node is not None and node.node_id == self._node_id
+
     def _driver(self, group_id: str) -> Driver | None:
         index = self.partition_of(group_id)
         if index not in self._drivers:  # its log may have been opened late, when there was room again

@@ -36,7 +36,9 @@ def test_clients_are_told_to_wait_while_the_groups_are_loaded():
     async def scenario(node: SimBroker) -> None:
         client, loading = await GroupClient.of(node), ErrorCode.coordinator_load_in_progress
         node.broker.groups._drivers[node.broker.groups.partition_of("g")].serving = False
-        assert await client.heartbeat() is loading
+        assert (await client.join()).error_code is loading
+        assert (await client.sync()).error_code is ErrorCode.rebalance_in_progress
+        assert await client.heartbeat() is NONE, "nobody is forgotten meanwhile"
         assert (await client.call("list_groups")).error_code is loading
         assert (await client.call("describe_groups", 6, groups=["g"])).groups[0].error_code is loading
         assert (await client.call("delete_groups", groups_names=["g"])).results[0].error_code is loading
@@ -280,6 +282,31 @@ def test_who_waits_for_a_commit_when_the_term_ends_is_sent_elsewhere_and_not_tol
         with pytest.raises(ApiError) as refused:
             await reading
         assert refused.value.code is ErrorCode.not_coordinator
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_a_member_asks_for_its_offsets_again_when_its_coordinator_was_in_doubt():
+    """librdkafka asks no more after any answer that sends it elsewhere, and reads nothing from then on."""
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await stable_member(node)
+        await client.commit(7)
+        groups = node.broker.groups
+        index = groups.partition_of("g")
+        asked = [{"name": "t", "partition_indexes": [0]}]
+        fields = {"group_id": "g", "topics": asked, "require_stable": False}
+        node.partition(OFFSETS_TOPIC, index).step_aside()
+        assert await client.heartbeat() is ErrorCode.not_coordinator
+        in_doubt = await client.call("offset_fetch", 7, **fields)
+        assert in_doubt.error_code is ErrorCode.coordinator_load_in_progress
+        groups._drivers[index].end()
+        ended = await client.call("offset_fetch", 7, **fields)
+        assert ended.error_code is ErrorCode.coordinator_load_in_progress
+        await node.delete(OFFSETS_TOPIC)
+        gone = await client.call("offset_fetch", 7, **fields)
+        assert gone.error_code is ErrorCode.not_coordinator
 
     on_a_node(scenario, settings=QUICK)
 

@@ -50,6 +50,10 @@ def _expect(body: ReplyBody | ApiError, wanted: type[B]) -> B:
     return body
 
 
+def _is_loading(body: ReplyBody | ApiError) -> bool:
+    return isinstance(body, ApiError) and body.code is ErrorCode.coordinator_load_in_progress
+
+
 def _count(broker: Broker, context: RequestContext, code: ErrorCode) -> None:
     if code is not ErrorCode.none:
         broker.metrics.request_error(context.api_key, code)
@@ -134,6 +138,8 @@ def sync_group(broker: Broker, context: RequestContext, request: Any, reply: Qui
         )
 
     def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
+        if _is_loading(body):  # the rebalance is lost; Java's consumer throws at the code for loading
+            body = SyncGroupReply(error=ErrorCode.rebalance_in_progress)
         synced = _expect(body, SyncGroupReply)
         _count(broker, context, synced.error)
         return {
@@ -160,6 +166,8 @@ def heartbeat(broker: Broker, context: RequestContext, request: Any, reply: Quic
         )
 
     def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
+        if _is_loading(body):  # as Kafka: every session begins anew once the group is there
+            body = ErrorReply(error=ErrorCode.none)
         error = _expect(body, ErrorReply).error
         _count(broker, context, error)
         return {"error_code": error}

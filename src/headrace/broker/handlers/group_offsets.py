@@ -36,6 +36,7 @@ _IDS_FROM = 10
 _BATCHED_FROM = 8
 _WHOLE_ERROR_FROM = 2
 """First OffsetFetch version whose reply has a place for the error of the whole request."""
+_ELSEWHERE = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
 _NOTHING = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -146,13 +147,22 @@ async def _fetch_group(
         if body.error is not ErrorCode.none:
             raise ApiError(body.error)
     except ApiError as refusal:
-        broker.metrics.request_error(context.api_key, refusal.code)
-        return {"error_code": refusal.code, "topics": []}
+        code = _when_to_ask(broker, group.group_id, refusal.code)
+        broker.metrics.request_error(context.api_key, code)
+        return {"error_code": code, "topics": []}
     if names is None:
         topics = _all_topics(view, body.offsets, version)
     else:
         topics = _asked_topics(names, group.topics, iter(body.offsets), version)
     return {"error_code": ErrorCode.none, "topics": topics}
+
+
+def _when_to_ask(broker: Broker, group_id: str, code: ErrorCode) -> ErrorCode:
+    """Here again, while the group is still this node's: a member that is sent to look for its coordinator
+    between its assignment and its offsets never asks for them again (librdkafka), or throws (Java)."""
+    if code in _ELSEWHERE and broker.groups.is_coordinator_of(group_id):
+        return ErrorCode.coordinator_load_in_progress
+    return code
 
 
 def _name(view: ClusterView, named: Any, version: int) -> str | None:
