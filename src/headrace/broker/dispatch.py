@@ -31,7 +31,7 @@ from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
 from headrace.broker.heartbeat_run import HEARTBEAT_KEYS, HeartbeatRun
 from headrace.broker.quick_reply import Asked, QuickHandler, QuickReply
-from headrace.broker.relay import is_for_controller, relayed
+from headrace.broker.relay import is_for_another, relayed
 from headrace.broker.turns import is_long
 from headrace.errors import ApiError, DecodeError
 from headrace.wire.api_table import API_VERSIONS_KEY, APIS, RequestHeader, read_request_header
@@ -163,10 +163,10 @@ class Dispatcher:
                 await self._answer(pending, context, self._carry_out(context, request, view))
 
     def _carry_out(self, context: RequestContext, request: object, body: memoryview) -> Awaitable[Reply]:
-        """By this node, or by the controller when only that can; `body` is valid until this returns."""
+        """By this node, or by another when only that can; `body` is valid until this returns."""
         broker, handler = self._broker, HANDLERS[context.api_key]
-        if is_for_controller(broker, context):
-            return relayed(broker, context, bytes(body), lambda: handler(broker, context, request))
+        if is_for_another(broker, context, request):
+            return relayed(broker, context, request, bytes(body), lambda: handler(broker, context, request))
         return handler(broker, context, request)
 
     def _answer_at_once(

@@ -128,6 +128,7 @@ async def _fetch_group(
     broker: Broker, context: RequestContext, group: Any, require_stable: bool
 ) -> dict[str, Any]:
     version, view = context.api_version, broker.cluster.view
+    is_ours = broker.groups.is_coordinator_of(group.group_id)
     names = None if group.topics is None else [_name(view, topic, version) for topic in group.topics]
 
     def event(token: ReplyToken) -> OffsetFetch:
@@ -147,7 +148,8 @@ async def _fetch_group(
         if body.error is not ErrorCode.none:
             raise ApiError(body.error)
     except ApiError as refusal:
-        code = _when_to_ask(broker, group.group_id, refusal.code)
+        ask_again = is_ours and refusal.code in _ELSEWHERE  # relay.py says why, and finds who is asked then
+        code = ErrorCode.coordinator_load_in_progress if ask_again else refusal.code
         broker.metrics.request_error(context.api_key, code)
         return {"error_code": code, "topics": []}
     if names is None:
@@ -155,14 +157,6 @@ async def _fetch_group(
     else:
         topics = _asked_topics(names, group.topics, iter(body.offsets), version)
     return {"error_code": ErrorCode.none, "topics": topics}
-
-
-def _when_to_ask(broker: Broker, group_id: str, code: ErrorCode) -> ErrorCode:
-    """Here again, while the group is still this node's: a member that is sent to look for its coordinator
-    between its assignment and its offsets never asks for them again (librdkafka), or throws (Java)."""
-    if code in _ELSEWHERE and broker.groups.is_coordinator_of(group_id):
-        return ErrorCode.coordinator_load_in_progress
-    return code
 
 
 def _name(view: ClusterView, named: Any, version: int) -> str | None:
