@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _SHORTEST_INTERVAL_S = 0.02
 _LONGEST_INTERVAL_S = 0.25
-_LOOKS_PER_TTL = 8
+_LOOKS_PER_TTL = 16
 
 
 @dataclass(slots=True)
@@ -27,18 +27,20 @@ class LeaseWatch:
     """
 
     def __init__(self) -> None:
-        self.interval_s = _LONGEST_INTERVAL_S
+        self.next_look_s = _LONGEST_INTERVAL_S
+        """From now: as usual, or when the first lease may have ended."""
         self.somebody_left = False
         self._observed: dict[int, _Observed] = {}
         self._looked_at: float | None = None
+        self._usual_s = _LONGEST_INTERVAL_S
 
     def observe(self, leases: Iterable[tuple[int, int, int]], now: float) -> list[tuple[int, int | None]]:
         """(session, renewals seen) of those that ended; `somebody_left` tells of others that went."""
-        gap_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * self.interval_s)
+        gap_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * self._usual_s)
         self._looked_at = now
         before, self._observed = self._observed, {}
         ended: list[tuple[int, int | None]] = []
-        interval_s = _LONGEST_INTERVAL_S
+        usual_s = first_end_s = _LONGEST_INTERVAL_S
         for session, ttl_ms, renewals in leases:
             seen = before.pop(session, None)
             if seen is None or seen.renewals != renewals:
@@ -46,9 +48,12 @@ class LeaseWatch:
             else:
                 seen.unchanged_s += gap_s
             self._observed[session] = seen
-            interval_s = min(interval_s, ttl_ms / 1000 / _LOOKS_PER_TTL)
+            usual_s = min(usual_s, ttl_ms / 1000 / _LOOKS_PER_TTL)
             if seen.unchanged_s * 1000 >= ttl_ms:
                 ended.append((session, renewals))
+            else:
+                first_end_s = min(first_end_s, ttl_ms / 1000 - seen.unchanged_s)
         self.somebody_left = bool(before)
-        self.interval_s = max(interval_s, _SHORTEST_INTERVAL_S)
+        self._usual_s = max(usual_s, _SHORTEST_INTERVAL_S)
+        self.next_look_s = max(min(usual_s, first_end_s), _SHORTEST_INTERVAL_S)
         return ended

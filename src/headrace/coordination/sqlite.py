@@ -129,7 +129,7 @@ class SqliteStore:
     async def _watch_leases(self) -> None:
         watch = LeaseWatch()
         while True:
-            await self._world.tasks.sleep(watch.interval_s)
+            await self._world.tasks.sleep(watch.next_look_s)
             try:
                 leases = await self._leases_thread.run(self._leases.all)
                 if {session for session, _, _ in leases} - {session.id for session in self._sessions}:

@@ -67,6 +67,13 @@ def test_it_tells_when_somebody_left() -> None:
 def test_it_looks_more_often_when_a_lease_is_short() -> None:
     watch = LeaseWatch()
     watch.observe([(1, 60_000, 0)], 0.0)
-    relaxed_s = watch.interval_s
+    relaxed_s = watch.next_look_s
     watch.observe([(1, 60_000, 0), (2, 400, 0)], 0.1)
-    assert watch.interval_s == 0.05 < relaxed_s
+    assert watch.next_look_s == 0.025 < relaxed_s
+
+
+def test_it_looks_when_the_first_lease_may_have_ended_and_not_later() -> None:
+    watch, now = LeaseWatch(), 0.0
+    while not look(watch, now, (1, 0), (2, int(now * 4))):
+        now += watch.next_look_s * 1.01  # a little late each time, as loops are
+    assert now < TTL_MS / 1000 * 1.03
