@@ -145,11 +145,12 @@ class FetchLane:
 
     async def _round(self) -> None:
         self._changed.clear()
-        asked = self._questions()
+        now = self._world.clock.monotonic()  # once: who is due after one look at it is not before another
+        asked, retry_s = self._questions(now), self._earliest_retry(now)
         if not asked:
-            await self._until_changed(self._earliest_retry())
+            await self._until_changed(retry_s)
             return
-        answers = await self._ask(asked)
+        answers = await self._ask(asked, retry_s)
         if answers is None:
             for following, question in asked:
                 following.machine.lost(question)
@@ -160,8 +161,7 @@ class FetchLane:
         self._failures = 0
         await self._take(asked, answers)
 
-    def _questions(self) -> list[Asked]:
-        now = self._world.clock.monotonic()
+    def _questions(self, now: float) -> list[Asked]:
         asked = []
         for key, following in self._followings.items():
             if self._not_before.get(key, now) <= now and not following.waits_for_disk:
@@ -170,8 +170,7 @@ class FetchLane:
                     asked.append(Asked(following, question))
         return asked
 
-    def _earliest_retry(self) -> float | None:
-        now = self._world.clock.monotonic()
+    def _earliest_retry(self, now: float) -> float | None:
         waits = [at - now for at in self._not_before.values() if at > now]
         return min(waits) if waits else None
 
@@ -187,11 +186,9 @@ class FetchLane:
 
     # Asking
 
-    async def _ask(self, asked: list[Asked]) -> dict[Key, ReplicaAnswer] | None:
+    async def _ask(self, asked: list[Asked], retry_s: float | None) -> dict[Key, ReplicaAnswer] | None:
         """None: no answer came, or the question was given up for a better one."""
-        wait_ms = self._max_wait_ms
-        if (retry_s := self._earliest_retry()) is not None:
-            wait_ms = min(wait_ms, int(retry_s * 1000))
+        wait_ms = self._max_wait_ms if retry_s is None else min(self._max_wait_ms, int(retry_s * 1000))
         self._polling = True
         try:
             return await self._fetch(asked, wait_ms)

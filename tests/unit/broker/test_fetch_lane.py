@@ -1,0 +1,92 @@
+"""What a lane of replication does with time: it never waits for a moment that has passed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from headrace.broker.fetch_lane import SOON_S, FetchLane
+from headrace.machines.follower import FetchFrom
+from headrace.testing.simworld import Simulation, SimWorld
+from headrace.types import TopicPartition
+from headrace.wire.error_codes import ErrorCode
+from headrace.wire.replica_fetch import ReplicaAnswer
+
+TOPIC_ID = UUID(int=7)
+
+
+class HurriedClock:
+    """Time passes between two looks at it, as it does when a process must share its processor."""
+
+    def __init__(self, world: SimWorld, per_look_s: float) -> None:
+        self._clock, self._per_look_s, self._passed_s = world.clock, per_look_s, 0.0
+
+    def monotonic(self) -> float:
+        self._passed_s += self._per_look_s
+        return self._clock.monotonic() + self._passed_s
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+class OnePartition:
+    """Stands in for a following and its machine; the leader's view is older at first."""
+
+    topic_id, topic_partition = TOPIC_ID, TopicPartition("t", 0)
+    waits_for_disk = False
+    is_current = True
+
+    def __init__(self) -> None:
+        self.partition = self.machine = self
+        self.questions = 0
+
+    def next_fetch(self) -> FetchFrom:
+        self.questions += 1
+        return FetchFrom(
+            leader=1, leader_epoch=2, node=3, node_epoch=4, offset=0, last_fetched_epoch=-1, log_start=0
+        )
+
+    def fetched(self, *_: Any) -> None: ...
+
+    def lost(self, _: FetchFrom) -> None: ...
+
+    def show(self) -> None: ...
+
+
+class Hesitant(FetchLane):
+    """Every question is refused, to be asked again soon."""
+
+    async def _fetch(self, asked: Any, wait_ms: int) -> dict[tuple[UUID, int], ReplicaAnswer]:
+        refused = ReplicaAnswer(
+            error_code=ErrorCode.unknown_leader_epoch,
+            high_watermark=-1,
+            log_start=-1,
+            diverging=None,
+            records=memoryview(b""),
+        )
+        return {(TOPIC_ID, 0): refused}
+
+
+def test_a_retry_that_becomes_due_between_two_looks_at_the_clock_is_not_forgotten() -> None:
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        following = OnePartition()
+
+        async def scenario() -> None:
+            world.clock = HurriedClock(world, SOON_S * 0.6)  # type: ignore[assignment]
+            lane = Hesitant(
+                world,
+                None,  # type: ignore[arg-type]
+                1,
+                purpose="fetch",
+                max_wait_ms=500,
+                persist_offsets=None,  # type: ignore[arg-type]
+                on_moved=lambda _: None,
+                on_round=lambda *_: None,
+            )
+            lane.add(following)  # type: ignore[arg-type]
+            await asyncio.sleep(2)
+
+        simulation.run(scenario())
+        assert following.questions > 2 / SOON_S / 10
