@@ -27,7 +27,7 @@ KAFKAS_HEARTBEAT = {"broker.heartbeat.interval.ms": "500"}
 """Headrace renews its session four times in its time-out, which is the same."""
 IMPATIENT = {"socket.timeout.ms": "1000", "request.timeout.ms": "1000"}
 """A client at its defaults waits 60 s for the reply of a node that hangs, whatever the cluster does."""
-KILLS, PAUSES, MANY_PARTITIONS = 10, 5, 1000
+KILLS, PAUSES, MANY_PARTITIONS = 10, 10, 1000
 _PAUSE_S = 0.005
 _PATIENCE_S = 60.0
 _WARM_UP_S = 1.0
