@@ -39,6 +39,7 @@ OF_THE_MACHINES = [
 """Those that were noticed here as well as by the model."""
 QUICK_TO_CATCH = {
     "acknowledged_before_committed",
+    "clock_read_twice",
     "group_answers_uncommitted",
     "high_watermark_of_a_sole_replica",
 }

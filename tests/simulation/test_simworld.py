@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.testing.simloop import SimulationError
-from headrace.testing.simworld import DATA_DIRECTORY, Simulation, WorkProfile
+from headrace.testing.simworld import DATA_DIRECTORY, ClockProfile, Simulation, WorkProfile
 from headrace.world import World, read_file, write_all
 
 PATH = DATA_DIRECTORY / "file"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def simulate(scenario: Callable[[Simulation], Coroutine[Any, Any, None]], seed: int = 1) -> str:
-    with Simulation(seed) as simulation:
+def simulate(
+    scenario: Callable[[Simulation], Coroutine[Any, Any, None]], seed: int = 1, **options: Any
+) -> str:
+    with Simulation(seed, **options) as simulation:
         simulation.run(scenario(simulation))
     return simulation.loop.trace_hash()
 
@@ -39,6 +42,48 @@ def test_a_clock_jump_moves_the_wall_clock_only() -> None:
         assert world.clock.wall_ms() - wall == 1000 - 3_600_000
 
     simulate(scenario)
+
+
+def test_time_stands_still_within_a_callback_unless_asked_for() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        clock = simulation.start_process("host").clock
+        assert {clock.monotonic() for _ in range(200)} == {clock.monotonic()}
+
+    simulate(scenario)
+
+
+def test_time_may_pass_between_two_looks_at_the_clock() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        clock = simulation.start_process("host").clock
+        looks = [clock.monotonic() for _ in range(2_000)]
+        steps_s = [later - earlier for earlier, later in pairwise(looks)]
+        assert min(steps_s) == 0
+        assert sum(step > 0 for step in steps_s) > 100
+        assert max(steps_s) > 0.001, "at times the process is away for longer"
+
+    simulate(scenario, clock=ClockProfile())
+
+
+def test_timers_and_sleeps_end_up_to_a_millisecond_and_a_half_early_as_those_of_uvloop_do() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        loop, tasks = simulation.loop, simulation.start_process("host").tasks
+        early_s = []
+        for _ in range(100):
+            fired, start = loop.create_future(), loop.time()
+            tasks.call_later(0.02, fired.set_result, None)
+            await fired
+            early_s.append(0.02 - (loop.time() - start))
+            start = loop.time()
+            await tasks.sleep(0.02)
+            early_s.append(0.02 - (loop.time() - start))
+        assert 0 <= min(early_s) < 0.0002
+        assert 0.0013 < max(early_s) <= 0.0015 + 1e-9
+        start = loop.time()
+        await tasks.sleep(0.001)  # no timer fires before it was set
+        await tasks.sleep(0)
+        assert 0 <= loop.time() - start <= 0.001
+
+    simulate(scenario, clock=ClockProfile())
 
 
 def test_a_thread_runs_its_jobs_in_order_while_the_loop_goes_on() -> None:
@@ -149,6 +194,9 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
     assert simulate(scenario, 3) == simulate(scenario, 3)
     assert simulate(scenario, 3) != simulate(scenario, 4)
+    clock = ClockProfile()
+    assert simulate(scenario, 3, clock=clock) == simulate(scenario, 3, clock=clock)
+    assert simulate(scenario, 3, clock=clock) != simulate(scenario, 3)
 
 
 def test_a_task_that_fails_unseen_fails_the_simulation() -> None:
@@ -163,3 +211,31 @@ def test_a_task_that_fails_unseen_fails_the_simulation() -> None:
 
     with pytest.raises(SimulationError, match="unseen"):
         simulate(scenario)
+
+
+def test_a_task_that_fails_unseen_fails_the_simulation_also_when_somebody_keeps_it() -> None:
+    kept: list[asyncio.Task[None]] = []
+
+    async def failing() -> None:
+        raise ValueError("kept and not looked at")
+
+    async def scenario(simulation: Simulation) -> None:
+        world = simulation.start_process("host")
+        kept.append(world.tasks.spawn(failing(), name="failing"))
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationError, match=r"failing: ValueError.*not looked at"):
+        simulate(scenario)
+
+
+def test_a_task_whose_error_was_taken_by_whoever_awaits_it_is_no_failure() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        world = simulation.start_process("host")
+
+        async def failing() -> None:
+            raise ValueError("boom")
+
+        with pytest.raises(ValueError, match="boom"):
+            await world.tasks.spawn(failing(), name="failing")
+
+    simulate(scenario)

@@ -22,7 +22,7 @@ from headrace.testing.simclients import (
     open_connection,
 )
 from headrace.testing.simconsumer import fetch_all
-from headrace.testing.simworld import Simulation
+from headrace.testing.simworld import ClockProfile, Simulation
 from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
@@ -132,7 +132,7 @@ def simulate_cluster(
         allowed_faults=(),
         lag_ms=lag_ms,
     )
-    with Simulation(seed) as simulation:
+    with Simulation(seed, clock=ClockProfile()) as simulation:
         lab = ClusterLab(simulation, plan)
 
         async def run() -> None:

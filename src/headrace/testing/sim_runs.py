@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from headrace.testing.history import History
-from headrace.testing.simworld import Simulation
+from headrace.testing.simworld import ClockProfile, Simulation
 
 
 class Faults(Protocol):
@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Run)
 
 def carry_out(report: Report, make_run: Callable[[Simulation], R]) -> R:
     """Raises what went wrong, with the seed and its plan."""
-    with Simulation(report.seed) as simulation:
+    with Simulation(report.seed, clock=ClockProfile()) as simulation:
         try:
             run = make_run(simulation)
             simulation.run(run.run())

@@ -123,6 +123,7 @@ class SimLoop(AbstractEventLoop):
         """Whose callback that was."""
         self.unhandled: list[dict[str, Any]] = []
         """What asyncio would have logged: exceptions that nobody took."""
+        self._failed: list[asyncio.Task[Any]] = []
 
     # -- time and order ------------------------------------------------------------------------------------
 
@@ -272,6 +273,15 @@ class SimLoop(AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._closed:
             self.unhandled.append(context)
+
+    def note_failure(self, task: asyncio.Task[Any]) -> None:
+        """asyncio tells of a failed task when nobody keeps it any more; most that matter are kept."""
+        if not task.cancelled() and task._exception is not None:
+            self._failed.append(task)
+
+    def failed_unseen(self) -> list[str]:
+        """Tasks that ended by an error which nobody has looked at."""
+        return [f"{task.get_name()}: {task.exception()!r}" for task in self._failed if task._log_traceback]
 
     def close(self) -> None:
         """Ends the coroutines of killed processes; whatever their finally blocks do no longer matters."""

@@ -42,6 +42,33 @@ class WorkProfile:
         return random.uniform(self.least_ms, self.most_ms) / 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockProfile:
+    """How a process meets time: it passes between two looks at the clock, and timers come early.
+
+    uvloop rounds to milliseconds, the delay and the time it started from: up to 1.5 ms before its time.
+    """
+
+    pass_probability: float = 0.1
+    pass_ms: float = 1.0
+    preempted_probability: float = 0.002
+    preempted_ms: float = 25.0
+    early_ms: float = 1.5
+
+    def draw_passed_s(self, random: Random) -> float:
+        chance = random.random()
+        if chance < self.preempted_probability:
+            return random.uniform(self.pass_ms, self.preempted_ms) / 1000
+        return random.uniform(0, self.pass_ms) / 1000 if chance < self.pass_probability else 0.0
+
+    def draw_early_s(self, random: Random) -> float:
+        return random.uniform(0, self.early_ms) / 1000
+
+
+EXACT = ClockProfile(pass_probability=0, preempted_probability=0, early_ms=0)
+"""Time moves only between callbacks, and timers keep to it: for tests that name moments."""
+
+
 class Machine:
     """A host: a disk and clocks that outlive its processes, of which it runs one at a time."""
 
@@ -80,6 +107,30 @@ class Machine:
         """What the kernel does for a dead process: descriptors are closed, locks released."""
         self.files.locked.clear()
         self.files.open_files = 0
+
+
+class SimClock:
+    """A machine's clocks as one process sees them: to look may take time."""
+
+    def __init__(self, machine: Machine, profile: ClockProfile, random: Random) -> None:
+        self._machine = machine
+        self._profile = profile
+        self._random = random
+
+    def monotonic(self) -> float:
+        self._pass_time()
+        return self._machine.monotonic()
+
+    def wall_ms(self) -> int:
+        self._pass_time()
+        return self._machine.wall_ms()
+
+    def timer_s(self, delay_s: float) -> float:
+        """After how long a timer fires. One that waits for nothing never did."""
+        return max(0.0, delay_s - self._profile.draw_early_s(self._random)) if delay_s > 0 else delay_s
+
+    def _pass_time(self) -> None:
+        self._machine.loop.spend(self._profile.draw_passed_s(self._random))
 
 
 class SimThread:
@@ -124,24 +175,30 @@ def _report_error(future: asyncio.Future[Any], error: Exception) -> None:
 
 
 class SimTasks:
-    def __init__(self, loop: SimLoop, process: Process, machine: Machine, random: Random) -> None:
+    def __init__(
+        self, loop: SimLoop, process: Process, machine: Machine, clock: SimClock, random: Random
+    ) -> None:
         self.loop = loop
         self.process = process
         self.machine = machine
         self.random = random
+        self._clock = clock
         self._worker = SimThread(self)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        return self.loop.create_task(coroutine, name=name, context=self.process.context())
+        task = self.loop.create_task(coroutine, name=name, context=self.process.context())
+        task.add_done_callback(self.loop.note_failure)
+        return task
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon(callback, *args, context=self.process.context())
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
+        delay_s = self._clock.timer_s(delay_s)
         return self.loop.call_later(delay_s, callback, *args, context=self.process.context())
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(self._clock.timer_s(seconds))
 
     def thread(self, name: str) -> SimThread:
         return SimThread(self)
@@ -175,22 +232,27 @@ class SimWorld:
     def __init__(self, simulation: Simulation, process: Process, machine: Machine) -> None:
         self.process = process
         self.machine = machine
-        self.clock = machine
+        self.clock = SimClock(machine, simulation.clock, simulation.random_for(f"clock {process.name}"))
         self.random = simulation.random_for(f"process {process.name}")
         self.files = machine.files
         self.network = ProcessNetwork(simulation.network, process)
-        self.tasks = SimTasks(
-            simulation.loop, process, machine, simulation.random_for(f"work {process.name}")
-        )
+        work_random = simulation.random_for(f"work {process.name}")
+        self.tasks = SimTasks(simulation.loop, process, machine, self.clock, work_random)
 
 
 class Simulation:
     """One seeded run. Use as a context manager: leaving it ends every process."""
 
     def __init__(
-        self, seed: int, *, network: NetworkProfile | None = None, max_steps: int = 2_000_000
+        self,
+        seed: int,
+        *,
+        network: NetworkProfile | None = None,
+        clock: ClockProfile = EXACT,
+        max_steps: int = 2_000_000,
     ) -> None:
         self.seed = seed
+        self.clock = clock
         self.loop = SimLoop(self.random_for("order"), max_steps=max_steps)  # type: ignore[abstract]
         self.network = SimNetwork(self.loop, self.random_for("network"), network or NetworkProfile())
         self.machines: dict[str, Machine] = {}
@@ -233,8 +295,8 @@ class Simulation:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the test's own coroutine, in a process of its own, to its end."""
-        driver = self.start_process("driver")
-        return self.loop.run_until_complete(driver.tasks.spawn(coroutine, name="driver"))
+        context = self.start_process("driver").process.context()
+        return self.loop.run_until_complete(self.loop.create_task(coroutine, name="driver", context=context))
 
     def __enter__(self) -> Simulation:
         return self
@@ -242,7 +304,7 @@ class Simulation:
     def __exit__(self, error_type: object, *_: object) -> None:
         for process in list(self._worlds):
             self.loop.kill(process)
-        unhandled = list(self.loop.unhandled)
+        unhandled = [*self.loop.unhandled, *self.loop.failed_unseen()]
         self.loop.close()
         if unhandled and error_type is None:
             raise SimulationError(f"nobody handled: {unhandled}")
