@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import sys
@@ -26,6 +27,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _OPEN_FLAGS: dict[OpenMode, int] = {
     "read": os.O_RDONLY,
@@ -234,6 +237,12 @@ def _end_workers(workers: ProcessPoolExecutor) -> None:
     workers.shutdown(wait=True, cancel_futures=True)
 
 
+def _tell_failure(task: asyncio.Task[Any]) -> None:
+    """Also where nobody awaits it and somebody keeps it: asyncio tells only of tasks that nobody keeps."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("the task %r ended by an error", task.get_name(), exc_info=error)
+
+
 class RealTasks:
     """The bulk worker processes are started by their first job, so that an idle node stays small."""
 
@@ -242,7 +251,9 @@ class RealTasks:
         self._bulk: ProcessPoolExecutor | None = None
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        return asyncio.get_running_loop().create_task(coroutine, name=name)
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(_tell_failure)
+        return task
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         asyncio.get_running_loop().call_soon(callback, *args)

@@ -106,7 +106,8 @@ class Thread(Protocol):
 class Tasks(Protocol):
     """Everything that makes code run later or elsewhere."""
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]: ...
+    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """A task that ends by an error is told of, whoever keeps it or awaits it."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None: ...
 
