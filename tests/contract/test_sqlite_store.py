@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -428,3 +429,67 @@ def test_a_node_that_starts_while_another_makes_the_database_waits_for_it(tmp_pa
     finally:
         release.join()
         first.close()
+
+
+# The bell and the watch
+
+
+class BrokenFile:
+    """As on a disk that fails."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        raise OSError(errno.EIO, "broken")
+
+    def pwritev(self, buffers: object, position: int) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    def close(self) -> None: ...
+
+
+def test_a_bell_that_cannot_be_rung_or_heard_fails_no_commit_and_no_wait(tmp_path: Path) -> None:
+    """What it told is noticed by the next look."""
+
+    async def main() -> None:
+        first = await SqliteStore.open(RealWorld(), tmp_path)
+        second = await SqliteStore.open(RealWorld(), tmp_path)
+        version = (await second.view()).version
+        for store in (first, second):
+            store._bell._file = BrokenFile()  # type: ignore[assignment]
+        waiting = asyncio.ensure_future(second.changes(version, 30_000))
+        await asyncio.sleep(0.1)
+        done = await first.commit([Create("/a", b"1")])
+        changes = await asyncio.wait_for(waiting, 10)
+        assert done == Applied(changes.version)
+        await first.close()
+        await second.close()
+
+    scenario(main)
+
+
+def test_ended_sessions_are_noticed_also_after_an_error_that_nobody_foresaw(tmp_path: Path) -> None:
+    async def main() -> None:
+        watcher = await SqliteStore.open(RealWorld(), tmp_path)
+        dying = await SqliteStore.open(RealWorld(), tmp_path)
+        session = await dying.open_session(300)
+        await dying.commit([Create("/a", b"1", owner=session.id)])
+        errors = [ValueError("not foreseen")]
+        all_leases = watcher._leases.all
+
+        def stumble() -> list[tuple[int, int, int]]:
+            if errors:
+                raise errors.pop()
+            return all_leases()
+
+        watcher._leases.all = stumble  # type: ignore[method-assign]
+        assert dying._watch is not None
+        dying._watch.cancel()  # as if its process hung
+        for _ in range(200):
+            if "/a" not in (await watcher.view()).entries:
+                break
+            await asyncio.sleep(0.05)
+        assert errors == []
+        assert "/a" not in (await watcher.view()).entries
+        await dying.close()
+        await watcher.close()
+
+    scenario(main)

@@ -376,8 +376,9 @@ class Cluster:
                 changes = await self._store.changes(self.view.version, _CHANGES_TIMEOUT_MS)
                 if changes.version > self.view.version:
                     self._take(changes)
-            except CoordinationError as error:
-                _log.warning("the cluster view stands still, will try again: %s", error)
+            except Exception as error:  # noqa: BLE001 - a node that follows no more would act on an old view
+                unforeseen = None if isinstance(error, CoordinationError) else error
+                _log.warning("the cluster view stands still, will try again: %s", error, exc_info=unforeseen)
                 await self._world.tasks.sleep(_RETRY_S)
 
     def _take(self, changes: Changes) -> None:

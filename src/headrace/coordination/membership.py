@@ -194,6 +194,8 @@ class Membership:
                 await self._renew()
             except CoordinationError as error:
                 _log.warning("node %d could not renew its session: %s", self._registration.node_id, error)
+            except Exception:  # noqa: BLE001  without renewals the node would never lead again
+                _log.exception("node %d could not renew its session", self._registration.node_id)
 
     async def _renew(self) -> None:
         assert self._session is not None

@@ -39,6 +39,7 @@ _QUIET_POLL_S = 0.25
 _BRISK_FOR_S = 60.0
 _RECHECK_S = 1.0
 _SESSION_ID_BITS = 62
+_UNREADABLE = b""
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +141,8 @@ class SqliteStore:
                     self._bell.wake()
             except CoordinationError as error:
                 _log.warning("will look again for ended sessions: %s", error)
+            except Exception:  # noqa: BLE001  else nobody would notice ended sessions any more
+                _log.exception("will look again for ended sessions")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -219,16 +222,22 @@ class _Bell:
         self._waiters: list[asyncio.Future[None]] = []
 
     def ring(self, version: int) -> None:
-        """From any thread."""
+        """From any thread. What it tells has taken place: who does not hear it looks again before long."""
         self._own_ring = version.to_bytes(8, "big")
-        write_all(self._file, self._own_ring, 0)
+        try:
+            write_all(self._file, self._own_ring, 0)
+        except OSError as error:
+            _log.warning("other nodes notice a change only when they look again: %s", error)
 
     def be_brisk(self) -> None:
         """There are other processes: listen closely for a while."""
         self._brisk_until = self._world.clock.monotonic() + _BRISK_FOR_S
 
     def last_ring(self) -> bytes:
-        return self._file.pread(8, 0)
+        try:
+            return self._file.pread(8, 0)
+        except OSError:
+            return _UNREADABLE
 
     def wake(self) -> None:
         waiters, self._waiters = self._waiters, []

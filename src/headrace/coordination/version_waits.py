@@ -6,12 +6,17 @@ import asyncio
 
 from headrace.errors import CoordinationError
 
+_CLOSED = "the cluster view was closed"
+
 
 class VersionWaits:
     def __init__(self) -> None:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._ended = False
 
     async def until(self, version: int) -> None:
+        if self._ended:
+            raise CoordinationError(_CLOSED)
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((version, reached))
         await reached
@@ -25,6 +30,7 @@ class VersionWaits:
                 waiter.set_result(None)
 
     def end(self) -> None:
+        self._ended = True
         for _, waiter in self._waiting:
             if not waiter.done():
-                waiter.set_exception(CoordinationError("the cluster view was closed"))
+                waiter.set_exception(CoordinationError(_CLOSED))

@@ -1,0 +1,95 @@
+"""What goes on behind a node for ever goes on after any error: its view and its heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from headrace.coordination.cluster import Cluster
+from headrace.coordination.memory import MemoryState, MemoryStore
+from headrace.coordination.store import Changes, Create
+from headrace.coordination.version_waits import VersionWaits
+from headrace.errors import CoordinationError
+from headrace.testing.simworld import Simulation, SimWorld
+
+TTL_MS = 6_000
+
+
+class StumblingStore(MemoryStore):
+    """Fails once in a way that the contract does not know."""
+
+    stumbles = 0
+
+    async def changes(self, since_version: int, timeout_ms: int) -> Changes:
+        if self.stumbles:
+            self.stumbles -= 1
+            raise ValueError("not foreseen")
+        return await super().changes(since_version, timeout_ms)
+
+
+def simulated(scenario: Callable[[SimWorld, StumblingStore], Awaitable[None]]) -> None:
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        store = StumblingStore(MemoryState(simulation.start_process("store")), world)
+
+        async def main() -> None:
+            async def inside() -> None:
+                await scenario(world, store)
+
+            await world.tasks.spawn(inside(), name="scenario")
+
+        simulation.run(main())
+
+
+def test_the_view_goes_on_after_an_error_that_nobody_foresaw() -> None:
+    async def scenario(world: SimWorld, store: StumblingStore) -> None:
+        cluster = await Cluster.open(store, world)
+        store.stumbles = 1
+        await store.commit([Create("/whatever", b"")])  # the follower returns, and stumbles at its next look
+        await world.tasks.sleep(1)
+        await store.commit([Create("/whatever-else", b"")])
+        await world.tasks.sleep(1)
+        assert store.stumbles == 0
+        assert cluster.view.version == (await store.view()).version
+
+    simulated(scenario)
+
+
+def test_the_heartbeat_goes_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: SimWorld, store: StumblingStore) -> None:
+        cluster = await Cluster.open(store, world)
+        await cluster.register_node(
+            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS
+        )
+        session = store._sessions[0]
+        renew = session._renew
+        outcomes: list[Any] = [ValueError("not foreseen")]
+
+        async def stumble() -> bool:
+            if outcomes:
+                raise outcomes.pop()
+            return await renew()
+
+        monkeypatch.setattr(session, "_renew", stumble)
+        await world.tasks.sleep(3 * TTL_MS / 1000)
+        assert outcomes == []
+        assert not cluster.session_in_doubt
+        assert 1 in cluster.view.nodes
+
+    simulated(scenario)
+
+
+def test_nobody_waits_for_a_view_that_was_closed() -> None:
+    async def scenario() -> None:
+        waits = VersionWaits()
+        before = asyncio.ensure_future(waits.until(5))
+        await asyncio.sleep(0)
+        waits.end()
+        for waiting in (before, waits.until(6)):
+            with pytest.raises(CoordinationError, match="closed"):
+                await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(scenario())
