@@ -145,21 +145,27 @@ class FetchLane:
 
     async def _round(self) -> None:
         self._changed.clear()
+        if self._followings and not await self._reached():
+            await self._back_off()
+            return
         now = self._world.clock.monotonic()  # once: who is due after one look at it is not before another
         asked, retry_s = self._questions(now), self._earliest_retry(now)
         if not asked:
             await self._until_changed(retry_s)
             return
-        answers = await self._ask(asked, retry_s)
-        if answers is None:
+        try:
+            answers = await self._ask(asked, retry_s)
+            if answers is not None:
+                await self._take(asked, answers)
+        finally:  # also after an error: a machine whose question stays open asks no other
             for following, question in asked:
                 following.machine.lost(question)
-            if not self._changed.is_set():
-                await self._until_changed(min(SOON_S * 2 ** min(self._failures, 10), LATEST_S))
-            self._failures += 1
+        if answers is not None:
+            self._failures = 0
             return
-        self._failures = 0
-        await self._take(asked, answers)
+        if not self._changed.is_set():
+            await self._until_changed(min(SOON_S * 2 ** min(self._failures, 10), LATEST_S))
+        self._failures += 1
 
     def _questions(self, now: float) -> list[Asked]:
         asked = []
@@ -224,9 +230,7 @@ class FetchLane:
             )
             error_code, answers = read_replica_fetch_reply(memoryview(frame))
         except (PeerLost, DecodeError) as error:
-            if not self._failures:
-                logger.info("no records from node %d: %s", self._leader, error)
-            self._peers.drop(self._leader, self._purpose)
+            self._lost(error)
             return None
         return answers if error_code == ErrorCode.none else None
 
@@ -238,7 +242,6 @@ class FetchLane:
         for following, question in asked:
             answer = answers.get(_key(following))
             if answer is None:
-                following.machine.lost(question)
                 continue
             told.append((following, len(answer.records) > 0))
             work = self._learn(following, question, answer)
@@ -294,6 +297,9 @@ class FetchLane:
             self._retry(following, LATER_S)
         except (StorageError, OSError) as error:
             partition.fault(error)
+        except Exception:
+            logger.exception("%s waits for records", partition.topic_partition)
+            self._retry(following, LATER_S)
         if following.is_current:
             log = partition.log
             following.machine.worked(log_start=log.log_start_offset, log_end=log.log_end_offset)

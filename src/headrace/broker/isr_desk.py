@@ -7,6 +7,7 @@ isr.py. Read next: controller_office.py, handlers/replication.py (AlterPartition
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,8 @@ from headrace.machines.leader import IsrProposal, Nodes
 from headrace.types import PartitionState, Topic, TopicId, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
+
+logger = logging.getLogger(__name__)
 
 Judgement = PartitionState | ErrorCode
 _ATTEMPTS = 10
@@ -77,6 +80,9 @@ class IsrDesk:
                     await self._round(asked)
                 except (ApiError, CoordinationError) as error:
                     _fail(asked, error)
+                except Exception:
+                    logger.exception("proposals for in-sync replicas could not be judged")
+                    _fail(asked, ApiError(ErrorCode.unknown_server_error))
         finally:
             self._working = None
             left, self._queue = self._queue, []

@@ -89,8 +89,13 @@ class IsrProposals:
             proposal = leading.machine.propose(now_ms) if partition.leading is leading else None
             if proposal is not None:
                 proposed[partition.topic_id, partition.topic_partition.partition] = leading, proposal
-        if proposed:
-            await self._send(proposed)
+        if not proposed:
+            return
+        try:
+            await self._send(dict(proposed))
+        except Exception:
+            self._again(proposed)  # a proposal whose answer is awaited for ever stands in the way of the next
+            raise
 
     async def _send(self, proposed: Proposed) -> None:
         controller, epoch = self._cluster.view.controller_id, self._cluster.node_epoch

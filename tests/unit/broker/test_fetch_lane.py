@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.fetch_lane import SOON_S, FetchLane
+from headrace.broker.fetch_lane import LATER_S, SOON_S, FetchLane
 from headrace.machines.follower import FetchFrom
 from headrace.testing.simworld import Simulation, SimWorld
 from headrace.types import TopicPartition
@@ -33,11 +33,12 @@ class HurriedClock:
 class OnePartition:
     """Stands in for a following and its machine; the leader's view is older at first."""
 
-    topic_id, topic_partition = TOPIC_ID, TopicPartition("t", 0)
+    topic_id = TOPIC_ID
     waits_for_disk = False
     is_current = True
 
-    def __init__(self) -> None:
+    def __init__(self, index: int = 0) -> None:
+        self.topic_partition = TopicPartition("t", index)
         self.partition = self.machine = self
         self.questions = 0
 
@@ -54,10 +55,34 @@ class OnePartition:
     def show(self) -> None: ...
 
 
+class SlowToReach:
+    """Stands in for the peers: a connection takes its time."""
+
+    def __init__(self, world: SimWorld, seconds: float) -> None:
+        self._world, self._seconds = world, seconds
+
+    async def reach(self, *_: object) -> None:
+        await self._world.tasks.sleep(self._seconds)
+
+
 class Hesitant(FetchLane):
     """Every question is refused, to be asked again soon."""
 
+    def __init__(self, world: SimWorld, peers: SlowToReach) -> None:
+        super().__init__(
+            world,
+            peers,  # type: ignore[arg-type]
+            1,
+            purpose="fetch",
+            max_wait_ms=500,
+            persist_offsets=None,  # type: ignore[arg-type]
+            on_moved=lambda _: None,
+            on_round=lambda *_: None,
+        )
+        self.asked_at_once: list[int] = []
+
     async def _fetch(self, asked: Any, wait_ms: int) -> dict[tuple[UUID, int], ReplicaAnswer]:
+        self.asked_at_once.append(len(asked))
         refused = ReplicaAnswer(
             error_code=ErrorCode.unknown_leader_epoch,
             high_watermark=-1,
@@ -65,7 +90,7 @@ class Hesitant(FetchLane):
             diverging=None,
             records=memoryview(b""),
         )
-        return {(TOPIC_ID, 0): refused}
+        return {(TOPIC_ID, each.following.topic_partition.partition): refused for each in asked}
 
 
 def test_a_retry_that_becomes_due_between_two_looks_at_the_clock_is_not_forgotten() -> None:
@@ -74,19 +99,26 @@ def test_a_retry_that_becomes_due_between_two_looks_at_the_clock_is_not_forgotte
         following = OnePartition()
 
         async def scenario() -> None:
+            peers = SlowToReach(world, 0)
             world.clock = HurriedClock(world, SOON_S * 0.6)  # type: ignore[assignment]
-            lane = Hesitant(
-                world,
-                None,  # type: ignore[arg-type]
-                1,
-                purpose="fetch",
-                max_wait_ms=500,
-                persist_offsets=None,  # type: ignore[arg-type]
-                on_moved=lambda _: None,
-                on_round=lambda *_: None,
-            )
-            lane.add(following)  # type: ignore[arg-type]
+            Hesitant(world, peers).add(following)  # type: ignore[arg-type]
             await asyncio.sleep(2)
 
         simulation.run(scenario())
         assert following.questions > 2 / SOON_S / 10
+
+
+def test_who_joins_while_the_connection_is_made_is_in_the_first_poll() -> None:
+    """Else it would wait for the end of that poll: four seconds for those that were quiet so far."""
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+
+        async def scenario() -> list[int]:
+            lane = Hesitant(world, SlowToReach(world, 0.2))
+            lane.add(OnePartition(0))  # type: ignore[arg-type]
+            await asyncio.sleep(0.1)
+            lane.add(OnePartition(1))  # type: ignore[arg-type]
+            await asyncio.sleep(1)
+            return lane.asked_at_once
+
+        assert simulation.run(scenario())[0] == 2

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from headrace.broker.isr_desk import IsrDesk, Judgement
 from headrace.broker.partition_care import TopicRules
+from headrace.errors import ApiError
 from headrace.machines.leader import IsrProposal
 from headrace.types import ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -48,6 +51,10 @@ def _view(state: PartitionState) -> ClusterView:
 
 def judge(cluster: FakeCluster, proposal: IsrProposal) -> Judgement:
     async def ask() -> Judgement:
+        async with asyncio.timeout(5):
+            return await submit()
+
+    async def submit() -> Judgement:
         def spawn(coroutine: Any, *, name: str) -> asyncio.Task[None]:
             return asyncio.get_running_loop().create_task(coroutine)
 
@@ -83,3 +90,16 @@ def test_a_leader_that_knows_less_is_refused() -> None:
     cluster = FakeCluster(seen=STATE, written=STATE)
     assert judge(cluster, joins(replace(STATE, leader_epoch=2))) is ErrorCode.fenced_leader_epoch
     assert judge(cluster, joins(replace(STATE, partition_epoch=6))) is ErrorCode.invalid_update_version
+
+
+def test_who_asked_is_answered_also_after_an_error_that_nobody_foresaw() -> None:
+    """Else its reply would stand in the way of all others on the leader's connection."""
+    cluster = FakeCluster(seen=STATE, written=STATE)
+
+    async def fail(topics: list[Topic]) -> list[None]:
+        raise ValueError("not foreseen")
+
+    cluster.write_topics = fail  # type: ignore[method-assign]
+    with pytest.raises(ApiError) as refusal:
+        judge(cluster, joins(STATE))
+    assert refusal.value.code is ErrorCode.unknown_server_error
