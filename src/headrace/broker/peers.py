@@ -30,6 +30,7 @@ CONNECT_TIMEOUT_MS = 2_000
 _PROBES = 5
 _PROBE_PAUSE_S = 0.02
 """A process that ends closes its connections and its listener one after the other."""
+_WATCH_AGAIN_S = 0.5
 
 OnRefused = Callable[[int, int], None]
 """Node id and node epoch of a peer whose connection ended and that lets nobody in any more."""
@@ -80,7 +81,11 @@ class Peers:
         new = [node_id for node_id, epoch in wanted.items() if self._watched.get(node_id) != epoch]
         self._watched = wanted
         for node_id in new:
-            self._spawn(self._open_quietly(node_id), f"watch node {node_id}")
+            self._spawn(self._keep_watched(node_id, wanted[node_id]), f"watch node {node_id}")
+
+    async def reach(self, node_id: int, purpose: str) -> None:
+        """Returns when there is a connection: what is asked on it next leaves at once. Raises PeerLost."""
+        await self._connection(node_id, purpose)
 
     async def request(
         self,
@@ -188,11 +193,15 @@ class Peers:
             )
         return endpoint
 
-    async def _open_quietly(self, node_id: int) -> None:
-        try:
-            await self._connection(node_id, WATCH)
-        except PeerLost as error:
-            logger.info("%s", error)
+    async def _keep_watched(self, node_id: int, epoch: int) -> None:
+        """Until there is a connection: a node that could not be reached once is not left unwatched."""
+        while self._watched.get(node_id) == epoch and not self._closed:
+            try:
+                await self._connection(node_id, WATCH)
+                return
+            except PeerLost as error:
+                logger.info("%s", error)
+            await self._world.tasks.sleep(_WATCH_AGAIN_S)
 
     async def _notice_end(self, node: Node, kept: _Kept, connection: Connection) -> None:
         await connection.ended()
@@ -208,6 +217,7 @@ class Peers:
         if dead:
             for callback in self._on_refused:
                 callback(node.node_id, node.epoch)
+        await self._keep_watched(node.node_id, node.epoch)
 
     def _is_registered(self, node: Node) -> bool:
         present = self._view().nodes.get(node.node_id)
@@ -218,13 +228,11 @@ class Peers:
         for _ in range(_PROBES):
             try:
                 connection = await self._connect(node)
-            except ClientError as error:
+            except (ClientError, PeerLost) as error:
                 if _is_refusal(error.__cause__):
                     return True
             else:
                 connection.abort()
-                if self._watched.get(node.node_id) == node.epoch:
-                    await self._open_quietly(node.node_id)
                 return False
             await self._world.tasks.sleep(_PROBE_PAUSE_S)
         return False

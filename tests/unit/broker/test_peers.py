@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sim_broker import SimBroker, on_a_node
 
-from headrace.broker.peers import PeerLost, Peers
+from headrace.broker.peers import CONNECT_TIMEOUT_MS, PeerLost, Peers
 from headrace.types import ClusterView
 from headrace.wire.messages import decode_reply, encode_request
 
@@ -81,6 +81,23 @@ def test_a_peer_that_only_hung_up_is_not_dead() -> None:
         await neighbour.world.tasks.sleep(5)
         assert neighbour.dead == []
         assert await neighbour.ask()
+        await neighbour.peers.close()
+
+    on_a_node(scenario)
+
+
+def test_a_peer_that_could_not_be_reached_at_first_is_watched_all_the_same() -> None:
+    async def scenario(node: SimBroker) -> None:
+        neighbour, network = Neighbour(node), node.simulation.network
+        for one, other in (("node", "neighbour"), ("neighbour", "node")):
+            network.cut(one, other)
+        neighbour.peers.watch([1])
+        await neighbour.world.tasks.sleep(CONNECT_TIMEOUT_MS / 1000 + 0.1)
+        network.mend_all()
+        await neighbour.world.tasks.sleep(5)
+        await node.kill()
+        await neighbour.world.tasks.sleep(1)
+        assert set(neighbour.dead) == {(1, neighbour.view.nodes[1].epoch)}
         await neighbour.peers.close()
 
     on_a_node(scenario)
