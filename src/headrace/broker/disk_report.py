@@ -62,11 +62,18 @@ class DiskReport:
         while True:
             await self._trouble.wait()
             self._trouble.clear()
-            word = self._look()
-            self._tell_partitions()
-            if not self._is_known(word) and self._has_others:
-                await self._announce(word)
+            try:
+                await self._report()
+            except Exception:
+                logger.exception("the report of the disk failed, will be tried again")
+                self._tasks.call_later(_AGAIN_S, self._trouble.set)
             await self._tasks.sleep(_PAUSE_S)  # trouble comes with many requests at once
+
+    async def _report(self) -> None:
+        word = self._look()
+        self._tell_partitions()
+        if not self._is_known(word) and self._has_others:
+            await self._announce(word)
 
     def _is_known(self, word: DiskWord) -> bool:
         """By this node's entry as the view has it: who registers anew may have written what was so before."""

@@ -109,8 +109,8 @@ class Flusher:
             if any(partition.online and not begun_flush.flush.synced for partition, begun_flush in begun):
                 failure = missing
             self._metrics.fsync_done(self._world.clock.monotonic() - started)
-        except OSError as error:
-            failure = error
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what is on disk (R24)
+            failure = error if isinstance(error, OSError) else OSError(f"a flush failed: {error!r}")
         finally:
             self._idle.append(thread)
             for partition, begun_flush in begun:

@@ -165,8 +165,10 @@ class GroupCoordinator:
         version, began = self._cluster.view.version, self._world.clock.monotonic()
         try:
             await loading.load(partition, self._thread)
-        except (OSError, HeadraceError) as error:
-            logger.error("the groups of %s cannot be read: %s", partition.topic_partition, error)
+        except Exception as error:  # whatever it was: else they would be loading for ever
+            unforeseen = None if isinstance(error, (OSError, HeadraceError)) else error
+            where = partition.topic_partition
+            logger.error("the groups of %s cannot be read: %s", where, error, exc_info=unforeseen)
             driver.end()
             return
         await partition.writable()

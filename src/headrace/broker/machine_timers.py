@@ -45,12 +45,14 @@ class MachineTimers:
         """Many may be due at once, an hour after thousands joined: the loop gets its turns."""
         self._alarm = None
         now_ms = int(self._clock.monotonic() * 1000)
-        for _ in range(FIRED_PER_TURN):
-            if not self._heap or self._heap[0][0] > now_ms:
-                break
-            _, number, fire = heapq.heappop(self._heap)
-            fire(number)
-        self._set_alarm()
+        try:
+            for _ in range(FIRED_PER_TURN):
+                if not self._heap or self._heap[0][0] > now_ms:
+                    break
+                _, number, fire = heapq.heappop(self._heap)
+                fire(number)
+        finally:  # also after an error in one of them: the others' time comes
+            self._set_alarm()
 
     def stop(self) -> None:
         self._heap.clear()

@@ -212,8 +212,8 @@ class Replication:
         except asyncio.CancelledError:
             partition.log.epochs.dirty = True  # nobody hears whether it was written
             raise
-        except OSError as error:
-            logger.error("%s: its epoch cannot be written down: %s", partition.topic_partition, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody writes before it is on disk
+            logger.error("%s: its epoch cannot be written down: %r", partition.topic_partition, error)
             partition.log.epochs.dirty = True
             return False
         finally:
@@ -334,7 +334,10 @@ class Replication:
         pause_s = self._config["broker.session.timeout.ms"] / 1000 / DOUBT_CHECKS_PER_TTL
         while True:
             await self._world.tasks.sleep(pause_s)
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                logger.exception("the watch over the session failed, will look again")
 
     def look(self) -> None:
         """What no change of the view tells: doubt about the session, and an epoch that became known late."""

@@ -12,6 +12,7 @@ from headrace.broker.metrics import Metrics, TopicCounters
 from headrace.broker.partition import Partition
 from headrace.broker.topic_settings import TopicSettings
 from headrace.log.descriptors import DescriptorPool
+from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.testing.log_tools import batch
@@ -122,6 +123,32 @@ def test_a_failed_fsync_is_reported_once_and_nothing_is_flushed_after_it() -> No
         await bench.flusher.flush_all(partitions)
         assert all(partition.high_watermark == 0 for partition in partitions)
         assert bench.pool.pinned_count == 0
+
+    simulated(scenario)
+
+
+def test_an_error_of_a_flush_that_nobody_foresaw_counts_as_one_of_the_disk() -> None:
+    """R24: what is on disk is unknown. Nothing waits for a flush that will never end."""
+
+    async def scenario(bench: Bench) -> None:
+        partition = bench.partition()
+        bench.append(partition)
+
+        def fail() -> None:
+            raise ValueError("not foreseen")
+
+        begin = partition.log.begin_flush
+
+        def begin_failing() -> Flush | None:
+            flush = begin()
+            if flush is not None:
+                flush._before = fail
+            return flush
+
+        partition.log.begin_flush = begin_failing  # type: ignore[method-assign]
+        await bench.flusher.flush_all([partition])
+        assert [str(error) for error in bench.failures] == ["a flush failed: ValueError('not foreseen')"]
+        assert not partition.flushing
 
     simulated(scenario)
 

@@ -9,12 +9,16 @@ import pytest
 from sim_broker import SimBroker, on_a_node
 from sim_group_client import RANGE, GroupClient
 
-from headrace.broker.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.group_coordinator import OFFSETS_TOPIC, RELOAD_AFTER_S
+from headrace.broker.machine_loading import MachineLoading
 from headrace.broker.metrics_export import MetricsExport
+from headrace.broker.partition import Partition
 from headrace.errors import ApiError
+from headrace.machines.group import Group
 from headrace.machines.machine import TimelineEvent
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.plain_batch import plain_batch, plain_record
+from headrace.world import Thread
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 NONE = ErrorCode.none
@@ -437,3 +441,26 @@ def test_asking_for_the_topic_itself_makes_it_as_the_first_group_would():
         assert len(reply.topics[0].partitions) == 50
 
     on_a_node(scenario, settings={"auto.create.topics.enable": "true"})
+
+
+def test_groups_are_read_again_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch):
+    """Else their members would hear for ever that they are being loaded."""
+
+    async def scenario(node: SimBroker) -> None:
+        await stable_member(node)
+        errors = [ValueError("not foreseen")]
+        load = MachineLoading.load
+
+        async def stumble(self: MachineLoading[Group], partition: Partition, thread: Thread) -> None:
+            if errors and partition.log_end_offset:
+                raise errors.pop()
+            await load(self, partition, thread)
+
+        monkeypatch.setattr(MachineLoading, "load", stumble)
+        await node.stop()
+        await node.start()
+        await asyncio.sleep(RELOAD_AFTER_S)
+        await loaded(node)
+        assert errors == []
+
+    on_a_node(scenario, settings=QUICK)

@@ -510,3 +510,70 @@ def test_figures_tell_how_far_behind_and_how_few() -> None:
         assert trio.leader.broker.replication.figures().below_min_insync == 1
 
     on_three_nodes(scenario, settings={"headrace.lag.enable": "false"})
+
+
+def test_a_node_goes_on_watching_its_session_after_an_error_that_nobody_foresaw() -> None:
+    """R7: else it would lead for ever, whatever its session does."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        leader = trio.leader
+        replication, errors = leader.broker.replication, [ValueError("not foreseen")]
+        look = replication.look
+
+        def stumble() -> None:
+            if errors:
+                raise errors.pop()
+            look()
+
+        replication.look = stumble  # type: ignore[method-assign]
+        await trio.clients.tasks.sleep(1)
+        assert errors == []
+        membership = leader.broker.cluster._membership
+        assert membership is not None
+        assert membership._heartbeat is not None
+        membership._heartbeat.cancel()
+        await trio.until(lambda: not leader.partition().leads)
+
+    on_three_nodes(scenario)
+
+
+def test_a_leader_takes_writes_after_an_error_that_nobody_foresaw_when_it_noted_its_epoch() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        errors = [ValueError("not foreseen")]
+        for member in trio.up:
+            for thread in member.broker.replication._epoch_threads:
+                thread.run = _stumbling(thread.run, errors)  # type: ignore[method-assign]
+        await trio.create()
+        assert errors == []
+        assert await trio.leader.produce(b"0") == (0, 0)
+
+    on_three_nodes(scenario)
+
+
+def _stumbling(run: Any, errors: list[ValueError]) -> Any:
+    async def stumble(*call: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await run(*call)
+
+    return stumble
+
+
+def test_the_others_hear_of_a_full_disk_also_after_an_error_that_nobody_foresaw() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        report, errors = trio.members[1].broker.disk_report, [ValueError("not foreseen")]
+        tell_partitions = report._tell_partitions
+
+        def stumble() -> None:
+            if errors:
+                raise errors.pop()
+            tell_partitions()
+
+        report._tell_partitions = stumble  # type: ignore[method-assign]
+        trio.members[1].broker.partitions.writable = False
+        report.look_again()
+        await trio.until(lambda: trio.members[2].broker.cluster.view.nodes[1].full, within_s=0.9)
+        assert errors == []
+
+    on_three_nodes(scenario)
