@@ -160,9 +160,27 @@ class FetchLane:
         finally:  # also after an error: a machine whose question stays open asks no other
             for following, question in asked:
                 following.machine.lost(question)
-        if answers is not None:
+        if answers is None:
+            await self._back_off()
+        else:
             self._failures = 0
-            return
+
+    async def _reached(self) -> bool:
+        """First: who joins while the connection is made would miss a poll begun before, and no poll can be
+        given up that has not left yet."""
+        try:
+            await self._peers.reach(self._leader, self._purpose)
+        except PeerLost as error:
+            self._lost(error)
+            return False
+        return True
+
+    def _lost(self, error: Exception) -> None:
+        if not self._failures:
+            logger.info("no records from node %d: %s", self._leader, error)
+        self._peers.drop(self._leader, self._purpose)
+
+    async def _back_off(self) -> None:
         if not self._changed.is_set():
             await self._until_changed(min(SOON_S * 2 ** min(self._failures, 10), LATEST_S))
         self._failures += 1

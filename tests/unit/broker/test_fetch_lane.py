@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from headrace.broker.fetch_lane import LATER_S, SOON_S, FetchLane
 from headrace.machines.follower import FetchFrom
 from headrace.testing.simworld import Simulation, SimWorld
@@ -41,16 +43,22 @@ class OnePartition:
         self.topic_partition = TopicPartition("t", index)
         self.partition = self.machine = self
         self.questions = 0
+        self._is_open = False
 
-    def next_fetch(self) -> FetchFrom:
+    def next_fetch(self) -> FetchFrom | None:
+        if self._is_open:
+            return None
+        self._is_open = True
         self.questions += 1
         return FetchFrom(
             leader=1, leader_epoch=2, node=3, node_epoch=4, offset=0, last_fetched_epoch=-1, log_start=0
         )
 
-    def fetched(self, *_: Any) -> None: ...
+    def fetched(self, *_: Any) -> None:
+        self._is_open = False
 
-    def lost(self, _: FetchFrom) -> None: ...
+    def lost(self, _: FetchFrom) -> None:
+        self._is_open = False
 
     def show(self) -> None: ...
 
@@ -122,3 +130,27 @@ def test_who_joins_while_the_connection_is_made_is_in_the_first_poll() -> None:
             return lane.asked_at_once
 
         assert simulation.run(scenario())[0] == 2
+
+
+class Unlucky(Hesitant):
+    """The first question meets an error that nobody foresaw."""
+
+    async def _fetch(self, asked: Any, wait_ms: int) -> dict[tuple[UUID, int], ReplicaAnswer]:
+        if not self.asked_at_once:
+            self.asked_at_once.append(0)
+            raise RuntimeError("nobody foresaw this")
+        return await super()._fetch(asked, wait_ms)
+
+
+def test_a_question_that_met_an_unforeseen_error_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        following = OnePartition()
+
+        async def scenario() -> None:
+            Unlucky(world, SlowToReach(world, 0)).add(following)  # type: ignore[arg-type]
+            await asyncio.sleep(LATER_S + 0.5)
+
+        simulation.run(scenario())
+        assert following.questions > 1
+        assert "nobody foresaw this" in caplog.text
