@@ -6,6 +6,8 @@ Everything else is a fault of bytes, disk, configuration or the coordination sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.wire.error_codes import ErrorCode as ErrorCode
 
 
@@ -14,12 +16,18 @@ class HeadraceError(Exception):
 
 
 class ApiError(HeadraceError):
-    """The request is answered with this Kafka error code."""
+    """The request is answered with this Kafka error code.
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    `records`: places in the batch of those that were wrong, where the others would have been taken.
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, *, records: Sequence[int] = ()
+    ) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+        self.records = records
 
 
 class DecodeError(HeadraceError):

@@ -6,6 +6,7 @@ move that line. Knows no partition and no connection. Read next: handlers/produc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.errors import ApiError
@@ -13,7 +14,7 @@ from headrace.wire.batch import BatchHeader
 from headrace.wire.compression import PRODUCER_CAPS, Caps, ExpandsTooFar
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.record_layout import WALK
-from headrace.wire.records import recompress, validate_records
+from headrace.wire.records import keyless_records, recompress, validate_records
 
 
 class AtOnce(NamedTuple):
@@ -53,6 +54,7 @@ class CheckedBatch(NamedTuple):
     batch: bytes | None
     error_code: int = 0
     message: str | None = None
+    records: Sequence[int] = ()
 
 
 class NeedsWorker(Exception):
@@ -69,12 +71,14 @@ def check_at_once(check: DeepCheck, batch: memoryview, header: BatchHeader) -> m
         check.codec not in (None, header.codec) and header.size > AT_ONCE.expanded_bytes
     ):
         raise NeedsWorker(check)
+    caps = Caps(max_bytes=AT_ONCE.expanded_bytes)
     try:
-        return _apply(check, batch, header, Caps(max_bytes=AT_ONCE.expanded_bytes))
+        return _apply(check, batch, header, caps)
     except ApiError as error:
-        if isinstance(error.__cause__, ExpandsTooFar):
+        many_to_name = check.requires_key and header.record_count > ONE_BY_ONE.records
+        if many_to_name or isinstance(error.__cause__, ExpandsTooFar):
             raise NeedsWorker(check) from None
-        raise
+        raise _naming_records(error, check, batch, header, caps) from error
 
 
 def check_uncompressed(view: memoryview, start: int, header: BatchHeader) -> None:
@@ -94,11 +98,26 @@ def _apply(check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps)
     return batch
 
 
+def _naming_records(
+    error: ApiError, check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps
+) -> ApiError:
+    """Which records lack a key: a client tells their senders apart from those of the rest (KIP-467)."""
+    keyless = keyless_records(batch, caps=caps) if check.requires_key else []
+    if not keyless:
+        return error
+    return ApiError(
+        error.code,
+        f"a compacted topic needs a key in each record; {len(keyless)} of {header.record_count} have none",
+        records=keyless,
+    )
+
+
 def check_batch(check: DeepCheck, batch: bytes, header: BatchHeader) -> CheckedBatch:
     """For the worker process."""
     try:
         return CheckedBatch(bytes(_apply(check, memoryview(batch), header, PRODUCER_CAPS)))
     except ApiError as error:
-        return CheckedBatch(None, int(error.code), error.message)
+        named = _naming_records(error, check, memoryview(batch), header, PRODUCER_CAPS)
+        return CheckedBatch(None, int(named.code), named.message, named.records)
     except MemoryError:
         return CheckedBatch(None, int(ErrorCode.invalid_record), "the records take too much memory")

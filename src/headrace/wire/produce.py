@@ -75,6 +75,8 @@ class ProduceResult(NamedTuple):
     error_message: str | None = None
     leader_id: int = -1
     leader_epoch: int = -1
+    refused_records: Sequence[int] = ()
+    """Places in the batch of those that the error is about; the message holds for each of them."""
 
 
 def read_produce(view: memoryview, position: int, end: int, version: int) -> ProduceRequest:
@@ -170,15 +172,20 @@ def write_produce_reply(
         parts.append(compact_string(name) if version < 13 else (topic_id or NO_TOPIC_ID).bytes)
         parts.append(uvarint(len(results) + 1))
         for result in results:
-            index, error_code, base_offset, append_time, start_offset, message, leader_id, epoch = result
-            if message is None and (leader_id < 0 or version < 10):
+            index, error_code, base_offset, append_time, start_offset, message, leader_id, epoch, refused = (
+                result
+            )
+            if message is None and not refused and (leader_id < 0 or version < 10):
                 # No record errors (1), null message (0), no tagged fields (0).
                 parts.append(
                     _PRODUCE_V9_PLAIN.pack(index, error_code, base_offset, append_time, start_offset, 1, 0, 0)
                 )
                 continue
             parts.append(_PRODUCE_V5.pack(index, error_code, base_offset, append_time, start_offset))
-            parts.append(b"\1" + compact_string(message))
+            text = compact_string(message)
+            parts.append(uvarint(len(refused) + 1))
+            parts.extend(_INT32.pack(place) + text + b"\0" for place in refused)
+            parts.append(text)
             hint = leader_id >= 0 and version >= 10
             parts.append(_LEADER_TAGS.pack(1, 0, 9, leader_id, epoch, 0) if hint else b"\0")
         parts.append(b"\0")
@@ -204,7 +211,10 @@ def _write_produce_legacy(
                 continue
             parts.append(_PRODUCE_V5.pack(*result[:5]))
             if version >= 8:
-                parts.append(b"\0\0\0\0" + string(result.error_message))
+                text = string(result.error_message)
+                parts.append(_INT32.pack(len(result.refused_records)))
+                parts.extend(_INT32.pack(place) + text for place in result.refused_records)
+                parts.append(text)
     parts.append(_INT32.pack(throttle_ms))
     body = b"".join(parts)
     return REPLY_HEADER.pack(len(body) + 4, correlation_id) + body

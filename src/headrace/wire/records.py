@@ -87,6 +87,17 @@ def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODU
         raise ApiError(ErrorCode.invalid_record, str(error)) from error
 
 
+def keyless_records(batch: memoryview, *, caps: Caps = PRODUCER_CAPS) -> list[int]:
+    """Places of the records that only lack a key; none when the batch has any other fault."""
+    try:
+        header = _checked_header(batch)
+        view = _expanded(batch, header, caps)
+        check_records(view, header.record_count, header.base_timestamp, needs_key=False)
+        return [place for place, layout in enumerate(layouts(view, header.record_count)) if layout[3] < 0]
+    except DecodeError:
+        return []
+
+
 def recompress(batch: memoryview, codec: int, *, caps: Caps = PRODUCER_CAPS) -> bytearray:
     """The same batch under another codec, for topics whose `compression.type` names one."""
     header = _checked_header(batch)

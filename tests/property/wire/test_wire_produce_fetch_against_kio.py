@@ -115,6 +115,7 @@ produce_results = st.builds(
     error_message=st.none() | texts,
     leader_id=st.integers(-1, 5),
     leader_epoch=int32,
+    refused_records=st.just(()) | st.lists(int32, max_size=3),
 )
 produce_topics = st.lists(st.tuples(texts, topic_ids, st.lists(produce_results, max_size=3)), max_size=3)
 
@@ -128,7 +129,8 @@ def check_produce_result(result: ProduceResult, read: Any, version: int) -> None
     if version >= 5:
         assert read.log_start_offset == result.log_start_offset
     if version >= 8:
-        assert read.record_errors == ()
+        assert [each.batch_index for each in read.record_errors] == list(result.refused_records)
+        assert all(each.batch_index_error_message == result.error_message for each in read.record_errors)
         assert read.error_message == result.error_message
     if version >= 10:
         hint = (result.leader_id, result.leader_epoch) if result.leader_id >= 0 else (-1, -1)

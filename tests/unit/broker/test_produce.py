@@ -15,6 +15,7 @@ from headrace.broker.handlers import produce
 from headrace.testing.simclients import SimConnection
 from headrace.testing.simworld import WorkProfile
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.records import Record, build_batch
 
 COMPACTED = {"cleanup_policy": "compact"}
 MANY = [b"v%d" % number for number in range(2000)]
@@ -165,6 +166,31 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic_on_both_ways(val
     async def scenario(node: SimBroker) -> None:
         await node.create(**COMPACTED)
         assert await node.produce(*values, key=None) == (ErrorCode.invalid_record, -1)
+        assert node.partition().log_end_offset == 0
+
+    on_a_node(scenario)
+
+
+@pytest.mark.parametrize(
+    ("count", "codec", "at_once"),
+    [(20, 0, deep_check.ONE_BY_ONE), (2000, 4, deep_check.ONE_BY_ONE), (2000, 0, deep_check.BY_KERNELS)],
+)
+def test_a_compacted_topic_names_the_records_without_a_key_on_both_ways(
+    count: int, codec: int, at_once: deep_check.AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their senders are told apart from those whose records were only in the same batch."""
+    monkeypatch.setattr(deep_check, "AT_ONCE", at_once)
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create(**COMPACTED)
+        fields = node.produce_fields(b"v")
+        records = [Record(place, 0, None if place % 10 == 3 else b"k", b"v") for place in range(count)]
+        batch = bytes(build_batch(records, codec=codec))
+        fields["topic_data"][0]["partition_data"][0]["records"] = batch
+        refused = result_of(await send(await node.connect(), fields))
+        assert refused.error_code == ErrorCode.invalid_record
+        assert refused.error_message.endswith(f"{count // 10} of {count} have none")
+        assert [each.batch_index for each in refused.record_errors] == list(range(3, count, 10))
         assert node.partition().log_end_offset == 0
 
     on_a_node(scenario)

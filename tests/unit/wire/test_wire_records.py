@@ -19,6 +19,7 @@ from headrace.wire.records import (
     build_batch,
     encode_records,
     iter_records,
+    keyless_records,
     read_records,
     recompress,
     validate_records,
@@ -161,6 +162,8 @@ def test_a_compacted_topic_needs_keys() -> None:
     keyed = [Record(number, 5, record.key, b"v") for number, record in enumerate(KEYED)]
     validate_records(memoryview(build_batch(keyed)), require_key=True)
     assert re.search("record 1.* has no key", refused(memoryview(build_batch(RECORDS)), require_key=True))
+    assert keyless_records(memoryview(build_batch(RECORDS))) == [1]
+    assert keyless_records(memoryview(build_batch([*keyed, Record(9, 5, None, b"v")]))) == []  # out of order
 
 
 @pytest.mark.parametrize("offsets", [(0, 2), (1, 2), (0, 0), (1, 0), (0, -1)])

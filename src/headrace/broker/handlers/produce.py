@@ -181,6 +181,7 @@ class ProduceHandler:
             error_message=error.message,
             leader_id=hint.leader,
             leader_epoch=hint.leader_epoch,
+            refused_records=error.records,
         )
 
     # The long way
@@ -203,7 +204,8 @@ class ProduceHandler:
         checked = await self._bulk(check_batch, check, batch, read_header(batch))
         try:
             if checked.batch is None:
-                raise ApiError(ErrorCode(checked.error_code), checked.message)
+                code = ErrorCode(checked.error_code)
+                raise ApiError(code, checked.message, records=checked.records)
             view = memoryview(bytearray(checked.batch))
             zstd_known = produce.header.api_version >= ZSTD_FROM
             appended = partition.append(view, 0, len(view), zstd_known=zstd_known, checked=True)
