@@ -51,8 +51,8 @@ class Chunk:
 class _Trouble:
     since: float
     pause_s: float
-    retry_at: float
-    """On the event loop's clock."""
+    pauses: bool = False
+    """Until its timer says otherwise: by the clock, which is rounded, it might still not be time then."""
 
 
 class LiveFetch:
@@ -173,8 +173,7 @@ class LiveFetch:
 
     def _is_due(self, partition: TopicPartition) -> bool:
         trouble = self._troubles.get(partition)
-        now = asyncio.get_running_loop().time()
-        return self._leader(partition) >= 0 and (trouble is None or trouble.retry_at <= now)
+        return self._leader(partition) >= 0 and (trouble is None or not trouble.pauses)
 
     async def _serve(self, node_id: int) -> None:
         """Fetches what this node leads until that is nothing, or the node does not answer."""
@@ -285,16 +284,17 @@ class LiveFetch:
         """Asks again after a pause that grows, having looked who leads; raises when that did not help."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        trouble = self._troubles.setdefault(partition, _Trouble(now, _FIRST_PAUSE_S, now))
-        if trouble.retry_at > now:
+        trouble = self._troubles.setdefault(partition, _Trouble(now, _FIRST_PAUSE_S))
+        if trouble.pauses:
             return
         if now - trouble.since > self._timeout_s:
             raise error
-        trouble.retry_at = now + trouble.pause_s
-        loop.call_later(trouble.pause_s, self._try_again)
+        trouble.pauses = True
+        loop.call_later(trouble.pause_s, self._try_again, trouble)
         trouble.pause_s = min(trouble.pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _try_again(self) -> None:
+    def _try_again(self, trouble: _Trouble) -> None:
+        trouble.pauses = False
         self._look_again = True
         self._changed.set()
 
