@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from headrace.client.arrow.cluster import Cluster, TopicView
 from headrace.client.arrow.sender import IN_FLIGHT, Outgoing, Sender
 from headrace.client.connection import ConnectionLost
@@ -131,3 +133,34 @@ def test_what_was_not_acknowledged_when_the_connection_was_lost_is_sent_again_in
         assert (await sender.finish()).records == 5
 
     with_sender(scenario)
+
+
+def test_a_leader_that_hangs_is_given_up_also_when_another_one_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers no more and keeps its connection open; meanwhile another partition found the new leader."""
+    monkeypatch.setattr("headrace.client.arrow.sender._REPLY_GRACE_MS", 0)
+
+    async def run() -> None:
+        cluster = FakeCluster()
+        (hung,) = cluster.connections
+        sender = Sender(cast("Cluster", cluster), "t", acks=-1, budget=1 << 20, timeout_ms=200)
+        await sender.open(idempotent=False)
+        await sender.put(batch(0))
+        await a_moment()
+        hung.acknowledge(0)
+        await a_moment()
+        for number in (1, 2):
+            await sender.put(batch(number))
+        await a_moment()
+        new = FakeConnection()
+        cluster.connections.append(new)
+        hung.acknowledge(1)  # the last that it says
+        for _ in range(500):
+            if new.sent:
+                break
+            await asyncio.sleep(0.01)
+        assert new.sent == names(2)
+        new.acknowledge(0)
+        assert (await asyncio.wait_for(sender.finish(), 5)).records == 3
+        await sender.close()
+
+    asyncio.run(run())

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.client.arrow.cluster import LOST, METADATA, Cluster, NoSuchTopic, Patience, TopicView
@@ -245,6 +245,12 @@ class Sender:
             await patience.wait(error)
 
 
+class _Flight(NamedTuple):
+    outgoing: Outgoing
+    reply: asyncio.Future[Any]
+    connection: Connection
+
+
 class _Lane:
     """The batches of one partition: sent in order, up to IN_FLIGHT at a time, acknowledged in order."""
 
@@ -252,7 +258,7 @@ class _Lane:
         self._sender = sender
         self._partition = partition
         self._waiting: deque[Outgoing] = deque()
-        self._flying: deque[tuple[Outgoing, asyncio.Future[Any]]] = deque()
+        self._flying: deque[_Flight] = deque()
         self._arrived = asyncio.Event()
         self._patience = sender.patience()
         self._window = 1
@@ -270,7 +276,7 @@ class _Lane:
                 self._fill_window(self._connection)
 
     def replies(self) -> list[asyncio.Future[Any]]:
-        return [reply for _, reply in self._flying]
+        return [flight.reply for flight in self._flying]
 
     async def close(self) -> None:
         self._task.cancel()
@@ -299,18 +305,13 @@ class _Lane:
 
     async def _send_and_settle(self) -> ClientError | None:
         """Fills the window and waits for the oldest reply. A problem: all that flew waits again, in order."""
-        connection = None
         try:
             connection = await self._sender.connection(self._partition)
             self._fill_window(connection)
             answer = await self._oldest_reply(connection)
         except LOST as error:
             return await self._land(error)
-        except TimeoutError:
-            if connection is not None:
-                connection.abort()  # what it still may say is of no use
-            return await self._land(ConnectionLost("no answer to a batch in time"))
-        problem = await self._judge(self._flying[0][0], answer, first=True)
+        problem = await self._judge(self._flying[0].outgoing, answer, first=True)
         if problem is not None:
             return await self._land(problem)
         self._flying.popleft()
@@ -319,22 +320,32 @@ class _Lane:
     async def _oldest_reply(self, connection: Connection) -> Any:
         self._connection = connection
         try:
-            async with asyncio.timeout((self._sender.timeout_ms + _REPLY_GRACE_MS) / 1000):
-                return await asyncio.shield(self._flying[0][1])
+            return await self._reply(self._flying[0])
         finally:
             self._connection = None
+
+    async def _reply(self, flight: _Flight) -> Any:
+        """Never for ever: a leader that hangs keeps its connections, also after another one leads."""
+        try:
+            async with asyncio.timeout((self._sender.timeout_ms + _REPLY_GRACE_MS) / 1000):
+                return await asyncio.shield(flight.reply)
+        except TimeoutError:
+            flight.connection.abort()  # what it still may say is of no use
+            raise ConnectionLost("no answer to a batch in time") from None
 
     def _fill_window(self, connection: Connection) -> None:
         while self._waiting and len(self._flying) < self._window:
             reply = self._sender.send(connection, self._waiting[0])
-            self._flying.append((self._waiting.popleft(), reply))
+            self._flying.append(_Flight(self._waiting.popleft(), reply, connection))
 
     async def _land(self, problem: ClientError) -> ClientError:
         """Waits for every reply that is still to come; what was not acknowledged is sent again."""
         unsettled: list[Outgoing] = []
-        for outgoing, reply in list(self._flying):
+        for flight in list(self._flying):
+            outgoing = flight.outgoing
             try:
-                acknowledged = await self._judge(outgoing, await reply, first=not unsettled) is None
+                answer = await self._reply(flight)
+                acknowledged = await self._judge(outgoing, answer, first=not unsettled) is None
             except LOST:
                 acknowledged = False
             if not acknowledged:
@@ -366,7 +377,7 @@ class _Lane:
 
     def _named(self, error: ClientError) -> ClientError:
         """Of batches that were given up on, the rows are named too."""
-        lost = [*(outgoing for outgoing, _ in self._flying), *self._waiting]
+        lost = [*(flight.outgoing for flight in self._flying), *self._waiting]
         if isinstance(error, WriteFailed) or not lost:
             return error
         rows = [row for outgoing in lost for row in outgoing.rows]
