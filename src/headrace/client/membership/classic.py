@@ -60,7 +60,7 @@ class ClassicMember:
         """As leader: how many partitions the topics had when they were shared out."""
         self._joined_for: tuple[str, ...] = ()
         self._rejoin = asyncio.Event()
-        self._trouble: ClientError | None = None
+        self._trouble: Exception | None = None
         self._heart: asyncio.Task[None] | None = None
         watch.on_change(self._look_at_topics)
 
@@ -103,10 +103,10 @@ class ClassicMember:
 
     async def _take_part(self) -> None:
         """Joins, takes what it is given, and stays until there is a reason to join again."""
-        self._rejoin.clear()
         if not self._cooperative:
             await self._give_up(self._owned)
         await self._stop_heart()
+        self._rejoin.clear()  # the heart may have heard of the same rebalance meanwhile
         given = await self._sync(await self._join())
         self._patience.progress()
         self._trouble = None
@@ -199,6 +199,8 @@ class ClassicMember:
                     await patience.wait(error)
                 except ClientError as last:
                     return self._stop_for(last)
+            except Exception as error:  # noqa: BLE001 - else nobody would notice that the heart stands still
+                return self._stop_for(error)
 
     async def _beat_once(self) -> None:
         fields = {
@@ -213,7 +215,7 @@ class ClassicMember:
         elif refusal := self._coordinator.refusal(reply.error_code):
             raise refusal
 
-    def _stop_for(self, trouble: ClientError) -> None:
+    def _stop_for(self, trouble: Exception) -> None:
         self._trouble = trouble
         self._rejoin.set()
 
