@@ -69,7 +69,7 @@ def _setting_name(variable: str) -> str:
 def _derive_listeners(environment: Mapping[str, str], known: dict[str, Variable]) -> None:
     """As the images do: without listeners, every advertised one is listened on, on all interfaces.
 
-    The controller's listener is left out: a single node needs no quorum, so nobody would ever call there.
+    The controller's listener is left out: there is no quorum of controllers, so nobody would ever call there.
     """
     advertised = known.get("advertised.listeners")
     if "listeners" not in known and advertised is not None:

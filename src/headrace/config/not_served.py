@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from headrace.config.node_settings import NODE_SETTINGS
 from headrace.config.topic_settings import TOPIC_SETTINGS
 
-_ONE_NODE = "a single node replicates to nobody and is its own controller"
+_OWN_CLUSTER = "nodes meet in headrace.coordination, and time controller and replication themselves"
 _NO_SECURITY = "only PLAINTEXT listeners are served yet"
 _OWN_SHAPE = "the node sizes its threads and buffers itself"
 _NO_SUCH_GROUPS = "share groups and Streams groups are not served yet"
@@ -26,21 +26,21 @@ _REASONS = {
     "log.cleaner.enable": "compaction is always on; choose with cleanup.policy",
     "max.connections.per.ip.overrides": "one limit holds for every address: max.connections.per.ip",
     "cluster.id": "a new node makes its own cluster id and keeps it",
-    "metadata.log.": _ONE_NODE,
-    "process.roles": _ONE_NODE,
-    "controller.": _ONE_NODE,
-    "quorum.": _ONE_NODE,
-    "initial.broker.": _ONE_NODE,
-    "broker.": _ONE_NODE,
-    "inter.broker.": _ONE_NODE,
-    "control.plane.": _ONE_NODE,
-    "controlled.shutdown.": _ONE_NODE,
-    "replica.": _ONE_NODE,
-    "replication.": _ONE_NODE,
-    "leader.": _ONE_NODE,
-    "follower.": _ONE_NODE,
-    "auto.leader.": _ONE_NODE,
-    "num.replica.": _ONE_NODE,
+    "metadata.log.": _OWN_CLUSTER,
+    "process.roles": _OWN_CLUSTER,
+    "controller.": _OWN_CLUSTER,
+    "quorum.": _OWN_CLUSTER,
+    "initial.broker.": _OWN_CLUSTER,
+    "broker.": _OWN_CLUSTER,
+    "inter.broker.": _OWN_CLUSTER,
+    "control.plane.": _OWN_CLUSTER,
+    "controlled.shutdown.": _OWN_CLUSTER,
+    "replica.": _OWN_CLUSTER,
+    "replication.": _OWN_CLUSTER,
+    "leader.": _OWN_CLUSTER,
+    "follower.": _OWN_CLUSTER,
+    "auto.leader.": _OWN_CLUSTER,
+    "num.replica.": _OWN_CLUSTER,
     "group.coordinator.rebalance.protocols": "the classic and the consumer protocol are always served",
     "group.coordinator.": _OWN_SHAPE,
     "group.share.": _NO_SUCH_GROUPS,
