@@ -155,3 +155,18 @@ def test_the_place_survives_a_change_of_coordinator() -> None:
     reply = group.joined(group.join(group_instance_id="b"))
     assert (reply.error, reply.generation) == (ErrorCode.none, 1)
     assert group.heartbeat(follower, 1, "b") is ErrorCode.fenced_instance_id
+
+
+def test_when_its_session_has_ended_nobody_waits_for_a_static_member() -> None:
+    """librdkafka's own test gives the one that is left two seconds for its assignment (0102)."""
+    group = ClassicHarness()
+    tokens = [group.join(group_instance_id=instance, session_timeout_ms=6_000) for instance in ("a", "b")]
+    group.advance(10_000)
+    group.sync_all(tokens)
+    left = group.joined(tokens[1]).member_id
+    for _ in range(3):
+        group.heartbeat(left, 1, "b")
+        group.advance(3_000)
+    assert state(group) == "PreparingRebalance"
+    again = group.joined(group.join(left, group_instance_id="b", session_timeout_ms=6_000))
+    assert (again.generation, again.leader) == (2, left)
