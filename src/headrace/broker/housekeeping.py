@@ -17,6 +17,7 @@ from headrace.broker.group_timeline import WRITE_S
 from headrace.broker.lag_samples import LOOK_S
 from headrace.broker.partition import Partition
 from headrace.broker.retention_clock import RetentionClock
+from headrace.config import NODE_SETTINGS
 from headrace.errors import HeadraceError, StorageError
 from headrace.log.compaction import compact
 
@@ -46,18 +47,17 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        config = self._broker.config
-        offsets_s = config["offsets.retention.check.interval.ms"] / 1000
-        chores: tuple[tuple[str, float, Callable[[], Awaitable[None]]], ...] = (
+        groups = self._broker.groups
+        chores: tuple[tuple[str, float | str, Callable[[], Awaitable[None]]], ...] = (
             ("tick", TICK_S, self._tick),
             ("tidy", TIDY_S, self._tidy),
-            ("flush by interval", config["headrace.flush.interval.ms"] / 1000, self._flush),
-            ("retention", config["log.retention.check.interval.ms"] / 1000, self._retain),
-            ("compaction", config["log.cleaner.backoff.ms"] / 1000, self._compact),
+            ("flush by interval", "headrace.flush.interval.ms", self._flush),
+            ("retention", "log.retention.check.interval.ms", self._retain),
+            ("compaction", "log.cleaner.backoff.ms", self._compact),
             ("checkpoints", CHECKPOINT_S, self._broker.offsets.persist),
             ("high watermarks", HIGH_WATERMARK_S, self._broker.offsets.persist_high_watermarks),
             ("producer expiry", PRODUCER_EXPIRY_S, self._expire_producers),
-            ("offsets retention", offsets_s, self._broker.groups.check_retention),
+            ("offsets retention", "offsets.retention.check.interval.ms", groups.check_retention),
             ("group events", WRITE_S, self._broker.timeline.write),
             ("lag samples", LOOK_S, self._broker.lag.look),
         )
@@ -73,8 +73,10 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _repeat(self, name: str, every_s: float, chore: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, name: str, every: float | str, chore: Callable[[], Awaitable[None]]) -> None:
+        """`every`: seconds, or the setting that has the milliseconds; it may be altered between two turns."""
         while True:
+            every_s = self._setting(every) / 1000 if isinstance(every, str) else every
             await self._world.tasks.sleep(every_s)
             try:
                 await chore()
@@ -82,6 +84,12 @@ class Housekeeping:
                 logger.error("%s failed, will be tried again: %s", name, error)
             except Exception:
                 logger.exception("%s failed, will be tried again", name)
+
+    def _setting(self, name: str) -> int:
+        """As altered while the node runs, else as it was started."""
+        altered = self._broker.controller.altered_node_settings().get(name)
+        value: int = self._broker.config[name] if altered is None else NODE_SETTINGS[name].parse(altered)
+        return value
 
     async def _watch_loop(self) -> None:
         """How late the loop comes to what is due: what every request waits besides its own work."""
@@ -146,7 +154,7 @@ class Housekeeping:
         plan = partition.log.plan_compaction(self._time.now_ms(), limit)
         if plan is None:
             return
-        plan = replace(plan, key_map_bytes=self._broker.config["log.cleaner.dedupe.buffer.size"])
+        plan = replace(plan, key_map_bytes=self._setting("log.cleaner.dedupe.buffer.size"))
         result = await self._world.tasks.bulk(compact, plan)
         if not partition.online:
             return

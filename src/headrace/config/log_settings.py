@@ -199,7 +199,12 @@ LOG = (
         dynamic=True,
     ),
     node_setting(
-        "log.cleaner.backoff.ms", "long", 15_000, "How often compaction looks for work.", at_least(1)
+        "log.cleaner.backoff.ms",
+        "long",
+        15_000,
+        "How often compaction looks for work.",
+        at_least(1),
+        dynamic=True,
     ),
     node_setting(
         "log.cleaner.dedupe.buffer.size",
@@ -207,6 +212,7 @@ LOG = (
         128 * MIB,
         "Memory for the key map of one compaction pass; what does not fit takes another pass.",
         at_least(MIB),
+        dynamic=True,
     ),
     node_setting(
         "log.cleaner.min.cleanable.ratio",

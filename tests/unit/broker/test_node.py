@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sim_broker import FETCH, FETCH_VERSION, HOST, PORT, PRODUCE, SimBroker, fetch_fields, on_a_node
 
+from headrace.broker.config_changes import Action, Change
 from headrace.coordination.cluster import Cluster
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import CLEAN_MARKER_FILE
@@ -324,6 +325,31 @@ def test_one_partition_that_cannot_be_compacted_does_not_keep_the_others_from_it
 
     on_a_node(scenario)
     assert "a-0: compaction failed: cannot be read" in caplog.text
+
+
+def test_how_often_compaction_looks_for_work_may_be_altered_while_the_node_runs() -> None:
+    async def scenario(node: SimBroker) -> None:
+        looks: list[float] = []
+        await node.create(cleanup_policy="compact")
+
+        def plan(*_: object) -> None:
+            looks.append(asyncio.get_running_loop().time())
+
+        node.partition().log.plan_compaction = plan  # type: ignore[method-assign]
+        sooner = Change(name="log.cleaner.backoff.ms", action=Action.SET, value="1000")
+        await node.broker.controller.alter_node_configs(str(node.broker.node_id), [sooner])
+        await asyncio.sleep(60)
+        looks.clear()
+        await asyncio.sleep(10)
+        assert 9 <= len(looks) <= 11
+        default = Change(name="log.cleaner.backoff.ms", action=Action.DELETE)
+        await node.broker.controller.alter_node_configs(str(node.broker.node_id), [default])
+        await asyncio.sleep(2)
+        looks.clear()
+        await asyncio.sleep(60)
+        assert 3 <= len(looks) <= 4
+
+    on_a_node(scenario)
 
 
 def test_the_loop_is_probed_several_times_a_second() -> None:
