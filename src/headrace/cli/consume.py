@@ -7,35 +7,29 @@ With a group: consume_options.py, consume_group.py.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.consume_options import (
-    Command,
-    CommitEvery,
-    Consumers,
-    DeadLetter,
-    GivenGroupOptions,
-    Group,
-    OrderName,
-    ProtocolName,
-    Retries,
-    WorkerCount,
-    check_group,
-)
+from headrace.cli.consume_options import GivenGroupOptions, Group, check_group
+from headrace.cli.option_sets import takes_options
 from headrace.cli.options import BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
+    from headrace.cli.record_printer import RecordPrinter
     from headrace.client.admin import TopicDescription
 
 FORMATS = ("text", "json", "hex")
 
 
-def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Where to read, how far, and how it is shown."""
+
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")]
     start: Annotated[
         str,
         typer.Option(
@@ -44,29 +38,32 @@ def consume(
             help="beginning, end, an offset, -10 (the last ten of each partition), 15m (ago), "
             "2026-01-31T12:00:00Z, or @MILLISECONDS.",
         ),
-    ] = "beginning",
+    ] = "beginning"
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
-    ] = None,
-    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many.")] = None,
+    ] = None
+    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many.")] = None
     form: Annotated[
         str, typer.Option("--format", metavar="text|json|hex", help="How keys and values are printed.")
-    ] = "text",
+    ] = "text"
     follow: Annotated[
         bool, typer.Option("--follow/--exit-at-end", help="Wait for new records, or stop at the present end.")
-    ] = True,
+    ] = True
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also partition, offset, timestamp, key and headers.")
-    ] = False,
+    ] = False
+
+    def check(self) -> None:
+        if self.form not in FORMATS:
+            raise typer.BadParameter(f"{self.form!r} is none of {', '.join(FORMATS)}", param_hint="--format")
+
+
+@takes_options
+def consume(
+    *,
+    read: ReadOptions,
     group: Group = None,
-    consumers: Consumers = None,
-    workers: WorkerCount = None,
-    order: OrderName = None,
-    command: Command = None,
-    retries: Retries = None,
-    dead_letter: DeadLetter = None,
-    commit_every: CommitEvery = None,
-    protocol: ProtocolName = None,
+    given: GivenGroupOptions,
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -88,67 +85,46 @@ def consume(
       headrace consume orders --group mail --workers 8 --order key \\
                        --exec './send-mail "$HEADRACE_KEY"' --retries 3 --dead-letter orders-dlq
     """
-    if form not in FORMATS:
-        raise typer.BadParameter(f"{form!r} is none of {', '.join(FORMATS)}", param_hint="--format")
-    given = GivenGroupOptions(
-        consumers=consumers,
-        workers=workers,
-        order=order,
-        command=command,
-        retries=retries,
-        dead_letter=dead_letter,
-        commit_every_ms=commit_every,
-        protocol=protocol,
-    )
+    from headrace.cli.record_printer import RecordPrinter
+
+    read.check()
     output = Output(as_json=as_json)
-    form = "json" if as_json else form
+    form = "json" if as_json else read.form
+    printer = RecordPrinter(output, read.topic, form, verbose=read.verbose)
     if group is None:
         given.refuse_all()
-        _consume_alone(
-            bootstrap, topic, start, partition, maximum, output, form, follow=follow, verbose=verbose
-        )
+        _consume_alone(bootstrap, read, output, printer)
         return
-    check_group(group, start, partition)
+    check_group(group, read.start, read.partition)
     from headrace.cli.consume_group import consume_group
-    from headrace.cli.record_printer import RecordPrinter
 
-    options = given.complete(group, from_end=start == "end", maximum=maximum, follow=follow)
-    consume_group(bootstrap, topic, options, output, RecordPrinter(output, topic, form, verbose=verbose))
+    options = given.complete(
+        group, from_end=read.start == "end", maximum=read.maximum, follow=read.follow
+    )
+    consume_group(bootstrap, read.topic, options, output, printer)
 
 
-def _consume_alone(
-    bootstrap: str,
-    topic: str,
-    start: str,
-    partition: list[int] | None,
-    maximum: int | None,
-    output: Output,
-    form: str,
-    *,
-    follow: bool,
-    verbose: bool,
-) -> None:
-    from headrace.cli.record_printer import RecordPrinter
+def _consume_alone(bootstrap: str, read: ReadOptions, output: Output, printer: RecordPrinter) -> None:
     from headrace.cli.start_position import find_starts, parse_start
     from headrace.client.admin import Admin
     from headrace.client.reader import RecordReader
 
-    position = parse_start(start, int(time.time() * 1000))
+    position = parse_start(read.start, int(time.time() * 1000))
     admin = Admin(bootstrap)
-    partitions = _chosen(admin.describe_topic(topic), partition)
-    stops = None if follow else admin.offsets(topic, partitions, "latest")
-    starts = find_starts(admin, topic, partitions, position)
-    printer = RecordPrinter(output, topic, form, verbose=verbose)
+    partitions = _chosen(admin.describe_topic(read.topic), read.partition)
+    stops = None if read.follow else admin.offsets(read.topic, partitions, "latest")
+    starts = find_starts(admin, read.topic, partitions, position)
     trouble = _Trouble(output)
-    reader = RecordReader(bootstrap, topic, starts, stops, on_trouble=trouble, on_pause=output.flush)
+    reader = RecordReader(bootstrap, read.topic, starts, stops, on_trouble=trouble, on_pause=output.flush)
     try:
-        for record in islice(reader, maximum):
+        for record in islice(reader, read.maximum):
             printer.print(record)
             trouble.over()
     finally:
         reader.close()
         if output.terminal:
-            output.note(f"Read {printer.count:,} record{'' if printer.count == 1 else 's'} of '{topic}'.")
+            many = "" if printer.count == 1 else "s"
+            output.note(f"Read {printer.count:,} record{many} of '{read.topic}'.")
 
 
 def _chosen(topic: TopicDescription, wanted: list[int] | None) -> list[int]:

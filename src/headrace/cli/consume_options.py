@@ -121,14 +121,14 @@ class GroupOptions:
 class GivenGroupOptions:
     """What the command line says; None where it says nothing."""
 
-    consumers: int | None
-    workers: int | None
-    order: str | None
-    command: str | None
-    retries: int | None
-    dead_letter: str | None
-    commit_every_ms: int | None
-    protocol: str | None
+    consumers: Consumers = None
+    workers: WorkerCount = None
+    order: OrderName = None
+    command: Command = None
+    retries: Retries = None
+    dead_letter: DeadLetter = None
+    commit_every_ms: CommitEvery = None
+    protocol: ProtocolName = None
 
     def refuse_all(self) -> None:
         """Without a group they would be ignored, which nobody means."""

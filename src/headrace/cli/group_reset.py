@@ -6,7 +6,6 @@ The arithmetic is client/reset.py's. Nothing is changed without --execute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import typer
 
 from headrace.cli.durations import parse_duration_ms
+from headrace.cli.group_reset_options import ResetTarget
 from headrace.cli.output import Output, clean
 from headrace.client.errors import ClientError
 from headrace.client.groups import GroupDescription, Groups
@@ -21,43 +21,32 @@ from headrace.client.reset import OffsetChange, Offsets, Strategy, plan_changes,
 from headrace.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetOptions:
-    to_earliest: bool
-    to_latest: bool
-    to_current: bool
-    to_offset: int | None
-    to_datetime: str | None
-    by_duration: str | None
-    shift_by: int | None
-    from_file: Path | None
-
-    def strategy(self, group_id: str, now_ms: int) -> Strategy:
-        """The one strategy that was chosen."""
-        chosen: list[Strategy] = []
-        if self.to_earliest:
-            chosen.append(Strategy(kind="earliest"))
-        if self.to_latest:
-            chosen.append(Strategy(kind="latest"))
-        if self.to_current:
-            chosen.append(Strategy(kind="current"))
-        if self.to_offset is not None:
-            chosen.append(Strategy(kind="offset", value=self.to_offset))
-        if self.to_datetime is not None:
-            chosen.append(Strategy(kind="time", value=parse_moment_ms(self.to_datetime, "--to-datetime")))
-        if self.by_duration is not None:
-            ago_ms = parse_duration_ms(self.by_duration, "--by-duration")
-            chosen.append(Strategy(kind="time", value=now_ms - ago_ms))
-        if self.shift_by is not None:
-            chosen.append(Strategy(kind="shift", value=self.shift_by))
-        if self.from_file is not None:
-            chosen.append(_read_file(self.from_file, group_id))
-        if len(chosen) != 1:
-            raise typer.BadParameter(
-                "say where to: exactly one of --to-earliest, --to-latest, --to-current, --to-offset, "
-                "--to-datetime, --by-duration, --shift-by, --from-file"
-            )
-        return chosen[0]
+def strategy_of(target: ResetTarget, group_id: str, now_ms: int) -> Strategy:
+    """The one strategy that was chosen."""
+    chosen: list[Strategy] = []
+    if target.to_earliest:
+        chosen.append(Strategy(kind="earliest"))
+    if target.to_latest:
+        chosen.append(Strategy(kind="latest"))
+    if target.to_current:
+        chosen.append(Strategy(kind="current"))
+    if target.to_offset is not None:
+        chosen.append(Strategy(kind="offset", value=target.to_offset))
+    if target.to_datetime is not None:
+        chosen.append(Strategy(kind="time", value=parse_moment_ms(target.to_datetime, "--to-datetime")))
+    if target.by_duration is not None:
+        ago_ms = parse_duration_ms(target.by_duration, "--by-duration")
+        chosen.append(Strategy(kind="time", value=now_ms - ago_ms))
+    if target.shift_by is not None:
+        chosen.append(Strategy(kind="shift", value=target.shift_by))
+    if target.from_file is not None:
+        chosen.append(_read_file(target.from_file, group_id))
+    if len(chosen) != 1:
+        raise typer.BadParameter(
+            "say where to: exactly one of --to-earliest, --to-latest, --to-current, --to-offset, "
+            "--to-datetime, --by-duration, --shift-by, --from-file"
+        )
+    return chosen[0]
 
 
 def parse_moment_ms(text: str, option: str) -> int:

@@ -7,13 +7,14 @@ story; the work is client/groups.py's.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.durations import parse_duration_ms
+from headrace.cli.group_reset_options import ResetTarget
 from headrace.cli.help import HELP_STYLE
+from headrace.cli.option_sets import takes_options
 from headrace.cli.options import BOOTSTRAP, Bootstrap, Json, Yes, confirm
 from headrace.cli.output import Cell, Output, clean
 
@@ -129,7 +130,9 @@ def describe(
 
 
 @app.command()
+@takes_options
 def reset(
+    *,
     group: Group,
     topic: Annotated[
         list[str] | None,
@@ -141,27 +144,7 @@ def reset(
             "Left out: all that the group committed for.",
         ),
     ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip all there is.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where they are; to the end where nothing is committed.")
-    ] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option("--to-datetime", metavar="MOMENT", help="To the first since 2026-01-31T12:00:00Z."),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option("--by-duration", metavar="DURATION", help="To the first since 15m, 2h, PT1H30M ago."),
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="N records on, or back with -N.")
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option("--from-file", metavar="FILE", help="Lines of TOPIC,PARTITION,OFFSET, as of --export."),
-    ] = None,
+    target: ResetTarget,
     export: Annotated[
         bool, typer.Option("--export", help="Print the new offsets as lines for --from-file.")
     ] = False,
@@ -182,19 +165,9 @@ def reset(
       headrace groups reset billing --to-current --export > offsets.csv
       headrace groups reset billing --from-file offsets.csv --execute
     """
-    from headrace.cli.group_reset import Reset, ResetOptions, export_lines
+    from headrace.cli.group_reset import Reset, export_lines, strategy_of
 
-    options = ResetOptions(
-        to_earliest=to_earliest,
-        to_latest=to_latest,
-        to_current=to_current,
-        to_offset=to_offset,
-        to_datetime=to_datetime,
-        by_duration=by_duration,
-        shift_by=shift_by,
-        from_file=from_file,
-    )
-    strategy = options.strategy(group, int(time.time() * 1000))
+    strategy = strategy_of(target, group, int(time.time() * 1000))
     output = Output(as_json=as_json)
     work = Reset(bootstrap, group)
     changes = work.plan(strategy, topic or ())
@@ -238,12 +211,12 @@ def delete(
         confirm(f"forget what {named} at {bootstrap} committed for topic '{clean(topic)}'", yes=yes)
         counts = {each.group_id: client.delete_offsets(each.group_id, topic) for each in found}
         forgotten = {"topic": topic, "forgotten_partitions": counts}
-        _say(output, forgotten, f"Forgot what {named} committed for topic '{topic}'.")
+        output.say(forgotten, f"Forgot what {named} committed for topic '{topic}'.")
         return
     confirm(f"delete {named} at {bootstrap} with all committed offsets, for ever", yes=yes)
     for each in found:
         client.delete_group(each.group_id)
-    _say(output, {"deleted": groups}, f"Deleted {named}.")
+    output.say({"deleted": groups}, f"Deleted {named}.")
 
 
 @app.command()
@@ -305,10 +278,3 @@ def _check_names(given: list[str] | None, known: tuple[str, ...], option: str) -
     for name in given or ():
         if name.lower() not in lower:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
-
-
-def _say(output: Output, document: dict[str, Any], sentence: str) -> None:
-    if output.as_json:
-        output.document(document)
-    else:
-        output.line(sentence)

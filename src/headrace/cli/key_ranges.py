@@ -5,6 +5,7 @@ The ranges themselves are client/ranges.py's; where they are kept is client/part
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -38,34 +39,41 @@ OutsideOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RangeChoice:
     """What --ranges, --ranges-from and --outside say."""
 
-    def __init__(self, ranges: str | None, sample: Path | None, outside: str | None) -> None:
-        if ranges is not None and sample is not None:
+    ranges: Ranges = None
+    ranges_from: RangesFrom = None
+    outside: OutsideOption = None
+
+    def __post_init__(self) -> None:
+        if self.ranges is not None and self.ranges_from is not None:
             raise typer.BadParameter("give either --ranges or --ranges-from")
-        if outside not in (None, "error", "nearest"):
-            raise typer.BadParameter(f"{outside!r} is neither error nor nearest", param_hint="--outside")
-        self._ranges = ranges
-        self._sample = sample
-        self.outside = cast('Literal["error", "nearest"] | None', outside)
+        if self.outside not in (None, "error", "nearest"):
+            raise typer.BadParameter(f"{self.outside!r} is neither error nor nearest", param_hint="--outside")
 
     @property
     def given(self) -> bool:
-        return not (self._ranges is None and self._sample is None and self.outside is None)
+        return not (self.ranges is None and self.ranges_from is None and self.outside is None)
 
-    def ranges(self, partitions: int | None) -> tuple[KeyRange, ...] | None:
+    @property
+    def policy(self) -> Literal["error", "nearest"] | None:
+        """What to do with keys outside, where it is said."""
+        return cast('Literal["error", "nearest"] | None', self.outside)
+
+    def parsed(self, partitions: int | None) -> tuple[KeyRange, ...] | None:
         """None when no ranges were given; as many as partitions, else it is an error."""
         from headrace.client.errors import ClientError
         from headrace.client.ranges import boundaries_from_sample, parse_ranges
 
-        if self._sample is not None:
+        if self.ranges_from is not None:
             if partitions is None:
                 raise typer.BadParameter("--ranges-from needs --partitions")
-            return boundaries_from_sample(_sample_keys(self._sample), partitions)
-        if self._ranges is None:
+            return boundaries_from_sample(_sample_keys(self.ranges_from), partitions)
+        if self.ranges is None:
             return None
-        parsed = parse_ranges(self._ranges)
+        parsed = parse_ranges(self.ranges)
         if partitions is not None and len(parsed) != partitions:
             raise ClientError(f"{len(parsed)} key ranges were given for {partitions} partitions")
         return parsed
@@ -78,7 +86,7 @@ class RangeChoice:
         from headrace.client.partitioner_store import StoredRanges
         from headrace.client.ranges import format_ranges
 
-        given = self.ranges(total)
+        given = self.parsed(total)
         if given is None and stored is not None and total != len(topic.partitions):
             raise ClientError(
                 f"topic '{topic.name}' places keys by range ({format_ranges(stored.ranges)}): "
@@ -90,7 +98,7 @@ class RangeChoice:
             return None
         if ranges is None:
             raise ClientError(f"topic '{topic.name}' has no key ranges", next_step="give them with --ranges")
-        outside = self.outside or (stored.outside if stored else "error")
+        outside = self.policy or (stored.outside if stored else "error")
         return StoredRanges(topic_id=topic.topic_id, ranges=ranges, outside=outside)
 
 

@@ -101,6 +101,13 @@ class Output:
         except BrokenPipeError as error:
             raise self._reader_gone() from error
 
+    def say(self, document: Any, sentence: str) -> None:
+        """What was done: a document for programs, a sentence for people."""
+        if self.as_json:
+            self.document(document)
+        else:
+            self.line(sentence)
+
     def note(self, text: str) -> None:
         """Said beside the result: progress, summaries, hints."""
         print(clean(text), file=self._stderr, flush=True)

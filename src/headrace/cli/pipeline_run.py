@@ -6,15 +6,26 @@ Options in, words out: pipeline_session.py runs them, pipeline_progress.py shows
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import pipeline_options as given
 from headrace.cli.help import HELP_STYLE
-from headrace.cli.options import BOOTSTRAP, Bootstrap, Json, parse_pairs
+from headrace.cli.option_sets import takes_options
+from headrace.cli.options import parse_pairs
+from headrace.cli.pipeline_options import (
+    RunOptions,
+    SourceOptions,
+    Time,
+    Topic,
+    percentiles_from,
+    pipeline_from,
+)
+from headrace.pipelines.definition import Pipeline
 
 _FILE = "file"
 
@@ -47,40 +58,34 @@ app = typer.Typer(
 )
 
 
-@app.command("store")
-def store(
-    topic: given.Topic = None,
-    path: Annotated[str | None, typer.Option("--path", metavar="PATH", help="The table's folder.")] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """Where records are stored."""
+
+    topic: Topic = None
+    path: Annotated[str | None, typer.Option("--path", metavar="PATH", help="The table's folder.")] = None
     table_format: Annotated[
         str | None, typer.Option("--format", metavar="delta|parquet", help="[default: delta]")
-    ] = None,
+    ] = None
     partition_by: Annotated[
         list[str] | None,
         typer.Option("--partition-by", metavar="COLUMN", help="Instead of the date; may be repeated."),
-    ] = None,
-    time: given.Time = None,
-    value: given.Value = None,
-    key: given.Key = None,
-    schema: given.Schema = None,
-    registry: given.Registry = None,
-    rejects: given.Rejects = None,
-    pattern: given.Pattern = None,
-    begin: given.Begin = None,
-    max_rows: given.MaxRows = None,
-    every: given.Every = None,
-    on_data_loss: given.OnDataLoss = None,
-    option: given.SourceOption = None,
-    name: given.Name = None,
-    group: given.Group = None,
-    checkpoint: given.Checkpoint = None,
-    once: given.Once = False,
-    master: given.Master = None,
-    pack: given.Pack = None,
-    python: given.Python = None,
-    spark: given.SparkSetting = None,
-    bootstrap: Bootstrap = BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    time: Time = None
+
+    def keys(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "path": self.path,
+            "format": self.table_format,
+            "partition_by": self.partition_by,
+            "time": self.time,
+        }
+
+
+@app.command("store")
+@takes_options
+def store(own: StoreOptions, source: SourceOptions, run: RunOptions) -> None:
     """Store every record of a topic in a table, exactly once, filed under its date (UTC).
 
     Raw records keep the columns of a topic: key, value, topic, partition, offset, timestamp, headers. Of
@@ -93,47 +98,43 @@ def store(
       headrace pipeline run store --topic orders --path /data/orders --value json \\
         --schema "customer STRING, amount DOUBLE, at TIMESTAMP" --time at
     """
-    values = _common(locals()) | {
-        "path": path,
-        "format": table_format,
-        "partition_by": partition_by,
-        "time": time,
-    }
-    _run([given.pipeline_from("store", name, values)], locals())
+    _run([_pipeline("store", own.keys(), source, run)], run)
 
 
-@app.command("analyze")
-def analyze(
-    topic: given.Topic = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeOptions:
+    """Which windows and aggregates of what, and where they go."""
+
+    topic: Topic = None
     window: Annotated[
         str | None, typer.Option("--window", metavar="DURATION", help="Length of a window: 1m, 1h.")
-    ] = None,
+    ] = None
     slide: Annotated[
         str | None,
         typer.Option("--slide", metavar="DURATION", help="A window begins so often.  [default: its length]"),
-    ] = None,
+    ] = None
     watermark: Annotated[
         str | None,
         typer.Option("--watermark", metavar="DURATION", help="How late records may be.  [default: 10s]"),
-    ] = None,
+    ] = None
     by: Annotated[
         list[str] | None,
         typer.Option("--by", metavar="SQL", help="A key: a column, or SQL AS name; may be repeated."),
-    ] = None,
+    ] = None
     sums: Annotated[
         list[str] | None, typer.Option("--sum", metavar="COLUMN", help="Its sum; may be repeated.")
-    ] = None,
+    ] = None
     averages: Annotated[
         list[str] | None, typer.Option("--avg", metavar="COLUMN", help="Its average; may be repeated.")
-    ] = None,
+    ] = None
     percentile: Annotated[
         list[str] | None,
         typer.Option("--percentile", metavar="COLUMN:50,99", help="Its percentiles; may be repeated."),
-    ] = None,
+    ] = None
     aggregate: Annotated[
         list[str] | None,
         typer.Option("--aggregate", metavar="NAME=SQL", help="Any other aggregate; may be repeated."),
-    ] = None,
+    ] = None
     emit: Annotated[
         str | None,
         typer.Option(
@@ -141,34 +142,34 @@ def analyze(
             metavar="closed|all",
             help="Each window once, when complete, or all after every batch.  [default: closed]",
         ),
-    ] = None,
+    ] = None
     path: Annotated[
         str | None, typer.Option("--path", metavar="PATH", help="The folder of a Delta table.")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="A topic for the results.")] = None,
-    time: given.Time = None,
-    value: given.Value = None,
-    key: given.Key = None,
-    schema: given.Schema = None,
-    registry: given.Registry = None,
-    rejects: given.Rejects = None,
-    pattern: given.Pattern = None,
-    begin: given.Begin = None,
-    max_rows: given.MaxRows = None,
-    every: given.Every = None,
-    on_data_loss: given.OnDataLoss = None,
-    option: given.SourceOption = None,
-    name: given.Name = None,
-    group: given.Group = None,
-    checkpoint: given.Checkpoint = None,
-    once: given.Once = False,
-    master: given.Master = None,
-    pack: given.Pack = None,
-    python: given.Python = None,
-    spark: given.SparkSetting = None,
-    bootstrap: Bootstrap = BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="A topic for the results.")] = None
+    time: Time = None
+
+    def keys(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "window": self.window,
+            "slide": self.slide,
+            "watermark": self.watermark,
+            "by": self.by,
+            "sum": self.sums,
+            "avg": self.averages,
+            "percentiles": percentiles_from(self.percentile),
+            "aggregates": parse_pairs(self.aggregate, "--aggregate"),
+            "emit": self.emit,
+            "path": self.path,
+            "to": self.to,
+            "time": self.time,
+        }
+
+
+@app.command("analyze")
+@takes_options
+def analyze(own: AnalyzeOptions, source: SourceOptions, run: RunOptions) -> None:
     """Count, sum up and average by windows of event time and by key, into a table, a topic, or both.
 
     A window is complete when records came that are later than its end by more than --watermark. Records that
@@ -181,60 +182,41 @@ def analyze(
         --value json --schema "customer STRING, amount DOUBLE, at TIMESTAMP" --time at \\
         --by customer --sum amount --avg amount --percentile amount:50,99 --to revenue
     """
-    values = _common(locals()) | {
-        "window": window,
-        "slide": slide,
-        "watermark": watermark,
-        "by": by,
-        "sum": sums,
-        "avg": averages,
-        "percentiles": given.percentiles_from(percentile),
-        "aggregates": parse_pairs(aggregate, "--aggregate"),
-        "emit": emit,
-        "path": path,
-        "to": to,
-        "time": time,
-    }
-    _run([given.pipeline_from("analyze", name, values)], locals())
+    _run([_pipeline("analyze", own.keys(), source, run)], run)
 
 
-@app.command("copy")
-def copy(
-    topic: given.Topic = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Where they go.")] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """What is copied where."""
+
+    topic: Topic = None
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Where they go.")] = None
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only records of which this is true.")
-    ] = None,
+    ] = None
     select: Annotated[
         list[str] | None,
         typer.Option("--select", metavar="SQL", help="A column of the new value, a JSON object; repeated."),
-    ] = None,
+    ] = None
     expression: Annotated[
         str | None, typer.Option("--expression", metavar="SQL", help="The new value.")
-    ] = None,
-    new_key: Annotated[str | None, typer.Option("--new-key", metavar="SQL", help="The new key.")] = None,
-    value: given.Value = None,
-    key: given.Key = None,
-    schema: given.Schema = None,
-    registry: given.Registry = None,
-    rejects: given.Rejects = None,
-    pattern: given.Pattern = None,
-    begin: given.Begin = None,
-    max_rows: given.MaxRows = None,
-    every: given.Every = None,
-    on_data_loss: given.OnDataLoss = None,
-    option: given.SourceOption = None,
-    name: given.Name = None,
-    group: given.Group = None,
-    checkpoint: given.Checkpoint = None,
-    once: given.Once = False,
-    master: given.Master = None,
-    pack: given.Pack = None,
-    python: given.Python = None,
-    spark: given.SparkSetting = None,
-    bootstrap: Bootstrap = BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    new_key: Annotated[str | None, typer.Option("--new-key", metavar="SQL", help="The new key.")] = None
+
+    def keys(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "to": self.to,
+            "where": self.where,
+            "select": self.select,
+            "expression": self.expression,
+            "new_key": self.new_key,
+        }
+
+
+@app.command("copy")
+@takes_options
+def copy(own: CopyOptions, source: SourceOptions, run: RunOptions) -> None:
     """Copy records of a topic to another one: all or some, as they are or changed, under other keys.
 
     Exactly once where the broker serves transactions, else at least once.
@@ -247,30 +229,19 @@ def copy(
         --select customer --select "amount * 1.19 AS gross" --new-key customer
       headrace pipeline run copy --topic logs --to shouting --value string --expression "upper(value)"
     """
-    values = _common(locals()) | {
-        "to": to,
-        "where": where,
-        "select": select,
-        "expression": expression,
-        "new_key": new_key,
-    }
-    _run([given.pipeline_from("copy", name, values)], locals())
+    _run([_pipeline("copy", own.keys(), source, run)], run)
 
 
 @app.command(_FILE, hidden=True)
+@takes_options
 def file(
+    *,
     path: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file with the pipelines.")],
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Run only this one of them; may be repeated."),
     ] = None,
-    once: given.Once = False,
-    master: given.Master = None,
-    pack: given.Pack = None,
-    python: given.Python = None,
-    spark: given.SparkSetting = None,
-    bootstrap: Bootstrap = BOOTSTRAP,
-    as_json: Json = False,
+    run: RunOptions,
 ) -> None:
     """Run the pipelines of a TOML file, all in one Spark session.
 
@@ -283,32 +254,27 @@ def file(
     """
     from headrace.pipelines.definition_file import chosen, read_pipelines
 
-    found = read_pipelines(path, bootstrap=bootstrap)
-    options = locals() | {
-        "master": master or found.master,
-        "pack": pack or found.pack,
-        "python": python or found.python,
-    }
-    _run(chosen(found.pipelines, only or (), str(path)), options, dict(found.settings))
+    found = read_pipelines(path, bootstrap=run.bootstrap)
+    placed = replace(
+        run,
+        master=run.master or found.master,
+        pack=run.pack or found.pack,
+        python=run.python or found.python,
+    )
+    _run(chosen(found.pipelines, only or (), str(path)), placed, dict(found.settings))
 
 
-_SHARED = ("topic", "pattern", "value", "key", "schema", "registry", "rejects", "max_rows", "every")
-_SHARED_TOO = ("on_data_loss", "group", "checkpoint", "bootstrap")
+def _pipeline(kind: str, own: dict[str, Any], source: SourceOptions, run: RunOptions) -> Pipeline:
+    return pipeline_from(kind, source.name, {**own, **source.keys(), "bootstrap": run.bootstrap})
 
 
-def _common(options: dict[str, Any]) -> dict[str, Any]:
-    """The keys that all pipelines have, of a command's parameters."""
-    shared = {name: options[name] for name in (*_SHARED, *_SHARED_TOO)}
-    return shared | {"from": options["begin"], "options": options["option"]}
-
-
-def _run(pipelines: Any, options: dict[str, Any], settings: dict[str, str] | None = None) -> None:
+def _run(pipelines: Sequence[Pipeline], run: RunOptions, settings: dict[str, str] | None = None) -> None:
     from headrace.cli.pipeline_session import SparkPlace, run_pipelines
 
     run_pipelines(
         pipelines,
-        once=options["once"],
-        place=SparkPlace(master=options["master"], pack=options["pack"], python=options["python"]),
-        settings={**(settings or {}), **parse_pairs(options["spark"], "--spark")},
-        as_json=options["as_json"],
+        once=run.once,
+        place=SparkPlace(master=run.master, pack=run.pack, python=run.python),
+        settings={**(settings or {}), **parse_pairs(run.spark, "--spark")},
+        as_json=run.as_json,
     )

@@ -8,16 +8,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.input import open_input
+from headrace.cli.option_sets import takes_options
 from headrace.cli.options import BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
+    from headrace.cli.deliveries import Deliveries
     from headrace.cli.record_lines import LineParser
     from headrace.client.admin import Admin, TopicDescription
     from headrace.client.partitioners import Partitioner
@@ -27,30 +30,31 @@ MAX_LINE_BYTES = 64 << 20
 _FLUSH_AFTER_INTERRUPT_MS = 3_000
 
 
-def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to send.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceOptions:
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to send.")]
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read records from it. Left out or -: from stdin.")
-    ] = None,
+    ] = None
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="What stands between key and value in a line.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for every record.")] = None,
+    ] = None
+    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for every record.")] = None
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="One partition for every record.")
-    ] = None,
+    ] = None
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record; may be repeated."),
-    ] = None,
+    ] = None
     json_lines: Annotated[
         bool,
         typer.Option(
             "--json-lines",
             help='Each line is {"key", "value", "headers", "partition", "timestamp"}, all optional.',
         ),
-    ] = False,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="At most so many a second.")] = None,
+    ] = False
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="At most so many a second.")] = None
     acks: Annotated[
         str,
         typer.Option(
@@ -58,7 +62,7 @@ def produce(
             metavar="0|1|all",
             help="Wait for nobody, for the leader, or for all in-sync replicas (and, by default, the disk).",
         ),
-    ] = "all",
+    ] = "all"
     partitioner: Annotated[
         str | None,
         typer.Option(
@@ -67,19 +71,27 @@ def produce(
             help="Place by the key's hash, spread whatever the key, or by the topic's key ranges. "
             "Left out: range when the topic has ranges, else hash.",
         ),
-    ] = None,
+    ] = None
     compression: Annotated[
         str, typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Of batches.")
-    ] = "none",
+    ] = "none"
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds after which a record counts as failed.")
-    ] = 30,
+    ] = 30
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print partition and offset of each record.")
-    ] = False,
-    bootstrap: Bootstrap = BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+    ] = False
+    bootstrap: Bootstrap = BOOTSTRAP
+    as_json: Json = False
+
+    def check(self) -> None:
+        _check_choice(self.acks, ("0", "1", "all"), "--acks")
+        _check_choice(self.compression, ("none", "gzip", "snappy", "lz4", "zstd"), "--compression")
+        _check_choice(self.partitioner, (None, "hash", "sticky", "range"), "--partitioner")
+
+
+@takes_options
+def produce(options: ProduceOptions) -> None:
     """Send records to a topic, one a line.
 
     \b
@@ -89,32 +101,19 @@ def produce(
       headrace produce orders --file orders.jsonl --json-lines --acks all --compression zstd
       headrace consume orders --json --exit-at-end | headrace produce copy --json-lines
     """
-    _check_choice(acks, ("0", "1", "all"), "--acks")
-    _check_choice(compression, ("none", "gzip", "snappy", "lz4", "zstd"), "--compression")
-    _check_choice(partitioner, (None, "hash", "sticky", "range"), "--partitioner")
-    parser = _line_parser(key_separator, key, header, partition, json_lines)
+    options.check()
+    parser = _line_parser(options)
 
     from headrace.cli.deliveries import Deliveries
     from headrace.client.admin import Admin
-    from headrace.client.producer import RecordProducer
 
-    with open_input(file) as lines:
-        admin = Admin(bootstrap)
-        description = admin.find_topic(topic) or admin.provoke_creation(topic)
-        deliveries = Deliveries(Output(as_json=as_json), topic, verbose=verbose)
-        producer = RecordProducer(
-            bootstrap,
-            topic,
-            partitions=len(description.partitions),
-            acks=acks,  # type: ignore[arg-type]  # checked above
-            compression=compression,  # type: ignore[arg-type]
-            partitioner=_partitioner(partitioner, bootstrap, admin, description),
-            max_message_bytes=_largest_message(admin, topic),
-            delivery_timeout_ms=int(timeout * 1000),
-            on_delivery=deliveries.take,
-        )
+    with open_input(options.file) as lines:
+        admin = Admin(options.bootstrap)
+        description = admin.find_topic(options.topic) or admin.provoke_creation(options.topic)
+        deliveries = Deliveries(Output(as_json=options.as_json), options.topic, verbose=options.verbose)
+        producer = _producer(options, admin, description, deliveries)
         try:
-            _send_all(producer, parser, _progress(lines, show=not verbose), _Pace(rate))
+            _send_all(producer, parser, _progress(lines, show=not options.verbose), _Pace(options.rate))
         except KeyboardInterrupt:
             deliveries.finish(producer.close(_FLUSH_AFTER_INTERRUPT_MS))
             raise
@@ -124,6 +123,24 @@ def produce(
     deliveries.finish(producer.close())
     if deliveries.failed:
         raise typer.Exit(1)
+
+
+def _producer(
+    options: ProduceOptions, admin: Admin, topic: TopicDescription, deliveries: Deliveries
+) -> RecordProducer:
+    from headrace.client.producer import RecordProducer
+
+    return RecordProducer(
+        options.bootstrap,
+        options.topic,
+        partitions=len(topic.partitions),
+        acks=options.acks,  # type: ignore[arg-type]  # checked before
+        compression=options.compression,  # type: ignore[arg-type]
+        partitioner=_partitioner(options.partitioner, options.bootstrap, admin, topic),
+        max_message_bytes=_largest_message(admin, options.topic),
+        delivery_timeout_ms=int(options.timeout * 1000),
+        on_delivery=deliveries.take,
+    )
 
 
 def _send_all(producer: RecordProducer, parser: LineParser, lines: Iterator[bytes], pace: _Pace) -> None:
@@ -140,23 +157,22 @@ def _send_all(producer: RecordProducer, parser: LineParser, lines: Iterator[byte
             ) from error
 
 
-def _line_parser(
-    separator: str | None, key: str | None, headers: list[str] | None, partition: int | None, json_lines: bool
-) -> LineParser:
+def _line_parser(options: ProduceOptions) -> LineParser:
     from headrace.cli.record_lines import LineParser, parse_headers
 
+    key, separator = options.key, options.key_separator
     if key is not None and separator is not None:
         raise typer.BadParameter("give either --key or --key-separator")
-    if json_lines and (key is not None or separator is not None):
+    if options.json_lines and (key is not None or separator is not None):
         raise typer.BadParameter("with --json-lines the key stands in each line")
     if separator == "":
         raise typer.BadParameter("may not be empty", param_hint="--key-separator")
     return LineParser(
         separator=None if separator is None else separator.replace("\\t", "\t").encode(),
         key=None if key is None else key.encode(errors="surrogateescape"),
-        headers=parse_headers(headers or []),
-        partition=partition,
-        json_lines=json_lines,
+        headers=parse_headers(options.header or []),
+        partition=options.partition,
+        json_lines=options.json_lines,
     )
 
 

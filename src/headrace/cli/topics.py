@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.help import HELP_STYLE
-from headrace.cli.key_ranges import OutsideOption, RangeChoice, Ranges, RangesFrom
+from headrace.cli.key_ranges import RangeChoice
+from headrace.cli.option_sets import takes_options
 from headrace.cli.options import BOOTSTRAP, Bootstrap, Configs, Json, Yes, confirm, parse_pairs
 from headrace.cli.output import Cell, Output, clean, human_bytes
 
@@ -31,7 +32,9 @@ ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Only check 
 
 
 @app.command()
+@takes_options
 def create(
+    *,
     topic: Name,
     partitions: Partitions = None,
     replication_factor: Annotated[
@@ -39,9 +42,7 @@ def create(
         typer.Option("--replication-factor", "-r", min=1, help="Copies of each partition, on as many nodes."),
     ] = None,
     config: Configs = None,
-    ranges: Ranges = None,
-    ranges_from: RangesFrom = None,
-    outside: OutsideOption = None,
+    choice: RangeChoice,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed when it is there already.")
     ] = False,
@@ -72,9 +73,8 @@ def create(
     from headrace.client.partitioner_store import PartitionerStore
 
     configs = parse_pairs(config, "--config")
-    choice = RangeChoice(ranges, ranges_from, outside)
     output = Output(as_json=as_json)
-    wanted = choice.ranges(partitions)
+    wanted = choice.parsed(partitions)
     admin = Admin(bootstrap)
     created = True
     try:
@@ -90,14 +90,13 @@ def create(
             raise
         created = False
     if validate_only:
-        _say(output, {"topic": topic, "valid": True}, f"Topic '{topic}' could be created.")
+        output.say({"topic": topic, "valid": True}, f"Topic '{topic}' could be created.")
         return
     description = _await_topic(admin, topic)
     if created and wanted:
         store = PartitionerStore(bootstrap, admin)
-        store.save(topic, description.topic_id, wanted, choice.outside or "error")
-    _say(
-        output,
+        store.save(topic, description.topic_id, wanted, choice.policy or "error")
+    output.say(
         {"topic": topic, "created": created, **_counts(description)},
         f"{'Created' if created else 'There is already a'} topic '{topic}' with {_counted(description)}.",
     )
@@ -175,7 +174,9 @@ def describe(
 
 
 @app.command()
+@takes_options
 def alter(
+    *,
     topic: Name,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="How many there shall be; never fewer.")
@@ -194,9 +195,7 @@ def alter(
         list[str] | None,
         typer.Option("--unset", metavar="KEY", help="Return a setting to its default; may be repeated."),
     ] = None,
-    ranges: Ranges = None,
-    ranges_from: RangesFrom = None,
-    outside: OutsideOption = None,
+    choice: RangeChoice,
     validate_only: ValidateOnly = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     as_json: Json = False,
@@ -219,7 +218,6 @@ def alter(
     from headrace.client.partitioner_store import PartitionerStore
 
     values = parse_pairs(config, "--config")
-    choice = RangeChoice(ranges, ranges_from, outside)
     if not (partitions or replication_factor or values or unset or choice.given):
         raise typer.BadParameter(
             "say what to change: --partitions, --replication-factor, --config, --unset, --ranges or --outside"
@@ -235,7 +233,7 @@ def alter(
     if total != len(before.partitions):
         admin.add_partitions(topic, total, validate_only=validate_only)
     if validate_only:
-        _say(output, {"topic": topic, "valid": True}, f"Topic '{topic}' could be altered.")
+        output.say({"topic": topic, "valid": True}, f"Topic '{topic}' could be altered.")
         return
     if values or unset:
         admin.alter_configs("topic", topic, values=values, unset=unset or ())
@@ -244,7 +242,7 @@ def alter(
     if replication_factor is not None:
         change_replicas(bootstrap, topic, replication_factor, output)
     after = admin.describe_topic(topic)
-    _say(output, {"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
+    output.say({"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
 
 
 @app.command()
@@ -273,7 +271,7 @@ def delete(
     for topic in topics:
         admin.delete_topic(topic)
         store.remove(topic)
-    _say(output, {"deleted": topics}, f"Deleted {named}.")
+    output.say({"deleted": topics}, f"Deleted {named}.")
 
 
 def _await_topic(admin: Admin, topic: str) -> TopicDescription:
@@ -299,10 +297,3 @@ def _sized(row: tuple[Cell, ...], terminal: bool) -> tuple[Cell, ...]:
     """The last column is a size: for people in units, for programs in bytes."""
     size = row[-1]
     return (*row[:-1], human_bytes(size)) if terminal and isinstance(size, int) else row
-
-
-def _say(output: Output, document: dict[str, Any], sentence: str) -> None:
-    if output.as_json:
-        output.document(document)
-    else:
-        output.line(sentence)
