@@ -20,7 +20,7 @@ from headrace.log.leftovers import (
     unlink_if_there,
     unlink_segment,
 )
-from headrace.log.segment import (
+from headrace.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headrace.log.descriptors import PooledFile
-from headrace.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from headrace.log.segment import Segment
+from headrace.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from headrace.world import File, Files
 
 

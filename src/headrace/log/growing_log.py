@@ -24,7 +24,8 @@ from headrace.log.log_slice import LogSlice
 from headrace.log.markers import read_marker
 from headrace.log.producer_state import NO_OFFSET
 from headrace.log.recovery import LoadedLog
-from headrace.log.segment import NO_ROOM, Segment
+from headrace.log.segment import Segment
+from headrace.log.segment_files import NO_ROOM
 from headrace.log.time_lookup import Ask, Found, search_batch
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files

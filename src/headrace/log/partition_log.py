@@ -21,7 +21,8 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_slice import LogSlice
 from headrace.log.recovery import LoadedLog, load_log
 from headrace.log.scrub import ScrubPlan, plan_scrub
-from headrace.log.segment import NO_ROOM, Segment
+from headrace.log.segment import Segment
+from headrace.log.segment_files import NO_ROOM
 from headrace.log.state_fold import StateFold
 from headrace.world import Clock, Files
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from headrace.errors import StorageError
-from headrace.log.segment import write_cache_file
+from headrace.log.segment_files import write_cache_file
 from headrace.world import Files, read_file
 
 FILE_NAME = "partition.metadata"

@@ -13,7 +13,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, ProducerEntry
-from headrace.log.segment import file_stem, write_cache_file
+from headrace.log.segment_files import file_stem, write_cache_file
 from headrace.world import Files, read_file, replace_file
 
 SNAPSHOT_SUFFIX = ".snapshot"

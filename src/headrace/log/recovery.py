@@ -20,7 +20,8 @@ from headrace.log.leftovers import offsets_of, tidy, unlink_segment
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
 from headrace.log.producer_state import ProducerState
-from headrace.log.segment import LOG_SUFFIX, Segment, file_stem
+from headrace.log.segment import Segment
+from headrace.log.segment_files import LOG_SUFFIX, file_stem
 from headrace.log.segment_list import SegmentList
 from headrace.log.segment_scan import NO_EPOCH, ScanEnd, scan
 from headrace.log.state_fold import StateFold

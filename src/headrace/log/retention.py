@@ -12,7 +12,8 @@ from pathlib import Path
 
 from headrace.log.leftovers import DELETED_SUFFIX, unlink_if_there
 from headrace.log.log_config import LogConfig
-from headrace.log.segment import SEGMENT_SUFFIXES, Segment, file_stem
+from headrace.log.segment import Segment
+from headrace.log.segment_files import SEGMENT_SUFFIXES, file_stem
 from headrace.log.segment_list import SegmentList
 from headrace.world import Files
 

@@ -1,7 +1,8 @@
 """One segment: a `.log` file with its two sparse indexes. Writes and finds batches; knows no other segment.
 
 The active segment has its indexes in memory and gets their files when it is sealed; a sealed one loads them
-when it is read. An index that does not fit its log is built anew from it. Read next: partition_log.py.
+when it is read. An index that does not fit its log is built anew from it. Read next: segment_files.py,
+partition_log.py.
 """
 
 from __future__ import annotations
@@ -23,25 +24,22 @@ from headrace.log.index import (
     TimeEntry,
     TimeIndex,
 )
+from headrace.log.segment_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    NO_ROOM,
+    TIME_INDEX_SUFFIX,
+    file_stem,
+    is_cached,
+    read_or_none,
+    write_cache_file,
+)
 from headrace.log.segment_scan import scan
 from headrace.wire.batch import HEADER_SIZE, read_header
-from headrace.world import Bytes, Files, read_file, replace_file, write_all
+from headrace.world import Bytes, Files, replace_file
 
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""A full disk or an exhausted quota: no fault of the disk, and over when room returns."""
 NO_TIMESTAMP = -1
 NEVER_MS = 2**63 - 1
-
-
-def file_stem(base_offset: int) -> str:
-    """Kafka's file name: the offset in twenty digits, so that names sort like offsets."""
-    return f"{base_offset:020d}"
 
 
 class Segment:
@@ -306,9 +304,9 @@ class Segment:
         self.release_indexes()
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        data = _read_or_none(self._files, self.path(INDEX_SUFFIX))
+        data = read_or_none(self._files, self.path(INDEX_SUFFIX))
         index = None if data is None else OffsetIndex.decode(data, self.size)
-        data = _read_or_none(self._files, self.path(TIME_INDEX_SUFFIX))
+        data = read_or_none(self._files, self.path(TIME_INDEX_SUFFIX))
         times = None if data is None else TimeIndex.decode(data)
         if index is None or times is None:
             return self.rebuild_indexes()
@@ -333,7 +331,7 @@ class Segment:
         """For `find` and `cut` without waiting for the disk. Raises ColdIndex when the indexes would wait."""
         if self._index is None or self._times is None:
             paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
-            cold = [path for path in paths if not _is_cached(self._files, path)]
+            cold = [path for path in paths if not is_cached(self._files, path)]
             if cold:
                 raise ColdIndex(self._files, cold)
         return HotFile(self.pooled.get())
@@ -395,31 +393,3 @@ class Segment:
             self.rebuild_indexes()
             return None
         return place
-
-
-def _is_cached(files: Files, path: Path) -> bool:
-    try:
-        file = files.open(path, "read")
-    except FileNotFoundError:
-        return True
-    try:
-        return not (size := file.size()) or file.cached(size, 0)
-    finally:
-        file.close()
-
-
-def _read_or_none(files: Files, path: Path) -> bytes | None:
-    try:
-        return read_file(files, path)
-    except FileNotFoundError:
-        return None
-
-
-def write_cache_file(files: Files, path: Path, data: bytes) -> None:
-    """Without fsync, since it can be made again; the next flush makes it durable."""
-    file = files.open(path, "create")
-    try:
-        file.truncate(0)
-        write_all(file, data, 0)
-    finally:
-        file.close()
