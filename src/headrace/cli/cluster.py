@@ -1,7 +1,7 @@
 """`headrace cluster`: nodes of a cluster on this host, of Headrace or of Apache Kafka, under one supervisor.
 
 Arguments in, words out; the work is in headrace.cluster. Read next: cluster_up.py, cluster_view.py (what is
-shown), cluster_remove.py (moving partitions off a node that leaves).
+shown), cluster_remove.py (moving partitions off a node that leaves), cluster_elect.py.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def kill(node: NodeId, directory: Directory = None, as_json: Json = False) -> No
       headrace cluster kill 0
     """
     pid = _supervisor(directory).kill(node)
-    _say(as_json, {"killed": node, "pid": pid}, f"Killed node {node} (process {pid}).")
+    Output(as_json=as_json).say({"killed": node, "pid": pid}, f"Killed node {node} (process {pid}).")
 
 
 @app.command()
@@ -151,7 +151,7 @@ def start(node: NodeId, directory: Directory = None, as_json: Json = False) -> N
     supervisor = _supervisor(directory)
     supervisor.start([node])
     address = supervisor.folder.read().member(node).address
-    _say(as_json, {"started": node, "address": address}, f"Node {node} serves at {address}.")
+    Output(as_json=as_json).say({"started": node, "address": address}, f"Node {node} serves at {address}.")
 
 
 @app.command()
@@ -172,10 +172,10 @@ def stop(
     supervisor = _supervisor(directory)
     if node is None:
         supervisor.stop_all()
-        _say(as_json, {"stopped": "all"}, "Stopped every node; their records stay.")
+        Output(as_json=as_json).say({"stopped": "all"}, "Stopped every node; their records stay.")
     else:
         supervisor.stop(node)
-        _say(as_json, {"stopped": node}, f"Stopped node {node}.")
+        Output(as_json=as_json).say({"stopped": node}, f"Stopped node {node}.")
 
 
 @app.command()
@@ -190,8 +190,7 @@ def add(directory: Directory = None, as_json: Json = False) -> None:
       headrace topics alter orders --replication-factor 3
     """
     member = _supervisor(directory).add()
-    _say(
-        as_json,
+    Output(as_json=as_json).say(
         {"added": member.node_id, "address": member.address},
         f"Node {member.node_id} serves at {member.address}. New topics use it; give others replicas there "
         "with `headrace topics alter TOPIC --replication-factor N`.",
@@ -220,12 +219,22 @@ def remove(node: NodeId, directory: Directory = None, yes: Yes = False, as_json:
     supervisor.stop(node)
     supervisor.forget(node)
     unregister(supervisor.folder.read().bootstrap, node)
-    _say(as_json, {"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
+    output.say({"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
 
 
 @app.command()
 def elect(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Left out: every topic.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="With --unclean: only this one of TOPIC.")
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Where nobody leads: any live replica, giving up records that it lacks."
+        ),
+    ] = False,
+    yes: Yes = False,
     directory: Directory = None,
     bootstrap: ElsewhereBootstrap = None,
     as_json: Json = False,
@@ -234,21 +243,25 @@ def elect(
 
     A node that was away leads nothing when it returns, until this is asked for.
 
+    With --unclean it is for partitions that have no leader, because every replica that has all
+    acknowledged records is down or damaged, and will not return: what only those had is lost for good.
+
     \b
     Examples:
       headrace cluster elect
       headrace cluster elect orders --bootstrap h1:9092
+      headrace cluster elect orders --partition 0 --unclean
     """
-    from headrace.client.reassignments import elect_preferred
+    from headrace.cli.cluster_elect import elect_any, elect_preferred_ones
 
-    changed = elect_preferred(bootstrap or _folder(directory).read().bootstrap, topic)
-    _say(
-        as_json,
-        {"changed": [f"{name}-{index}" for name, index in changed]},
-        f"{len(changed)} partitions have their preferred leader again."
-        if changed
-        else "Every preferred leader that is in sync leads already.",
-    )
+    if partition is not None and not (unclean and topic):
+        raise typer.BadParameter("goes with TOPIC and --unclean", param_hint="--partition")
+    target = bootstrap or _folder(directory).read().bootstrap
+    output = Output(as_json=as_json)
+    if unclean:
+        elect_any(target, topic, partition, output, yes=yes)
+    else:
+        elect_preferred_ones(target, topic, output)
 
 
 def _folder(directory: Path | None) -> ClusterFolder:
@@ -264,11 +277,3 @@ def _supervisor(directory: Path | None) -> Supervisor:
     folder = _folder(directory)
     folder.read()
     return Supervisor(folder, Output().note)
-
-
-def _say(as_json: bool, document: dict[str, object], sentence: str) -> None:
-    output = Output(as_json=as_json)
-    if as_json:
-        output.document(document)
-    else:
-        output.line(sentence)

@@ -128,7 +128,7 @@ def describe_producers(bootstrap: str, topic: str) -> list[ActiveProducer]:
     async def ask() -> list[ActiveProducer]:
         async with Brokers(bootstrap) as brokers:
             found = []
-            for partition in _partitions_of(topic, await brokers.metadata([topic])):
+            for partition in partitions_of(topic, await brokers.metadata([topic])):
                 index = int(partition.partition_index)
                 fields = {"topics": [{"name": topic, "partition_indexes": [index]}]}
                 reply = await brokers.call_node(int(partition.leader_id), DESCRIBE_PRODUCERS, fields)
@@ -161,7 +161,8 @@ def _replica_sizes(node_id: int, reply: Any) -> list[ReplicaSize]:
     return found
 
 
-def _partitions_of(topic: str, metadata: Any) -> list[Any]:
+def partitions_of(topic: str, metadata: Any) -> list[Any]:
+    """In their order, from a reply of Metadata. Raises ClientError when there is no such topic."""
     for entry in metadata.topics:
         if entry.name == topic and int(entry.error_code) != ErrorCode.unknown_topic_or_partition:
             _check(entry.error_code, f"topic {topic!r}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.brokers import Brokers, run
+from headrace.client.brokers import Brokers, partitions_of, run
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
 
@@ -86,7 +86,7 @@ def pending(bootstrap: str) -> set[tuple[str, int]]:
     async def ask() -> set[tuple[str, int]]:
         async with Brokers(bootstrap) as brokers:
             reply = await brokers.call_any(LIST_PARTITION_REASSIGNMENTS, {"topics": None})
-        _check(reply, "the list of moving partitions")
+        check(reply, "the list of moving partitions")
         return {
             (str(topic.name), int(each.partition_index))
             for topic in reply.topics
@@ -103,7 +103,7 @@ def unregister(bootstrap: str, node_id: int) -> None:
         async with Brokers(bootstrap) as brokers:
             reply = await brokers.call_any(UNREGISTER_BROKER, {"broker_id": node_id})
         if int(reply.error_code) != ErrorCode.broker_id_not_registered:
-            _check(reply, f"node {node_id}")
+            check(reply, f"node {node_id}")
 
     run(ask())
 
@@ -118,13 +118,13 @@ def elect_preferred(bootstrap: str, topic: str | None = None) -> list[tuple[str,
         async with Brokers(bootstrap) as brokers:
             wanted = None if topic is None else [await _all_partitions(brokers, topic)]
             reply = await brokers.call_any(ELECT_LEADERS, {"election_type": 0, "topic_partitions": wanted})
-        _check(reply, "electing preferred leaders")
+        check(reply, "electing preferred leaders")
         changed = []
         for each in reply.replica_election_results:
             for partition in each.partition_result:
                 if int(partition.error_code) in _NOTHING_TO_ELECT:
                     continue
-                _check(partition, f"partition {partition.partition_id} of topic {each.topic!r}")
+                check(partition, f"partition {partition.partition_id} of topic {each.topic!r}")
                 changed.append((str(each.topic), int(partition.partition_id)))
         return sorted(changed)
 
@@ -132,11 +132,8 @@ def elect_preferred(bootstrap: str, topic: str | None = None) -> list[tuple[str,
 
 
 async def _all_partitions(brokers: Brokers, topic: str) -> dict[str, Any]:
-    reply = await brokers.metadata([topic])
-    found = next((each for each in reply.topics if each.name == topic and int(each.error_code) == 0), None)
-    if found is None:
-        raise ClientError(f"topic {topic!r} does not exist", next_step="list them: headrace topics list")
-    return {"topic": topic, "partitions": [int(each.partition_index) for each in found.partitions]}
+    found = partitions_of(topic, await brokers.metadata([topic]))
+    return {"topic": topic, "partitions": [int(each.partition_index) for each in found]}
 
 
 def _ask_for(bootstrap: str, targets: Targets) -> None:
@@ -148,10 +145,10 @@ def _ask_for(bootstrap: str, targets: Targets) -> None:
             for start in range(0, len(names), _STEP):
                 fields = {"topics": _by_topic(targets, names[start : start + _STEP])}
                 reply = await brokers.call_any(ALTER_PARTITION_REASSIGNMENTS, fields)
-                _check(reply, "moving partitions")
+                check(reply, "moving partitions")
                 for topic in reply.responses:
                     for each in topic.partitions:
-                        _check(each, f"partition {each.partition_index} of topic {topic.name!r}")
+                        check(each, f"partition {each.partition_index} of topic {topic.name!r}")
 
     run(ask())
 
@@ -164,7 +161,8 @@ def _by_topic(targets: Targets, names: list[tuple[str, int]]) -> list[dict[str, 
     return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
-def _check(answer: Any, where: str) -> None:
+def check(answer: Any, where: str) -> None:
+    """Raises ClientError with the cluster's own words where an answer is a refusal."""
     code = int(answer.error_code)
     if code != 0:
         name = ErrorCode(code).name
