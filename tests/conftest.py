@@ -7,14 +7,19 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
+from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.testing.node import NodeProcess
 
 StartNode = Callable[..., NodeProcess]
+PrepareZooKeeper = Callable[..., ZooKeeperEnsemble]
 
 _topic_numbers = itertools.count()
 
@@ -59,6 +64,21 @@ def start_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start
         if node.alive:
             node.stop()
         request.node.add_report_section("call", f"log of {node.data}", node.log_tail())
+
+
+@pytest.fixture
+def zookeeper_servers(tmp_path: Path) -> PrepareZooKeeper:
+    """Prepares servers, which a `with` starts and ends; where they cannot be had, the test skips by name."""
+
+    def prepare(**options: Any) -> ZooKeeperEnsemble:
+        if reason := why_zookeeper_is_missing():
+            pytest.skip(f"ZooKeeper cannot be started: {reason}")
+        try:
+            return prepare_zookeeper(tmp_path / "zookeeper", **options)
+        except EngineError as error:
+            pytest.skip(f"ZooKeeper cannot be started: {error}")
+
+    return prepare
 
 
 @pytest.fixture

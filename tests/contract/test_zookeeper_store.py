@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from store_backends import zookeeper
 
-from headrace.cluster.engines.engine import EngineError, free_ports
-from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
-from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.cluster.engines.engine import free_ports
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
 from headrace.coordination.outcomes import commit_and_know
 from headrace.coordination.store import Applied, Conflict, Create, Delete, Session, SessionLost, Set
 from headrace.coordination.zookeeper import ZooKeeperStore
@@ -67,24 +66,15 @@ async def applies(store: ZooKeeperStore, *operations: Any) -> bool:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    yield from started(tmp_path, servers=1)
+def server(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_servers(servers=1) as server:
+        yield server
 
 
 @pytest.fixture
-def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    yield from started(tmp_path, servers=3)
-
-
-def started(folder: Path, servers: int) -> Iterator[ZooKeeperEnsemble]:
-    if reason := why_zookeeper_is_missing():
-        pytest.skip(f"ZooKeeper: {reason}")
-    try:
-        prepared = prepare_zookeeper(folder, servers=servers)
-    except EngineError as error:
-        pytest.skip(f"ZooKeeper: {error}")
-    with prepared:
-        yield prepared
+def ensemble(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_servers(servers=3) as ensemble:
+        yield ensemble
 
 
 def test_a_store_goes_on_after_the_server_was_killed_and_started_again(server: ZooKeeperEnsemble) -> None:

@@ -90,6 +90,4 @@ def test_soak_t14_clocks_that_jump_end_no_session_and_delete_nothing(tmp_path: P
         warned = sum(log.read_text().count("the clock jumped ahead") for log in logs)
     soak.write_report("T14", started, {**report.figures(), "jumps_noticed": warned})
     assert warned >= len(JUMPS_S), "half of the jumps go ahead, and the node saw them"
-    assert report.anomalies == [], report.figures()
-    assert report.sends.keys() == {"ok"}, report.figures()
-    assert report.commits > 0
+    report.check()

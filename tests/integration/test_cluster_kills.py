@@ -7,13 +7,12 @@ in build/soak/. On ZooKeeper they need its jars; where these cannot be had they 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
-from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
 from headrace.testing import soak
 from headrace.testing.kill_loop import (
     ROLES,
@@ -36,10 +35,8 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
 
 
 @pytest.fixture
-def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    if reason := why_zookeeper_is_missing():
-        pytest.skip(f"ZooKeeper cannot be started: {reason}")
-    with prepare_zookeeper(tmp_path / "zookeeper") as ensemble:
+def ensemble(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_servers() as ensemble:
         yield ensemble
 
 

@@ -12,14 +12,13 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
-from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
 from headrace.testing import network_cuts, soak
 from headrace.testing.kill_loop import Fault, strike_under_load
 from headrace.testing.lan import OUTSIDE, Lan, why_lans_are_missing
@@ -68,12 +67,10 @@ def proxied() -> Iterator[ProxiedLinks]:
 
 
 @pytest.fixture
-def on_zookeeper(tmp_path: Path, lan: Lan) -> Iterator[LiveCluster]:
-    if reason := why_zookeeper_is_missing():
-        pytest.skip(f"ZooKeeper cannot be started: {reason}")
-    prepared = prepare_zookeeper(
-        tmp_path / "zookeeper", servers=len(SERVERS), hosts=[lan.address(name) for name in SERVERS]
-    )
+def on_zookeeper(
+    tmp_path: Path, lan: Lan, zookeeper_servers: Callable[..., ZooKeeperEnsemble]
+) -> Iterator[LiveCluster]:
+    prepared = zookeeper_servers(servers=len(SERVERS), hosts=[lan.address(name) for name in SERVERS])
     placed = zip(SERVERS, prepared.servers, strict=True)
     servers = tuple(replace(server, command=lan.command(name, server.command)) for name, server in placed)
     with ZooKeeperEnsemble(servers=servers) as ensemble:

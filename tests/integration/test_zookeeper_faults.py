@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, prepare_zookeeper
-from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from headrace.testing import soak
 from headrace.testing.kill_loop import Fault, in_turn, strike_under_load
 from headrace.testing.live_cluster import LiveCluster
@@ -30,10 +29,8 @@ OnServer = Callable[[ZooKeeperServer], None]
 
 
 @pytest.fixture
-def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    if reason := why_zookeeper_is_missing():
-        pytest.skip(f"ZooKeeper cannot be started: {reason}")
-    with prepare_zookeeper(tmp_path / "zookeeper", servers=3) as ensemble:
+def ensemble(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_servers(servers=3) as ensemble:
         yield ensemble
 
 
