@@ -39,6 +39,11 @@ _POLL_AT_LEAST_S = 0.2
 _BURST = 200
 _LOOK_AFTER_S = 0.05
 _GO_HOME_S = 1.0
+_KNOWN = {
+    "order": ("key", "partition", "none"),
+    "executor": ("threads", "processes"),
+    "protocol": ("cooperative", "eager", "consumer"),
+}
 
 
 class ParallelConsumer:
@@ -94,16 +99,10 @@ class ParallelConsumer:
         consumer stops; after that they are handled again by whoever comes next.
         `limit`: stop after so many records. `settings`: further settings of librdkafka.
         """
-        _check("workers", workers, 1)
-        _check("max_records", max_records, 1)
-        _check("max_bytes", max_bytes, 1)
-        for name, given, known in (
-            ("order", order, ("key", "partition", "none")),
-            ("executor", executor, ("threads", "processes")),
-            ("protocol", protocol, ("cooperative", "eager", "consumer")),
-        ):
-            if given not in known:
-                raise ClientError(f"{name} {given!r} is none of {', '.join(known)}")
+        for name, count in (("workers", workers), ("max_records", max_records), ("max_bytes", max_bytes)):
+            _check_at_least(name, count, 1)
+        for name, choice in (("order", order), ("executor", executor), ("protocol", protocol)):
+            _check_known(name, choice)
         if executor == "processes":
             check_handler_travels(handler)
         self._bootstrap = bootstrap
@@ -340,6 +339,12 @@ class ParallelConsumer:
         self._paused -= set(partitions)
 
 
-def _check(name: str, value: int, least: int) -> None:
+def _check_known(name: str, choice: str) -> None:
+    known = _KNOWN[name]
+    if choice not in known:
+        raise ClientError(f"{name} {choice!r} is none of {', '.join(known)}")
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise ClientError(f"{name} must be at least {least}, not {value}")
