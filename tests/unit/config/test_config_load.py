@@ -74,7 +74,7 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
     [
         ("log.flush.interval.messages=1", "the flush policy is headrace.flush.default"),
         ("zookeeper.connect=zk:2181", "name the ensemble in headrace.coordination"),
-        ("process.roles=broker,controller", "is its own controller"),
+        ("process.roles=broker,controller", "nodes meet in headrace.coordination"),
         ("group.share.max.size=1", "share groups and Streams groups are not served yet"),
         ("transaction.state.log.min.isr=1", "transactions are not served yet"),
         ("ssl.keystore.location=/k", "only PLAINTEXT listeners are served yet"),
