@@ -234,11 +234,20 @@ async def check_fences(lab: ClusterLab) -> None:
     connection.abort()
 
 
-async def replica_fetch(lab: ClusterLab, connection: SimConnection, leader_epoch: int) -> ErrorCode:
-    """What a follower is told that asks in the name of this epoch."""
-    follower = next(node_id for node_id in lab.state.isr if node_id != lab.state.leader)
+async def replica_fetch(
+    lab: ClusterLab,
+    connection: SimConnection,
+    leader_epoch: int,
+    *,
+    follower: int | None = None,
+    offset: int = 0,
+    last_epoch: int = -1,
+) -> ErrorCode:
+    """What a follower is told that asks in the name of this epoch; left out: one that is in sync."""
+    if follower is None:
+        follower = next(node_id for node_id in lab.state.isr if node_id != lab.state.leader)
     topic_id = lab.invariants.view.topics[TOPIC].topic_id
-    question = ReplicaQuestion(0, leader_epoch, 0, -1, 0, 1000)
+    question = ReplicaQuestion(0, leader_epoch, offset, last_epoch, 0, 1000)
     node_epoch = lab.invariants.view.nodes[follower].epoch
     request = write_replica_fetch(
         follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
@@ -246,6 +255,42 @@ async def replica_fetch(lab: ClusterLab, connection: SimConnection, leader_epoch
     frame = await connection.call_raw(FETCH_KEY, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
     _, answers = read_replica_fetch_reply(memoryview(frame))
     return ErrorCode(answers[topic_id, 0].error_code)
+
+
+def a_replica_that_lacks_what_was_acknowledged_is_not_let_in() -> None:
+    """R16: a new leader has not heard that its last record is committed; who has all else asks for it."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lead_apart_from_the_controller(lab)
+        await lab.produced(b"one")
+        first, second = lab.state.leader, lab.invariants.view.controller_id
+        (third,) = others_of(lab, first, second)
+        ends = (lab.partition(second), lab.partition(third))
+        await lab.until(lambda: all(each.high_watermark == 1 for each in ends), "both know of it")
+        network, name = lab.simulation.network, lab.nodes[third].machine.name
+        for other in (first, second):
+            network.cut(name, lab.nodes[other].machine.name)
+            network.cut(lab.nodes[other].machine.name, name)
+        await lab.produced(b"two")
+        assert third not in lab.state.isr
+        lab.nodes[first].kill()
+        await lab.until(lambda: lab.state.leader == second and ends[0].leads, "the second leads")
+        assert ends[0].high_watermark < ends[0].log_end_offset == 2
+        connection = await open_connection(lab.world, *lab.addresses[second], "lab")
+        last_epoch = ends[1].log.epochs.latest
+        asking = replica_fetch(
+            lab, connection, lab.state.leader_epoch, follower=third, offset=1, last_epoch=last_epoch
+        )
+        assert await asking is ErrorCode.none
+        await asyncio.sleep(1)
+        assert lab.state.isr == (second,)
+        connection.abort()
+        network.mend_all()
+        lab.start(first)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario, lag_ms=500)
 
 
 def a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail() -> None:
@@ -350,6 +395,7 @@ SCENARIOS = (
     a_shrink_that_is_not_stored_commits_nothing,
     kip_279_logs_that_part_in_several_epochs_become_one,
     kip_320_a_leader_that_slept_through_its_end_acknowledges_nothing,
+    a_replica_that_lacks_what_was_acknowledged_is_not_let_in,
     a_leader_cut_off_from_everybody_acknowledges_nothing_and_loses_its_tail,
     a_controller_that_was_replaced_creates_nothing,
     a_replica_that_lost_its_tail_does_not_lead,
