@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from headrace.client.membership.classic import HEARTBEAT, JOIN_GROUP, SYNC_GROUP, ClassicMember
 from headrace.client.membership.consumer_bytes import encode_assignment
@@ -70,14 +71,6 @@ class Script:
 def member_of(script: Any) -> ClassicMember:
     settings = MemberSettings(group="g", assignor="range", heartbeat_interval_ms=BEAT_MS, timeout_ms=1_000)
     return ClassicMember(script, script, script, settings)
-
-
-async def until(condition: Any) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that in five seconds")
 
 
 def test_an_error_of_the_heart_that_nobody_foresaw_ends_the_member_aloud() -> None:

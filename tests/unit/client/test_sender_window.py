@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from waiting import until
+
 from headrace.client.arrow.cluster import TopicView
 from headrace.client.arrow.sender import IN_FLIGHT, Outgoing, Sender
 from headrace.wire.error_codes import ErrorCode
@@ -38,14 +40,6 @@ class Leader:
         entry = SimpleNamespace(error_code=code, base_offset=0, record_errors=(), error_message=None)
         topic = SimpleNamespace(partition_responses=[entry])
         self.waiting.pop(0).set_result(SimpleNamespace(responses=[topic]))
-
-
-async def until(condition: Any) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that in five seconds")
 
 
 def test_the_first_batch_goes_alone_until_it_is_taken() -> None:
