@@ -26,6 +26,13 @@ from headrace.testing.simworld import ClockProfile, Simulation
 from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from headrace.wire.replica_fetch import (
+    FETCH_KEY,
+    REPLICA_FETCH_VERSION,
+    ReplicaQuestion,
+    read_replica_fetch_reply,
+    write_replica_fetch,
+)
 
 PRODUCE = 0
 
@@ -83,6 +90,28 @@ class ClusterLab(ClusterRun):
         if node_id is None:
             return await self.targets[0].connect(self.world, "lab")
         return await open_connection(self.world, *self.addresses[node_id], "lab")
+
+    async def fetch_as_replica(
+        self,
+        connection: SimConnection,
+        leader_epoch: int,
+        *,
+        follower: int | None = None,
+        offset: int = 0,
+        last_epoch: int = -1,
+    ) -> ErrorCode:
+        """What a follower is told that asks in the name of this epoch; left out: one that is in sync."""
+        if follower is None:
+            follower = next(node_id for node_id in self.state.isr if node_id != self.state.leader)
+        topic_id = self.invariants.view.topics[TOPIC].topic_id
+        question = ReplicaQuestion(0, leader_epoch, offset, last_epoch, 0, 1000)
+        node_epoch = self.invariants.view.nodes[follower].epoch
+        request = write_replica_fetch(
+            follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
+        )
+        frame = await connection.call_raw(FETCH_KEY, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
+        _, answers = read_replica_fetch_reply(memoryview(frame))
+        return ErrorCode(answers[topic_id, 0].error_code)
 
     async def produced(self, value: bytes) -> None:
         """As a client with retries: until it is acknowledged."""

@@ -10,16 +10,10 @@ import asyncio
 
 from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
 from headrace.testing.several_nodes import TOPIC
-from headrace.testing.simclients import CREATE_TOPICS, SimConnection, open_connection
+from headrace.testing.simclients import CREATE_TOPICS, open_connection
 from headrace.testing.simstore import STORE_HOST
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.replica_fetch import (
-    FETCH_KEY,
-    REPLICA_FETCH_VERSION,
-    ReplicaQuestion,
-    read_replica_fetch_reply,
-    write_replica_fetch,
-)
+from headrace.wire.replica_fetch import FETCH_KEY
 
 
 def others_of(lab: ClusterLab, *node_ids: int) -> list[int]:
@@ -230,31 +224,8 @@ async def check_fences(lab: ClusterLab) -> None:
         reply = await connection.call(FETCH_KEY, fields, version=11)
         assert reply.responses[0].partitions[0].error_code is expected
         if expected is not ErrorCode.none:
-            assert await replica_fetch(lab, connection, lab.state.leader_epoch + off_by) is expected
+            assert await lab.fetch_as_replica(connection, lab.state.leader_epoch + off_by) is expected
     connection.abort()
-
-
-async def replica_fetch(
-    lab: ClusterLab,
-    connection: SimConnection,
-    leader_epoch: int,
-    *,
-    follower: int | None = None,
-    offset: int = 0,
-    last_epoch: int = -1,
-) -> ErrorCode:
-    """What a follower is told that asks in the name of this epoch; left out: one that is in sync."""
-    if follower is None:
-        follower = next(node_id for node_id in lab.state.isr if node_id != lab.state.leader)
-    topic_id = lab.invariants.view.topics[TOPIC].topic_id
-    question = ReplicaQuestion(0, leader_epoch, offset, last_epoch, 0, 1000)
-    node_epoch = lab.invariants.view.nodes[follower].epoch
-    request = write_replica_fetch(
-        follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
-    )
-    frame = await connection.call_raw(FETCH_KEY, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
-    _, answers = read_replica_fetch_reply(memoryview(frame))
-    return ErrorCode(answers[topic_id, 0].error_code)
 
 
 def a_replica_that_lacks_what_was_acknowledged_is_not_let_in() -> None:
@@ -278,8 +249,8 @@ def a_replica_that_lacks_what_was_acknowledged_is_not_let_in() -> None:
         assert ends[0].high_watermark < ends[0].log_end_offset == 2
         connection = await open_connection(lab.world, *lab.addresses[second], "lab")
         last_epoch = ends[1].log.epochs.latest
-        asking = replica_fetch(
-            lab, connection, lab.state.leader_epoch, follower=third, offset=1, last_epoch=last_epoch
+        asking = lab.fetch_as_replica(
+            connection, lab.state.leader_epoch, follower=third, offset=1, last_epoch=last_epoch
         )
         assert await asking is ErrorCode.none
         await asyncio.sleep(1)
