@@ -5,53 +5,127 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PART ?=
 ENGINE ?=
+SCENE ?=
 SUITE ?=
-SHORT := "not compat_jvm and not compat_go and not soak"
-# These share nothing with each other, so that every core takes its part; the others start nodes, Spark and clients.
+BASE ?=
+KERNELS := src/headrace/kernels/_kernels.so
+SHORT := not compat_jvm and not compat_go and not compat_image and not soak
+# What tests leave out because something is missing here, told at the end.
+LEFT_OUT := $(CURDIR)/build/left-out.txt
+# Which tests of a row of the drawings passed, failed or were left out.
+ROWS := $(CURDIR)/build/rows.txt
+PYTEST := HEADRACE_LEFT_OUT=$(LEFT_OUT) HEADRACE_ROWS=$(ROWS) $(BIN)/python -m pytest --durations=15 --durations-min=1
+TELL_LEFT_OUT := @$(BIN)/python -m tests.harness.left_out $(LEFT_OUT)
+TELL_ROWS := @$(BIN)/python -m tests.harness.row_summary $(ROWS)
+# Tests of these folders share nothing with each other, so that every core takes its part.
 ALONE := tests/unit tests/property tests/contract tests/simulation
+# These start nodes, Spark and clients and mostly wait: two files at a time. tests/gate.toml says which run when.
+LIVE := tests/compat tests/integration tests/spark tests/docs
+MISSING_PACKAGES = $(if $(shell command -v ip),,iproute2)
+FIND_JAVA = $(BIN)/python -m headrace.java
+JAVA_PACKAGES := openjdk-21-jre-headless openjdk-17-jre-headless
+# Empty for root; otherwise a command that fails instead of asking for a password.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench compat soak lock clean
+.PHONY: help tour rows setup java demo test check packages lint bench bench-compare compat soak lock sbom audit clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(STAMP) ## make .venv with every extra
 
-$(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/headrace/kernels/*.[ch])
+$(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/headrace/kernels/*.[ch]) src/headrace/kernels/build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(MAKE) --no-print-directory java
 	@touch $@
 
-demo: setup ## a node, consumers, a group, pipelines on Spark, a failover; ENGINE=kafka: on Apache Kafka
-	@$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE))
+java: ## install a Java runtime where apt-get does it without a question; elsewhere say how
+	@$(FIND_JAVA) >/dev/null 2>&1 || { \
+	  if command -v apt-get >/dev/null && $(AS_ROOT) true 2>/dev/null; then \
+	    $(AS_ROOT) apt-get update --quiet; \
+	    for package in $(JAVA_PACKAGES); do \
+	      $(AS_ROOT) apt-get install --quiet --yes --no-install-recommends $$package && break; done; fi; \
+	  $(FIND_JAVA) >/dev/null || \
+	  echo "Without Java, Spark, ZooKeeper and Apache Kafka are left out of the demo and the tests."; }
+
+demo: setup ## play all scenes of `headrace demo`; SCENE=NAME plays one; ENGINE=kafka: on Apache Kafka
+	@$(BIN)/headrace demo --pictures artifacts $(if $(SCENE),--scene $(SCENE)) $(if $(ENGINE),--engine $(ENGINE))
+
+tour: setup ## write docs/tour.md from a run of the demo, then `make rows`
+	$(BIN)/headrace demo --tour docs/tour.md --pictures docs/pictures
+	@$(MAKE) --no-print-directory rows
+
+rows: setup ## run every test of a drawing; when all passed, write the list of them into docs/tour.md
+	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
+	$(PYTEST) $(ALONE) -n auto --dist loadfile -m "row and $(SHORT)"
+	$(PYTEST) $(LIVE) -n 2 --dist loadfile -m "row and not serial and $(SHORT)"
+	$(PYTEST) $(LIVE) -m "row and serial and $(SHORT)"
+	$(TELL_LEFT_OUT)
+	$(TELL_ROWS) --all
+	$(BIN)/python -m tests.harness.drawings docs/tour.md $(ROWS)
 
 lint: setup ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: lint ## everything that must pass on main
-	$(BIN)/python -m pytest $(ALONE) -n auto --dist loadfile -m $(SHORT)
-	$(BIN)/python -m pytest tests $(ALONE:%=--ignore=%) -m $(SHORT)
+test: lint ## the quick gate: lint, unit tests, 50 seeds, a live pass of every capability; under 8 minutes
+	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
+	HEADRACE_SEEDS=50 $(PYTEST) $(ALONE) -n auto --dist loadfile -m "$(SHORT)"
+	$(PYTEST) $(LIVE) -n 2 --dist loadfile -m "quick and $(SHORT)"
+	$(TELL_LEFT_OUT)
+	$(TELL_ROWS)
 
-compat: setup ## unmodified JVM and Go clients, and every CLI command against Apache Kafka
-	$(BIN)/python -m pytest tests/compat tests/spark -m "compat_jvm or compat_go"
+check: packages test ## the full suite, before anything lands on main: test, then all other seeds and live tests
+	HEADRACE_SEEDS=50-300 $(PYTEST) tests/simulation -m "seeds and $(SHORT)"
+	$(PYTEST) $(LIVE) -n 2 --dist loadfile -m "not quick and not serial and $(SHORT)"
+	$(PYTEST) $(LIVE) -m "serial and not quick and $(SHORT)"
+	$(TELL_LEFT_OUT)
+	$(TELL_ROWS) --all
 
-soak: setup ## long proofs; PART=NAME runs one
+packages: ## install Debian packages that live tests use, where we are root; elsewhere such tests are skipped
+	@if [ -n "$(strip $(MISSING_PACKAGES))" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  { apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends $(MISSING_PACKAGES); } || \
+	  echo "could not install $(MISSING_PACKAGES): tests that need them are skipped"; fi
+
+compat: MISSING_PACKAGES += $(if $(shell command -v debootstrap),,debootstrap)
+compat: setup packages ## JVM and Go clients, every CLI command against Apache Kafka, the Dockerfile in a clean root
+	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
+	$(PYTEST) tests/compat tests/spark -m "compat_jvm or compat_go or compat_image"
+	$(TELL_LEFT_OUT)
+
+soak: setup ## long tests; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, arrow, spark, cluster) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, arrow, spark, cluster, security) runs one
 	$(BIN)/python -m bench $(SUITE)
 
-lock: ## refresh requirements.lock from pyproject.toml
+bench-compare: setup ## broker CPU per request: the commit BASE against this tree
+	@test -n "$(BASE)" || { echo "make bench-compare BASE=COMMIT"; exit 1; }
+	git worktree remove --force build/base 2>/dev/null || true
+	git worktree add --force --detach build/base $(BASE)
+	$(if $(wildcard $(KERNELS)),$(BIN)/python -m headrace.kernels.build build/base/src/headrace/kernels)
+	$(BIN)/python -m bench.compare_commits build/base .
+
+lock: ## refresh requirements.lock, with hashes, from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --upgrade pip
 	build/lock/bin/pip install --quiet '.[arrow,dev,bench,spark,zookeeper]'
-	build/lock/bin/pip freeze --exclude headrace > requirements.lock
+	build/lock/bin/pip freeze --exclude headrace | sed "s/^uvloop==.*/& ; sys_platform != 'win32'/" > requirements.lock
+	build/lock/bin/python -m tests.harness.lock_hashes requirements.lock
+
+sbom: ## write build/sbom.json: the components of requirements.lock (CycloneDX)
+	$(PYTHON) -m tests.harness.sbom requirements.lock build/sbom.json
+
+audit: ## ask for advisories about requirements.lock; says so when the service cannot be reached
+	rm -rf build/audit && $(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet pip-audit || true
+	$(PYTHON) -m tests.harness.audit build/audit/bin/pip-audit requirements.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

@@ -34,6 +34,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--quick", action="store_true", help="one small round; docs stay as they are")
     parser.add_argument("--rows", metavar="NAME,NAME", help="only these measures; docs stay as they are")
     parser.add_argument("--rounds", type=int, help="rounds per measure (default 7)")
+    parser.add_argument("--remark", default="", help="told in the document: what else ran on the machine")
     parser.add_argument("--engines", default=",".join(VARIANTS), help=f"some of {','.join(VARIANTS)}")
     parser.add_argument("--work", type=Path, default=RESULTS / "data", help="where nodes keep their data")
     options = parser.parse_args(arguments)
@@ -70,7 +71,7 @@ def run_suite(suite: Suite, options: argparse.Namespace, console: Console) -> bo
     run = {
         "suite": suite.name,
         "whole": whole,
-        "note": suite.note,
+        "note": " ".join(filter(None, (suite.note, options.remark))),
         **describe_run(nodes, kafka, rounds=rounds, scale=scale),
     }
     output = RESULTS / f"{suite.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"

@@ -1,4 +1,4 @@
-"""What a measure function gets: one node for one turn, topics on it, its CPU clock, and helpers.
+"""The argument of a measure function: one node for one turn, topics on it, its CPU clock, and helpers.
 
 The same for every engine: nothing here asks which one it is.
 """
@@ -27,6 +27,7 @@ from bench.nodes import Nodes
 from bench.payloads import plain_batch
 from bench.raw_client import RawConnection, send_each
 from bench.raw_requests import FetchReply, ProduceReply, RawReplyError, fetch_request, produce_request
+from bench.secured import SecuredNode
 from bench.workers import WorkerPool
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
@@ -58,13 +59,18 @@ class Cell:
     """How much of everything this turn does: less in warm-up turns and with `--quick`."""
     suite_scale: float = 1.0
     """The same for what is made once for all turns."""
-    kept: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
     """Survives from turn to turn of one measure on one node."""
     own_node: RunningNode | None = None
 
     @property
     def node(self) -> RunningNode:
         return self.own_node or self.nodes.node(self.variant)
+
+    @property
+    def secured(self) -> SecuredNode:
+        """The guarded listeners of the node, on a secured profile."""
+        return self.nodes.secured(self.node)
 
     def scaled(self, amount: int, *, least: int = 1) -> int:
         return max(least, int(amount * self.scale))
@@ -103,17 +109,17 @@ class Cell:
         with self.connect() as connection:
             send_each(connection, requests, ProduceReply(topic).check, in_flight=16)
 
-    def kept_topic(self, fill: Callable[[str], None], partitions: int = 1, **configs: str) -> str:
+    def shared_topic(self, fill: Callable[[str], None], partitions: int = 1, **configs: str) -> str:
         """A topic made and filled on this node's first turn of a measure, there for all its turns."""
-        if "topic" not in self.kept:
+        if "topic" not in self.state:
             topic = self.create_topic(partitions, **configs)
             fill(topic)
-            self.kept["topic"] = topic
-        return str(self.kept["topic"])
+            self.state["topic"] = topic
+        return str(self.state["topic"])
 
     def release(self) -> None:
         """After the last turn of a measure."""
-        if topic := self.kept.pop("topic", None):
+        if topic := self.state.pop("topic", None):
             self.delete_topic(topic)
 
     def add_partitions(self, topic: str, old: int, new: int) -> None:
@@ -146,9 +152,9 @@ class Cell:
     def _admin(self) -> AdminClient:
         # Kept per node: a new admin client costs a connection and some 100 ms.
         key = f"admin {self.node.bootstrap}"
-        if key not in self.kept:
-            self.kept[key] = AdminClient({"bootstrap.servers": self.node.bootstrap, "log_level": 0})
-        admin: AdminClient = self.kept[key]
+        if key not in self.state:
+            self.state[key] = AdminClient({"bootstrap.servers": self.node.bootstrap, "log_level": 0})
+        admin: AdminClient = self.state[key]
         return admin
 
 

@@ -15,7 +15,7 @@ from bench.model import KAFKA
 from bench.nodes import DELETE_SOON, HEADRACE_SETTINGS
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.engines.zookeeper import prepare_zookeeper
-from headrace.testing.live_cluster import LiveCluster
+from tests.harness.live.cluster import LiveCluster
 
 NODES = 3
 

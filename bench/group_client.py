@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.raw_client import RawConnection
 from bench.raw_requests import RawReplyError
-from headrace.testing import group_wire as wire
+from tests.harness.groups import wire as wire
 
 MEMBER_ID_REQUIRED = 79
 _NOT_READY = frozenset({14, 15, 16})  # loading, no coordinator yet, not this one
@@ -199,8 +199,36 @@ def _answer_each(
     return first_replies, second_replies
 
 
+def repeat_each(
+    connections: Sequence[RawConnection],
+    requests: Sequence[bytes],
+    expected: Sequence[bytes],
+    seconds: float,
+) -> tuple[int, float]:
+    """One request in flight on each connection for so long; (answered, seconds taken).
+
+    Every reply must be the expected one, byte by byte.
+    """
+    for connection, request in zip(connections, requests, strict=True):
+        connection.send(request)
+    started = time.perf_counter()
+    deadline = started + seconds
+    answered, waiting = 0, len(connections)
+    for place in ready_in_turn(connections):
+        if connections[place].receive() != expected[place]:
+            raise RawReplyError("a request was answered by an error")
+        answered += 1
+        if time.perf_counter() < deadline:
+            connections[place].send(requests[place])
+        else:
+            waiting -= 1
+            if not waiting:
+                break
+    return answered, time.perf_counter() - started
+
+
 def ready_in_turn(connections: Sequence[RawConnection], *, timeout_s: float = 60) -> Iterator[int]:
-    """Places of connections with something to read, for ever; the caller reads it before going on."""
+    """Places of connections with something to read, without end; the caller reads it before going on."""
     poll = select.epoll()
     place_of = {connection.socket.fileno(): place for place, connection in enumerate(connections)}
     try:
@@ -217,7 +245,7 @@ def ready_in_turn(connections: Sequence[RawConnection], *, timeout_s: float = 60
 
 
 @dataclass(slots=True, kw_only=True)
-class ModernMember:
+class Kip848Member:
     """A member of a KIP-848 group: heartbeats until it owns what it was given."""
 
     connection: RawConnection
@@ -281,7 +309,7 @@ class ModernMember:
             changed = self.apply(self.connection.call(self.heartbeat_request(report=True)))
 
 
-def settle(members: Sequence[ModernMember], partitions: int, *, timeout_s: float = 30) -> int:
+def wait_until_stable(members: Sequence[Kip848Member], partitions: int, *, timeout_s: float = 30) -> int:
     """Heartbeats of all until everyone is in one epoch and everything is owned; that epoch."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -291,4 +319,4 @@ def settle(members: Sequence[ModernMember], partitions: int, *, timeout_s: float
         if len(epochs) == 1 and sum(member.owned_count for member in members) == partitions:
             return epochs.pop()
         time.sleep(0.005)
-    raise TimeoutError(f"the group of {len(members)} did not settle within {timeout_s:.0f} s")
+    raise TimeoutError(f"the group of {len(members)} was not stable within {timeout_s:.0f} s")

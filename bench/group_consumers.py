@@ -66,8 +66,10 @@ class GroupConsumer:
             )
             while not self._stopping.is_set():
                 message = self._consumer.poll(0.02)
-                if message is not None and not message.error():
-                    self.arrivals.append((time.perf_counter(), message.partition()))
+                if message is None or message.error():
+                    continue
+                if (partition := message.partition()) is not None:
+                    self.arrivals.append((time.perf_counter(), partition))
         except Exception as error:  # noqa: BLE001 - shown by whoever waits for this consumer
             self.failure = error
         finally:

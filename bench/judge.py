@@ -1,4 +1,4 @@
-"""From rounds to verdicts: percentiles, per-round ratios, their median, and whether a line is met.
+"""Evaluates rounds: percentiles, per-round ratios, their median, and whether a target is met.
 
 Pure functions over recorded rounds; no round is ever left out.
 """

@@ -1,4 +1,4 @@
-"""What a result must say about where it came from: commit, versions, settings, processor, memory."""
+"""Describes where a result comes from: commit, versions, settings, processor, memory."""
 
 from __future__ import annotations
 

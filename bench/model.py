@@ -1,4 +1,4 @@
-"""What a benchmark is made of: a suite has measures, a measure gives figures, a line is a promise about one.
+"""The parts of a benchmark: a suite has measures, a measure gives figures, a line is a target for one figure.
 
 Values only. Who runs them: runner.py; who judges them: judge.py.
 """
@@ -49,6 +49,8 @@ class Profile:
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    secured: bool = False
+    """With guarded listeners besides (bench/secured.py)."""
 
 
 DEFAULT_PROFILE = Profile(name="default")

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.model import ACK, KAFKA, OS, Profile
+from bench.secured import Certificates, SecuredNode, add_user, make_certificates, secure, secured_settings
 from headrace.cluster.engines.engine import Engine, PreparedNode, RunningNode
 from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
@@ -55,6 +56,9 @@ class Nodes:
         self._numbers = count()
         self._profile: Profile | None = None
         self._running: dict[str, RunningNode] = {}
+        self._certificates: Certificates | None = None
+        self._secured: dict[int, SecuredNode] = {}
+        """By the port of the plain listener."""
 
     def use(self, profile: Profile | None) -> None:
         """Stop what runs under another profile."""
@@ -67,18 +71,36 @@ class Nodes:
         running = self._running.get(variant)
         if running is not None and running.process.poll() is None:
             return False
-        self._running[variant] = self.prepare(variant).launch()
+        node = self._running[variant] = self.prepare(variant).launch()
+        if self._profile is not None and self._profile.secured:
+            add_user(node.bootstrap)
         return True
 
     def node(self, variant: str) -> RunningNode:
         self.start_if_needed(variant)
         return self._running[variant]
 
-    def prepare(self, variant: str) -> PreparedNode:
-        """A node of its own on an empty data directory."""
-        chosen = self.variants[variant]
-        settings = {**DELETE_SOON, **(self._profile.settings if self._profile else {}), **chosen.settings}
-        return chosen.engine.prepare(self._work_dir / f"{variant}-{next(self._numbers)}", settings)
+    def prepare(self, variant: str, profile: Profile | None = None) -> PreparedNode:
+        """A node of its own on an empty data directory; of the profile in use when none is given."""
+        chosen, profile = self.variants[variant], profile or self._profile
+        settings = {**DELETE_SOON, **(profile.settings if profile else {}), **chosen.settings}
+        folder = self.new_folder(variant)
+        if profile is None or not profile.secured:
+            return chosen.engine.prepare(folder, settings)
+        certificates = self._made_certificates()
+        settings |= secured_settings(certificates, chosen.engine.name)
+        prepared, secured = secure(chosen.engine.prepare(folder, settings), certificates)
+        self._secured[prepared.port] = secured
+        return prepared
+
+    def secured(self, node: RunningNode) -> SecuredNode:
+        """The guarded listeners of a node whose profile has them."""
+        return self._secured[node.port]
+
+    def _made_certificates(self) -> Certificates:
+        if self._certificates is None:
+            self._certificates = make_certificates(self._work_dir / "certificates")
+        return self._certificates
 
     def new_folder(self, name: str) -> Path:
         """For what a measure runs by itself; it takes it away."""

@@ -10,29 +10,33 @@ from pathlib import Path
 from statistics import median
 from textwrap import wrap
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.judge import LineResult, Round
 from bench.measures.fresh import GROWTH_CONNECTIONS, GROWTH_PARTITIONS, growth_figure
 from bench.model import ACK, KAFKA, OS, Better
 
 _COLORS = {KAFKA: "#7a7a7a", OS: "#1f6fb2", ACK: "#e08a1e"}
+_TARGET = "#3a9d4b"
 _LABELS = {KAFKA: "Apache Kafka", OS: "Headrace, flush os", ACK: "Headrace, flush ack"}
 
 
 def draw_ratios(title: str, results: Sequence[LineResult], path: Path) -> None:
-    """One dot per line and flush policy with its lowest and highest round; green is the promised side."""
+    """One dot per line and flush policy with its lowest and highest round; green: the target is met."""
     panels = _panels(results)
     if not panels:
         return
     heights = [len(rows) + 1.5 for _, rows in panels]
-    figure = Figure(figsize=(11, 0.36 * sum(heights) + 1.2), layout="constrained")
+    figure = Figure(figsize=(11, 0.36 * sum(heights) + 1.6), layout="constrained")
     axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axis, (label, rows) in zip(axes, panels, strict=True):
         _draw_panel(axis, label, rows)
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, fontsize=8)
-    figure.suptitle(title.replace("`", ""), fontsize=10)
+    figure.legend(handles=_legend(results), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.suptitle(title.replace("`", ""), fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
@@ -44,41 +48,65 @@ def _panels(results: Sequence[LineResult]) -> list[tuple[str, list[LineResult]]]
     lower = [result for result in to_kafka if result.line.better is Better.LOWER]
     own = [r for r in results if r.ratios and r.line.own and r.line.unit.startswith("×")]
     panels = [
-        ("ratio to Apache Kafka = 1 (higher is better; green: promised)", higher),
-        ("ratio to Apache Kafka = 1 (lower is better; green: promised)", lower),
-        *((f"{unit} (green: promised)", rows) for unit, rows in _by_unit(own).items()),
+        ("Headrace ÷ Apache Kafka: higher is better →", higher),
+        ("Headrace ÷ Apache Kafka: ← lower is better", lower),
+        *_own_panels(own),
     ]
     return [(label, rows) for label, rows in panels if rows]
 
 
-def _by_unit(results: Sequence[LineResult]) -> dict[str, list[LineResult]]:
-    """What a line is compared with stands in its unit: "× raw fetch"."""
+def _own_panels(results: Sequence[LineResult]) -> list[tuple[str, list[LineResult]]]:
+    """By what a line is compared with, which stands in its unit ("× raw fetch"), and by direction."""
     panels: dict[str, list[LineResult]] = {}
     for result in results:
-        panels.setdefault(result.line.unit, []).append(result)
-    return panels
+        better = "higher is better →" if result.line.better is Better.HIGHER else "← lower is better"
+        compared_with = result.line.unit.removeprefix("×").strip()
+        panels.setdefault(f"ratio to {compared_with}: {better}", []).append(result)
+    return list(panels.items())
+
+
+def _legend(results: Sequence[LineResult]) -> list[Artist]:
+    """An entry for every kind of mark that is drawn."""
+    drawn = [variant for variant in (KAFKA, OS, ACK) if any(variant in _variants(each) for each in results)]
+    marks: list[Artist] = [
+        Line2D([], [], color=_COLORS[variant], marker="o", markersize=4, label=_LABELS[variant])
+        for variant in drawn
+    ]
+    marks.append(Line2D([], [], color="#444444", label="bar: lowest to highest round; dot: median"))
+    marks.append(Line2D([], [], color=_TARGET, linewidth=6, alpha=0.25, label="target reached"))
+    marks.append(Line2D([], [], color=_TARGET, marker="|", markersize=11, linestyle="", label="target"))
+    marks.append(Line2D([], [], color=_COLORS[KAFKA], linewidth=1, label="1×: equal"))
+    return marks
+
+
+def _variants(result: LineResult) -> Sequence[str]:
+    """The variants that the panel of the line shows, from top to bottom."""
+    shown = (KAFKA,) if result.line.judged == KAFKA else (OS, ACK)
+    return [variant for variant in shown if variant in result.ratios]
 
 
 def _draw_panel(axis: Axes, label: str, rows: Sequence[LineResult]) -> None:
     axis.axvline(1.0, color=_COLORS[KAFKA], linewidth=1)
     for position, result in enumerate(rows):
         _draw_target(axis, position, result)
-        judged_only = ((KAFKA, 0.0),)
-        for variant, shift in judged_only if result.line.judged == KAFKA else ((OS, -0.14), (ACK, 0.14)):
-            ratio = result.ratios.get(variant)
-            if ratio is None:
-                continue
+        variants = _variants(result)
+        for place, variant in enumerate(variants):
+            ratio = result.ratios[variant]
             error = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
-            color = _COLORS[variant]
-            name = _LABELS[variant] if position == 0 else None
+            shift = 0.28 * (place - (len(variants) - 1) / 2)
             axis.errorbar(
-                ratio.median, position + shift, xerr=error, fmt="o", markersize=4, color=color, label=name
+                ratio.median, position + shift, xerr=error, fmt="o", markersize=4, color=_COLORS[variant]
             )
     axis.set_xscale("log")
-    axis.set_yticks(range(len(rows)), [_wrapped(result.line.title) for result in rows], fontsize=7)
-    axis.set_ylim(len(rows) - 0.4, -0.9)
-    axis.set_xlabel(label, fontsize=8)
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, 0.45), max(high, 2.2))  # several ticks, however close the ratios are
+    axis.set_yticks(range(len(rows)), [_wrapped(result.line.title) for result in rows], fontsize=8)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_title(label, fontsize=9, loc="left")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.tick_params(axis="x", labelsize=8)
     axis.grid(axis="x", alpha=0.3)
 
 
@@ -87,8 +115,8 @@ def _draw_target(axis: Axes, position: int, result: LineResult) -> None:
     if target is None:
         return
     edge = target * 1.6 if result.line.better is Better.HIGHER else target / 1.6
-    axis.plot([target, edge], [position, position], color="#3a9d4b", linewidth=6, alpha=0.25)
-    axis.plot([target], [position], marker="|", color="#3a9d4b", markersize=11)
+    axis.plot([target, edge], [position, position], color=_TARGET, linewidth=6, alpha=0.25)
+    axis.plot([target], [position], marker="|", color=_TARGET, markersize=11)
 
 
 def _wrapped(title: str) -> str:

@@ -1,4 +1,4 @@
-"""What one sees while it runs: a bar with the time left on a terminal, one line per turn in a pipe."""
+"""Progress of a run: a bar with the time left on a terminal, one line per turn in a pipe."""
 
 from __future__ import annotations
 

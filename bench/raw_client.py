@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,13 @@ _TIMEOUT_SECONDS = 60
 class RawConnection:
     """Frames out, frames in, in order. A reply is a view that the next call overwrites."""
 
-    def __init__(self, host: str, port: int, *, buffer_bytes: int = 1 << 18) -> None:
+    def __init__(
+        self, host: str, port: int, *, buffer_bytes: int = 1 << 18, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket = socket.create_connection((host, port), timeout=_TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._buffer = bytearray(buffer_bytes)
         self._start = self._end = 0
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
+from headrace.wire.api_key import ApiKey
+
 _CLIENT_ID = b"bench"
 _NO_TAGS = b"\0"
 _NULL_UUID = bytes(16)
@@ -46,7 +47,7 @@ def produce_request(topic: str, batches: Mapping[int, bytes | bytearray], *, ack
     ]
     body = b"\0" + struct.pack(">hi", acks, 30_000)  # no transactional id
     body += _array([_compact_string(topic) + _array(partitions) + _NO_TAGS]) + _NO_TAGS
-    return frame(PRODUCE, 9, body)
+    return frame(ApiKey.PRODUCE, 9, body)
 
 
 def fetch_request(
@@ -63,13 +64,13 @@ def fetch_request(
     body = struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, 0, 0, -1)
     body += _array([_compact_string(topic) + _array([wanted]) + _NO_TAGS])
     body += _array([]) + _compact_string("") + _NO_TAGS  # nothing forgotten, no rack
-    return frame(FETCH, 12, body)
+    return frame(ApiKey.FETCH, 12, body)
 
 
 def metadata_request(topic: str) -> bytes:
     """Metadata v12 for one topic, which is not created when it is missing."""
     wanted = _NULL_UUID + _compact_string(topic) + _NO_TAGS
-    return frame(METADATA, 12, _array([wanted]) + b"\0\0" + _NO_TAGS)
+    return frame(ApiKey.METADATA, 12, _array([wanted]) + b"\0\0" + _NO_TAGS)
 
 
 _INDEX_AND_ERROR = struct.Struct(">ih")

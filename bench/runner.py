@@ -21,7 +21,7 @@ from bench.workers import WorkerPool
 from headrace.cluster.engines.kafka import KafkaEngine
 
 _WARM_UP_SHARE = 0.25
-_SETTLE_SECONDS = 0.2
+_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Runner:
                 self.progress.turn_ends(turn)
                 if turn.error:
                     return record
-                _settle()
+                _sync_disks()
         for cell in cells.values():
             if measure.profile is not None:
                 cell.release()
@@ -129,10 +129,10 @@ class Runner:
         )
 
 
-def _settle() -> None:
+def _sync_disks() -> None:
     """What one node left for the disk to write must not slow down the next one's writes."""
     os.sync()
-    time.sleep(_SETTLE_SECONDS)
+    time.sleep(_PAUSE_SECONDS)
 
 
 def _take_turn(measure: Measure, cell: Cell, round_number: int, position: int) -> Turn:

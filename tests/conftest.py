@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -11,20 +12,27 @@ from typing import Any
 
 import pytest
 
-from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
-from headrace.testing.node import NodeProcess
+from tests.harness import left_out, row_record
+from tests.harness.gate import mark_test
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 StartNode = Callable[..., NodeProcess]
 PrepareZooKeeper = Callable[..., ZooKeeperEnsemble]
 
 _topic_numbers = itertools.count()
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    left_out.register(config)
+    row_record.register(config)
+    # Programs that tests start in processes of their own import tests.harness, too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,6 +40,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", r"ignore:.* is deprecated. Use files\(\) instead:DeprecationWarning"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Ends garbage collection before pytest parses sources for its summary.
+
+    A finalizer that logs a traceback in the middle of `ast.parse` disturbs it in Python 3.11
+    (tests/harness/syntax.py).
+    """
+    gc.collect()
+    gc.disable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    mark_test(item)
 
 
 @pytest.fixture
@@ -72,11 +95,8 @@ def zookeeper_servers(tmp_path: Path) -> PrepareZooKeeper:
 
     def prepare(**options: Any) -> ZooKeeperEnsemble:
         if reason := why_zookeeper_is_missing():
-            pytest.skip(f"ZooKeeper cannot be started: {reason}")
-        try:
-            return prepare_zookeeper(tmp_path / "zookeeper", **options)
-        except EngineError as error:
-            pytest.skip(f"ZooKeeper cannot be started: {error}")
+            leave_out("ZooKeeper", reason)
+        return prepare_zookeeper(tmp_path / "zookeeper", **options)
 
     return prepare
 
@@ -107,7 +127,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 def kafka_engine() -> KafkaEngine:
     """Apache Kafka's jars, fetched by Maven on first use."""
     if reason := why_kafka_is_missing():
-        pytest.skip(reason)
+        leave_out("Apache Kafka", reason)
     engine = KafkaEngine()
     assert engine.jars.folder.is_dir()
     return engine

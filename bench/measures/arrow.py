@@ -21,10 +21,10 @@ from bench.cell import Cell
 from bench.model import Figures
 from bench.raw_client import fetch_each, produce_check, produce_pipelined
 from bench.raw_requests import produce_request
-from headrace.client.arrow.columns import WriteColumns
-from headrace.client.arrow.decode import Decoder
-from headrace.client.arrow.encode import encode_batch
-from headrace.client.arrow.sections import Fetched
+from headrace.client.arrow.fetch.sections import Fetched
+from headrace.client.arrow.read.decode import Decoder
+from headrace.client.arrow.write.columns import WriteColumns
+from headrace.client.arrow.write.encode import encode_batch
 from headrace.wire.compression import Codec
 
 ROWS_PER_BATCH = 8_000
@@ -66,7 +66,7 @@ def _read(cell: Cell, codec: Codec) -> Figures:
     batch = prebuilt(codec)
     batches = max(20, int(_BATCHES * cell.suite_scale))
 
-    topic = cell.kept_topic(lambda name: fill_topic(cell, name, batch, batches))
+    topic = cell.shared_topic(lambda name: fill_topic(cell, name, batch, batches))
     bootstrap = cell.node.bootstrap
     ours = rate(lambda: _count(headrace.read(topic, bootstrap=bootstrap, columns=COLUMNS)))
     theirs = _consume_rate(bootstrap, topic, _some_of(batches * ROWS_PER_BATCH))
@@ -135,7 +135,7 @@ def decode_alone(cell: Cell) -> Figures:
 
 def first_batch(cell: Cell) -> Figures:
     """A fresh process that has imported pyarrow, until it holds its first batch."""
-    topic = cell.kept_topic(
+    topic = cell.shared_topic(
         lambda name: _ignore(headrace.write(rows(1000), name, bootstrap=cell.node.bootstrap, key="key"))
     )
     program = _FIRST_BATCH.format(topic=topic, bootstrap=cell.node.bootstrap)

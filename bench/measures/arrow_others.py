@@ -31,7 +31,7 @@ _DOCUMENT = pa.struct(
 )
 _BUDGET = 32 << 20
 _PEAK = (
-    "import headrace, headrace.client.arrow.reader; "
+    "import headrace, headrace.client.arrow.read.reader; "
     "peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024; "
     "read = lambda **options: sum(batch.num_rows for batch in headrace.read("
     "{topic!r}, bootstrap={bootstrap!r}, **options)); "
@@ -44,7 +44,7 @@ _PEAK = (
 
 def other_clients(cell: Cell) -> Figures:
     """kafka-python and aiokafka, on the same topic into the same table."""
-    topic = cell.kept_topic(lambda name: fill_topic(cell, name, prebuilt(Codec.NONE), _BATCHES))
+    topic = cell.shared_topic(lambda name: fill_topic(cell, name, prebuilt(Codec.NONE), _BATCHES))
     bootstrap = cell.node.bootstrap
     count = min(cell.scaled(_ROW_BY_ROW, least=10_000), _BATCHES * ROWS_PER_BATCH)
     ours = rate(lambda: _count(headrace.read(topic, bootstrap=bootstrap, columns=COLUMNS)))
@@ -62,7 +62,7 @@ def json_values(cell: Cell) -> Figures:
     """JSON objects into typed columns; confluent-kafka and json.loads per record into the same columns."""
     documents = max(50_000, int(_DOCUMENTS * cell.suite_scale))
     bootstrap = cell.node.bootstrap
-    topic = cell.kept_topic(
+    topic = cell.shared_topic(
         lambda name: _ignore(headrace.write(_documents(documents), name, bootstrap=bootstrap))
     )
     form = headrace.Json(_DOCUMENT)
@@ -74,7 +74,7 @@ def json_values(cell: Cell) -> Figures:
 def peak_memory(cell: Cell) -> Figures:
     """The most memory that a process takes while it reads a topic many times as large as its budget."""
     batches = _BATCHES * 4
-    topic = cell.kept_topic(lambda name: fill_topic(cell, name, prebuilt(Codec.NONE), batches))
+    topic = cell.shared_topic(lambda name: fill_topic(cell, name, prebuilt(Codec.NONE), batches))
     program = _PEAK.format(
         topic=topic, bootstrap=cell.node.bootstrap, budget=_BUDGET, rows=batches * ROWS_PER_BATCH
     )

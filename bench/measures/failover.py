@@ -1,4 +1,4 @@
-"""How long writing stands still when a leader dies, hangs or is restarted: confluent-kafka with acks=all.
+"""Failover time of writes when a leader dies, hangs or is restarted: confluent-kafka with acks=all.
 
 From the signal to the first acknowledgement of a record that was sent after it, by a client at its defaults.
 Each blow meets a fresh one: librdkafka lets a node that it connected to twice within ten seconds wait for
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from bench.cell import Cell
 from bench.clusters import NODES, running_cluster
 from bench.model import KAFKA, Figures
-from headrace.testing.live_cluster import LiveCluster
+from tests.harness.live.cluster import LiveCluster
 
 TOPIC = "failover"
 QUICK_SESSION = {"broker.session.timeout.ms": "2000"}
@@ -29,7 +29,7 @@ IMPATIENT = {"socket.timeout.ms": "1000", "request.timeout.ms": "1000"}
 """A client at its defaults waits 60 s for the reply of a node that hangs, whatever the cluster does."""
 KILLS, PAUSES, MANY_PARTITIONS = 10, 10, 1000
 _PAUSE_S = 0.005
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _WARM_UP_S = 1.0
 
 
@@ -53,18 +53,18 @@ class Prober:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
-        self.failed += self._producer.flush(_PATIENCE_S)
+        self.failed += self._producer.flush(_TIMEOUT_S)
 
     def first_after(self, moment: float) -> float:
         """Seconds from the moment to the first acknowledgement of what was sent after it."""
         looked = 0
-        while time.monotonic() - moment < _PATIENCE_S:
+        while time.monotonic() - moment < _TIMEOUT_S:
             for sent, acknowledged in self.acknowledged[looked:]:
                 looked += 1
                 if sent >= moment:
                     return acknowledged - moment
             time.sleep(0.001)
-        raise TimeoutError(f"no write to partition {self._partition} within {_PATIENCE_S:.0f} s")
+        raise TimeoutError(f"no write to partition {self._partition} within {_TIMEOUT_S:.0f} s")
 
     def longest_gap(self) -> float:
         moments = [acknowledged for _, acknowledged in self.acknowledged]
@@ -118,7 +118,7 @@ def rolling_restart(cell: Cell) -> Figures:
         for node_id in cluster.node_ids:
             cluster.stop(node_id)
             cluster.start(node_id)
-            cluster.wait_in_sync(timeout_s=_PATIENCE_S)
+            cluster.wait_in_sync(timeout_s=_TIMEOUT_S)
         time.sleep(_WARM_UP_S)
     return {
         "longest_gap_ms": max(prober.longest_gap() for prober in probers) * 1000,
@@ -139,15 +139,15 @@ def many_partitions(cell: Cell) -> Figures:
         killed_at = time.monotonic()
         cluster.kill(victim)
         while _led_by(cluster, survivor, victim):
-            if time.monotonic() - killed_at > _PATIENCE_S:
+            if time.monotonic() - killed_at > _TIMEOUT_S:
                 raise TimeoutError("some partitions have no leader")
             time.sleep(0.01)
         return {"all_led_s": time.monotonic() - killed_at}
 
 
 def _led_by(cluster: LiveCluster, asked: int, victim: int) -> bool:
-    picture = cluster.picture(of=asked)
-    return picture is None or any(each.leader in (victim, -1) for each in picture.partitions)
+    metadata = cluster.metadata(of=asked)
+    return metadata is None or any(each.leader in (victim, -1) for each in metadata.partitions)
 
 
 def _kills(cell: Cell, settings: dict[str, str], *, zookeeper: bool) -> list[float]:
@@ -184,7 +184,7 @@ def _strike(
         strike(cluster, victim)
         took = prober.first_after(moment)
     repair(cluster, victim)
-    cluster.wait_in_sync(timeout_s=_PATIENCE_S)
+    cluster.wait_in_sync(timeout_s=_TIMEOUT_S)
     time.sleep(0.2)
     return took
 

@@ -23,7 +23,7 @@ def _filled_topic(cell: Cell) -> tuple[str, int]:
         with cell.connect() as connection:
             produce_pipelined(connection, request, produce_check(topic), in_flight=5, count=batches)
 
-    return cell.kept_topic(fill), batches
+    return cell.shared_topic(fill), batches
 
 
 def _fetch(cell: Cell, response_bytes: int) -> Figures:

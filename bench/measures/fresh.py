@@ -1,4 +1,4 @@
-"""A node from its first moment: how soon it answers, what it weighs, and how that grows."""
+"""A new node: time to its first answer, its memory, and how memory grows."""
 
 from __future__ import annotations
 

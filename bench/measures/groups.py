@@ -11,19 +11,19 @@ from statistics import median
 from bench.cell import Cell
 from bench.group_client import (
     ClassicGroup,
-    ModernMember,
+    Kip848Member,
     ask,
     expect_none,
     form_groups,
-    ready_in_turn,
-    settle,
+    repeat_each,
     wait_for_coordinator,
+    wait_until_stable,
 )
 from bench.model import Figures, Profile
 from bench.raw_client import RawConnection, no_collection, send_each
 from bench.raw_requests import RawReplyError
 from headrace.cluster.engines.engine import RunningNode
-from headrace.testing import group_wire as wire
+from tests.harness.groups import wire as wire
 
 COORDINATOR_PROFILE = Profile(
     name="groups",
@@ -38,8 +38,8 @@ COORDINATOR_PROFILE = Profile(
 )
 """Nothing waits on purpose: what is left is the broker's own time."""
 
-PATIENT_PROFILE = Profile(
-    name="patient groups",
+LONG_SESSION_PROFILE = Profile(
+    name="groups with long sessions",
     settings={
         "group.initial.rebalance.delay.ms": "0",
         "group.consumer.session.timeout.ms": "1800000",
@@ -67,7 +67,7 @@ def _small(cell: Cell) -> RawConnection:
 
 
 def _large_topic(cell: Cell) -> str:
-    return cell.kept_topic(lambda _: None, partitions=PARTITIONS)
+    return cell.shared_topic(lambda _: None, partitions=PARTITIONS)
 
 
 def classic_rebalance(cell: Cell) -> Figures:
@@ -91,30 +91,30 @@ def _form_one(cell: Cell, stack: ExitStack, name: str, topic: str) -> ClassicGro
     return group
 
 
-def modern_target(cell: Cell) -> Figures:
+def kip848_target(cell: Cell) -> Figures:
     """KIP-848: from the heartbeat of a 51st member to a reply that knows the new target assignment."""
     group, topic = new_group(), _large_topic(cell)
     times: list[float] = []
     with ExitStack() as stack, no_collection():
         wait_for_coordinator(stack.enter_context(cell.connect()), group)
         members = [
-            ModernMember(connection=stack.enter_context(_small(cell)), group=group, topic=topic)
+            Kip848Member(connection=stack.enter_context(_small(cell)), group=group, topic=topic)
             for _ in range(MEMBERS)
         ]
         for member in members:
             member.join()
-        epoch = settle(members, PARTITIONS)
+        epoch = wait_until_stable(members, PARTITIONS)
         with _small(cell) as connection:
             for _ in range(cell.scaled(8, least=2)):
-                joiner = ModernMember(connection=connection, group=group, topic=topic)
+                joiner = Kip848Member(connection=connection, group=group, topic=topic)
                 times.append(_to_new_target(joiner, epoch))
-                settle([*members, joiner], PARTITIONS)
+                wait_until_stable([*members, joiner], PARTITIONS)
                 joiner.leave()
-                epoch = settle(members, PARTITIONS)
+                epoch = wait_until_stable(members, PARTITIONS)
     return {"target_ms": median(times) * 1000, "slowest_ms": max(times) * 1000}
 
 
-def _to_new_target(joiner: ModernMember, epoch: int) -> float:
+def _to_new_target(joiner: Kip848Member, epoch: int) -> float:
     """A broker that computes the target beside the request answers with the old epoch at first."""
     request = joiner.join_request()
     started = time.perf_counter()
@@ -154,7 +154,7 @@ def _commit_of(group: ClassicGroup, place: int, partitions_each: int) -> bytes:
 def _commit_on(group: ClassicGroup, requests: Sequence[bytes], seconds: float) -> tuple[int, float]:
     connections = [member.connection for member in group.members]
     expected = [_accepted(connection, one) for connection, one in zip(connections, requests, strict=True)]
-    return _repeat_each(connections, requests, expected, seconds)
+    return repeat_each(connections, requests, expected, seconds)
 
 
 def _accepted(connection: RawConnection, request: bytes) -> bytes:
@@ -164,31 +164,6 @@ def _accepted(connection: RawConnection, request: bytes) -> bytes:
         for partition in topic.partitions:
             expect_none("OffsetCommit", partition.error_code)
     return frame
-
-
-def _repeat_each(
-    connections: Sequence[RawConnection],
-    requests: Sequence[bytes],
-    expected: Sequence[bytes],
-    seconds: float,
-) -> tuple[int, float]:
-    """One request in flight on each connection for so long; (answered, seconds taken)."""
-    for connection, request in zip(connections, requests, strict=True):
-        connection.send(request)
-    started = time.perf_counter()
-    deadline = started + seconds
-    answered, waiting = 0, len(connections)
-    for place in ready_in_turn(connections):
-        if connections[place].receive() != expected[place]:
-            raise RawReplyError("a commit was answered by an error")
-        answered += 1
-        if time.perf_counter() < deadline:
-            connections[place].send(requests[place])
-        else:
-            waiting -= 1
-            if not waiting:
-                break
-    return answered, time.perf_counter() - started
 
 
 def _pace(connections: Sequence[RawConnection], requests: Sequence[bytes], seconds: float) -> int:
@@ -225,9 +200,9 @@ def _heartbeats(cell: Cell, connections: Sequence[RawConnection], requests: Sequ
 
 def classic_heartbeats(cell: Cell) -> Figures:
     """A thousand small services with nothing to do: what their being there costs."""
-    if "groups" not in cell.kept:
-        cell.kept["groups"] = _form_classic_groups(cell)
-    groups: list[ClassicGroup] = cell.kept["groups"]
+    if "groups" not in cell.state:
+        cell.state["groups"] = _form_classic_groups(cell)
+    groups: list[ClassicGroup] = cell.state["groups"]
     connections = [member.connection for group in groups for member in group.members]
     requests = [
         member.heartbeat(group.name, group.generation) for group in groups for member in group.members
@@ -236,7 +211,7 @@ def classic_heartbeats(cell: Cell) -> Figures:
 
 
 def _form_classic_groups(cell: Cell) -> list[ClassicGroup]:
-    topic = cell.kept_topic(lambda _: None, partitions=GROUP_SIZE)
+    topic = cell.shared_topic(lambda _: None, partitions=GROUP_SIZE)
     with cell.connect() as connection:
         wait_for_coordinator(connection, new_group())
     names = [new_group() for _ in range(_group_count(cell))]
@@ -247,29 +222,29 @@ def _group_count(cell: Cell) -> int:
     return max(20, int(GROUPS * cell.suite_scale))
 
 
-def modern_heartbeats(cell: Cell) -> Figures:
+def kip848_heartbeats(cell: Cell) -> Figures:
     """The same with KIP-848 members."""
-    if "members" not in cell.kept:
-        cell.kept["members"] = _form_modern_groups(cell)
-    members: list[ModernMember] = cell.kept["members"]
+    if "members" not in cell.state:
+        cell.state["members"] = _form_kip848_groups(cell)
+    members: list[Kip848Member] = cell.state["members"]
     return _heartbeats(
         cell, [member.connection for member in members], [member.heartbeat_request() for member in members]
     )
 
 
-def _form_modern_groups(cell: Cell) -> list[ModernMember]:
-    topic = cell.kept_topic(lambda _: None, partitions=GROUP_SIZE)
+def _form_kip848_groups(cell: Cell) -> list[Kip848Member]:
+    topic = cell.shared_topic(lambda _: None, partitions=GROUP_SIZE)
     with cell.connect() as connection:
         wait_for_coordinator(connection, new_group())
-    members: list[ModernMember] = []
+    members: list[Kip848Member] = []
     for _ in range(_group_count(cell)):
         group = new_group()
         together = [
-            ModernMember(connection=_small(cell), group=group, topic=topic) for _ in range(GROUP_SIZE)
+            Kip848Member(connection=_small(cell), group=group, topic=topic) for _ in range(GROUP_SIZE)
         ]
         for member in together:
             member.join()
-        settle(together, GROUP_SIZE)
+        wait_until_stable(together, GROUP_SIZE)
         members += together
     return members
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -23,7 +25,12 @@ def _p50_p99(times_us: list[float]) -> Figures:
 
 def synchronous_produce(cell: Cell) -> Figures:
     """A program that sends one event and waits for the answer (confluent-kafka, its default acks=all)."""
-    producer = Producer({"bootstrap.servers": cell.node.bootstrap, "linger.ms": 0, "log_level": 0})
+    return synchronous_sends(cell, {"bootstrap.servers": cell.node.bootstrap})
+
+
+def synchronous_sends(cell: Cell, client: Mapping[str, Any]) -> Figures:
+    """`client`: how confluent-kafka connects."""
+    producer = Producer({**client, "linger.ms": 0, "log_level": 0})
     value = b"v" * 100
     failures: list[str] = []
     times_us: list[float] = []

@@ -30,7 +30,7 @@ _TOPIC_CONFIGS = {"segment_bytes": str(16 << 20), "retention_bytes": str(32 << 2
 
 def mixed_load(cell: Cell) -> Figures:
     """The slowest one in a thousand of small synchronous sends while everything else goes on."""
-    topic = cell.kept_topic(lambda _: None, partitions=_PARTITIONS, **_TOPIC_CONFIGS)
+    topic = cell.shared_topic(lambda _: None, partitions=_PARTITIONS, **_TOPIC_CONFIGS)
     seconds = max(SLICE_SECONDS * cell.scale, 1.5)
     bootstrap = cell.node.bootstrap
     loads = [

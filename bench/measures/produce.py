@@ -64,7 +64,7 @@ def java_1000(cell: Cell) -> Figures:
 
 
 def _many_partitions(cell: Cell) -> str:
-    return cell.kept_topic(lambda topic: cell.touch_partitions(topic, 256), partitions=256)
+    return cell.shared_topic(lambda topic: cell.touch_partitions(topic, 256), partitions=256)
 
 
 def many_producers(cell: Cell) -> Figures:

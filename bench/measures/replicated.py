@@ -1,4 +1,4 @@
-"""Writing with acks=all to three replicas: how fast, at what cost of all nodes, what they weigh then."""
+"""Writing with acks=all to three replicas: throughput, CPU of all nodes, and their memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.clusters import NODES, cpu_seconds, rss_mb, running_cluster
 from bench.judge import percentile
 from bench.loads import covered_seconds, produce_records
 from bench.model import Figures
-from headrace.testing.live_cluster import LiveCluster
+from tests.harness.live.cluster import LiveCluster
 
 TOPIC = "replicated"
 GIGABYTES = 5

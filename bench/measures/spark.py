@@ -93,7 +93,7 @@ def stream_to_files(cell: Cell) -> Figures:
 def json_windows(cell: Cell) -> Figures:
     """JSON into typed columns into sums of ten seconds by customer."""
     documents = batch_of_documents()
-    topic = cell.kept_topic(
+    topic = cell.shared_topic(
         lambda name: fill_partitions(cell, name, documents.batch, _DOCUMENTS), PARTITIONS
     )
     tuning = _tuning(cell, topic)
@@ -165,8 +165,8 @@ def _peer() -> SparkProcess:
 
 def _in_turn(cell: Cell, asked: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     """Every answer by its name, forwards and backwards by turns."""
-    turn = cell.kept["turns"] = cell.kept.get("turns", -1) + 1
-    order = list(asked) if turn % 2 == 0 else list(reversed(asked))
+    turn = cell.state["turns"] = cell.state.get("turns", -1) + 1
+    order = list(asked) if turn % 2 == 0 else list(asked)[::-1]
     return {name: asked[name]() for name in order}
 
 
@@ -187,7 +187,7 @@ def _tuning(cell: Cell, topic: str) -> dict[str, str]:
 
 def _topic_of_rows(cell: Cell, rows: int) -> str:
     batch = batch_of_rows()
-    return cell.kept_topic(lambda name: fill_partitions(cell, name, batch, rows), PARTITIONS)
+    return cell.shared_topic(lambda name: fill_partitions(cell, name, batch, rows), PARTITIONS)
 
 
 def _seconds(
@@ -260,7 +260,7 @@ def _copied(cell: Cell, spark: SparkProcess, side: str, topic: str, **options: A
 
 
 def _trickled(cell: Cell, spark: SparkProcess, side: str) -> Mapping[str, list[float]]:
-    """One record a micro-batch; the first ones, in which the query settles, are left out."""
+    """One record a micro-batch; the first ones, during warm-up, are left out."""
     records = cell.scaled(_TRICKLE_RECORDS, least=_TRICKLE_LEFT_OUT + 4)
     bootstrap = cell.node.bootstrap
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})

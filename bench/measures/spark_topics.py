@@ -19,8 +19,8 @@ from bench.cell import Cell
 from bench.measures.arrow import rows
 from bench.raw_client import produce_check, produce_pipelined
 from bench.raw_requests import produce_request
-from headrace.client.arrow.columns import WriteColumns
-from headrace.client.arrow.encode import encode_batch
+from headrace.client.arrow.write.columns import WriteColumns
+from headrace.client.arrow.write.encode import encode_batch
 from headrace.wire.compression import Codec
 
 PARTITIONS = 8

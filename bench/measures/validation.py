@@ -1,4 +1,4 @@
-"""What it costs a node to look at every record that is produced: CPU with the look, against CPU without.
+"""The cost of record validation on produce: broker CPU with it, against CPU without.
 
 The two are taken in turns on one node, so that what the machine does meanwhile hits both.
 """

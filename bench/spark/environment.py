@@ -1,4 +1,4 @@
-"""The peer's surroundings: PySpark 4.0.0 in an environment of its own, and its Kafka connector's jars.
+"""The environment of the peer: PySpark 4.0.0 in an environment of its own, and its Kafka connector's jars.
 
 Made on first use, kept in build/ and in the user's cache folder. That PySpark sees this environment's
 packages behind its own, so that ours runs under both versions. Read next: processes.py.

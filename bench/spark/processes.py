@@ -19,9 +19,10 @@ from typing import IO, Any
 from bench.spark.environment import connector_jars, peer_python
 from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.process_stats import read_process_tree
-from headrace.pipelines.java import find_java
+from headrace.java import find_java
 
-_PROGRAM = Path(__file__).with_name("program.py")
+_PROGRAM = "bench.spark.program"
+_ROOT = Path(__file__).resolve().parents[2]
 _LOG = Path("build/bench/spark.log")
 _LOG_BYTES_SHOWN = 3000
 _STOP_S = 20
@@ -40,12 +41,12 @@ class SparkProcess:
         _LOG.parent.mkdir(parents=True, exist_ok=True)
         with _LOG.open("ab") as log:
             self._process = subprocess.Popen(
-                [python, str(_PROGRAM), jars],
+                [python, "-m", _PROGRAM, jars],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": python},
+                env=_environment(python),
                 start_new_session=True,
             )
         self._answer()
@@ -101,6 +102,12 @@ class SparkProcess:
     def _pipe(stream: IO[str] | None) -> IO[str]:
         assert stream is not None
         return stream
+
+
+def _environment(python: str) -> dict[str, str]:
+    """Either PySpark finds `bench` in this repository."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": python, "PYTHONPATH": path}
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ import time
 import traceback
 from typing import Any
 
-import sides
-from queries import QUERIES, Trickle
+from bench.spark import sides
+from bench.spark.queries import QUERIES, Trickle
 
 _SIDES = {"peer": sides.Peer, "ours": sides.Ours, "made": sides.Made}
 
@@ -44,7 +44,8 @@ class Program:
             return {}
         if name == "end":
             assert self._trickle is not None
-            return self._trickle.end(leave_out=arguments["leave_out"])
+            ended: dict[str, Any] = self._trickle.end(leave_out=arguments["leave_out"])
+            return ended
         side = _SIDES[request["side"]](**request["options"])
         if name == "trickle":
             self._trickle = Trickle(self._spark, side, arguments["topic"])

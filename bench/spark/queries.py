@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sides import Side
+from bench.spark.sides import Side
 
 Totals = dict[str, Any]
 _TIMEOUT_S = 300
@@ -94,7 +94,7 @@ def _document(progress: Any) -> Any:
 def _record_ms(progress: Any) -> float:
     begun = datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000
     created = datetime.fromisoformat(progress["observedMetrics"]["seen"]["newest"]).timestamp() * 1000
-    return begun + progress["durationMs"]["triggerExecution"] - created
+    return begun + float(progress["durationMs"]["triggerExecution"]) - created
 
 
 def _to_files(spark: Any, side: Side, topic: str, form: str) -> Totals:

@@ -7,8 +7,10 @@ from bench.suites.arrow import ARROW_SUITE
 from bench.suites.cluster import CLUSTER_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
+from bench.suites.security import SECURITY_SUITE
 from bench.suites.spark import SPARK_SUITE
 
 SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE, SPARK_SUITE, CLUSTER_SUITE)
+    suite.name: suite
+    for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE, SPARK_SUITE, CLUSTER_SUITE, SECURITY_SUITE)
 }

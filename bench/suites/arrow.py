@@ -1,4 +1,4 @@
-"""The suite of the Arrow client: each promise of its "Speed to reach" that is built, as a line with a target.
+"""The suite of the Arrow client: each performance target as a line.
 
 Most lines are ratios within one turn on one broker; Apache Kafka's column shows them against that broker.
 """

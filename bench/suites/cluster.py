@@ -1,4 +1,4 @@
-"""The suite of the cluster: every promise of "Speed to reach" of three nodes as a line with its target.
+"""The suite of the cluster: every performance target of three nodes as a line.
 
 Three nodes each on one machine; Apache Kafka's are combined KRaft nodes at its defaults, started through the
 same supervisor. Each measure starts a cluster of its own. How it is judged: bench/judge.py.

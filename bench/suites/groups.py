@@ -1,4 +1,4 @@
-"""The suite of consumer groups: every promise of "Speed to reach" of groups as a line with its target.
+"""The suite of consumer groups: every performance target of groups as a line.
 
 Settings are the same on both engines: the profiles of measures/groups.py. How it is judged: bench/judge.py.
 """
@@ -80,7 +80,7 @@ _COORDINATOR = (
     ),
     Measure(
         name="target",
-        run=groups.modern_target,
+        run=groups.kip848_target,
         profile=groups.COORDINATOR_PROFILE,
         lines=(_ms("target_ms", "KIP-848 heartbeat to new target, 50 members × 500 partitions", 0.5),),
     ),
@@ -107,13 +107,13 @@ _COORDINATOR = (
     Measure(
         name="heartbeats_classic",
         run=groups.classic_heartbeats,
-        profile=groups.PATIENT_PROFILE,
+        profile=groups.LONG_SESSION_PROFILE,
         lines=_cpu("classic"),
     ),
     Measure(
         name="heartbeats_kip848",
-        run=groups.modern_heartbeats,
-        profile=groups.PATIENT_PROFILE,
+        run=groups.kip848_heartbeats,
+        profile=groups.LONG_SESSION_PROFILE,
         lines=_cpu("KIP-848"),
     ),
     Measure(

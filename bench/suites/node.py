@@ -1,4 +1,4 @@
-"""The suite of one node: every promise of "Speed to reach" as a line with its target.
+"""The suite of one node: every performance target as a line.
 
 Targets are ratios to Apache Kafka in the same run with Headrace's flush policy `os`, which is Kafka's own
 default; `ack` stands beside it. How a line is judged: bench/judge.py.

@@ -1,4 +1,4 @@
-"""The suite of pipelines on Spark: each promise of their "Speed to reach", as a line with a target.
+"""The suite of pipelines on Spark: each performance target as a line.
 
 Every target is a ratio to Spark's own Kafka connector within one turn, judged on Headrace and, in a line of
 its own, on Apache Kafka. Read next: bench/measures/spark.py.

@@ -5,38 +5,37 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headrace.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from headrace.client.arrow.reader import aread as aread
-    from headrace.client.arrow.reader import read as read
-    from headrace.client.arrow.selection import topic as topic
-    from headrace.client.arrow.stream import astream as astream
-    from headrace.client.arrow.stream import stream as stream
-    from headrace.client.arrow.transaction import transaction as transaction
-    from headrace.client.arrow.typed import Rejects as Rejects
+    from headrace.client.arrow.read.reader import aread as aread
+    from headrace.client.arrow.read.reader import read as read
+    from headrace.client.arrow.read.selection import topic as topic
+    from headrace.client.arrow.read.typed import Rejects as Rejects
+    from headrace.client.arrow.stream.stream import astream as astream
+    from headrace.client.arrow.stream.stream import stream as stream
     from headrace.client.arrow.values.formats import Avro as Avro
     from headrace.client.arrow.values.formats import Json as Json
-    from headrace.client.arrow.writer import awrite as awrite
-    from headrace.client.arrow.writer import write as write
+    from headrace.client.arrow.write.transaction import transaction as transaction
+    from headrace.client.arrow.write.writer import awrite as awrite
+    from headrace.client.arrow.write.writer import write as write
     from headrace.client.security import Security as Security
 
-__version__ = "0.1.0"
-
 _LAZY = {
-    "Avro": "values.formats",
-    "Json": "values.formats",
-    "Rejects": "typed",
+    "Avro": "arrow.values.formats",
+    "Json": "arrow.values.formats",
+    "Rejects": "arrow.read.typed",
     "Security": "security",
-    "aread": "reader",
-    "astream": "stream",
-    "awrite": "writer",
-    "read": "reader",
-    "stream": "stream",
-    "topic": "selection",
-    "transaction": "transaction",
-    "write": "writer",
+    "aread": "arrow.read.reader",
+    "astream": "arrow.stream.stream",
+    "awrite": "arrow.write.writer",
+    "read": "arrow.read.reader",
+    "stream": "arrow.stream.stream",
+    "topic": "arrow.read.selection",
+    "transaction": "arrow.write.transaction",
+    "write": "arrow.write.writer",
 }
-"""Names of the Arrow client by module: loaded when first used, so that `import headrace` stays quick."""
-_WITHOUT_ARROW = ("Security",)
+"""Public names by module of headrace.client, loaded when first used: `import headrace` stays quick."""
 _EXTRA = ("numpy", "pyarrow")
 
 
@@ -44,8 +43,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     try:
-        package = "client" if name in _WITHOUT_ARROW else "client.arrow"
-        found = getattr(importlib.import_module(f"headrace.{package}.{_LAZY[name]}"), name)
+        if _LAZY[name].startswith("arrow."):
+            for library in _EXTRA:  # named here, not where its first use happens to be
+                importlib.import_module(library)
+        found = getattr(importlib.import_module(f"headrace.client.{_LAZY[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

@@ -1,14 +1,20 @@
 """The exception tree.
 
-A protocol outcome is an error code (`ApiError`, turned into a reply in one place, broker/dispatch.py).
+A protocol outcome is an error code (`ApiError`, turned into a reply in one place,
+broker/dispatch/dispatcher.py).
 Everything else is a fault of bytes, disk, configuration or the coordination store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from headrace.wire.error_codes import ErrorCode as ErrorCode
+
+LONGEST_MESSAGE = 1000
+"""Characters: a message may quote what a client sent, and a string of a reply has at most 32,767 bytes."""
+_NO_RECORDS: Mapping[int, str | None] = MappingProxyType({})
 
 
 class HeadraceError(Exception):
@@ -18,12 +24,19 @@ class HeadraceError(Exception):
 class ApiError(HeadraceError):
     """The request is answered with this Kafka error code.
 
-    `records`: places in the batch of those that were wrong, where the others would have been taken.
+    `records`: the invalid records by their index in the batch, each with what is wrong with it; None: the
+    message says it.
     """
 
     def __init__(
-        self, code: ErrorCode, message: str | None = None, *, records: Sequence[int] = ()
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        *,
+        records: Mapping[int, str | None] = _NO_RECORDS,
     ) -> None:
+        if message is not None and len(message) > LONGEST_MESSAGE:
+            message = message[:LONGEST_MESSAGE] + "…"
         super().__init__(message or code.name)
         self.code = code
         self.message = message
@@ -31,19 +44,19 @@ class ApiError(HeadraceError):
 
 
 class DecodeError(HeadraceError):
-    """Bytes that are not what they claim to be; the connection they came from is closed."""
+    """Malformed bytes; the connection they came from is closed."""
 
 
 class StorageError(HeadraceError):
-    """The disk failed or lied; the partition goes offline (R24)."""
+    """The disk failed or returned corrupt data; the partition goes offline (R24)."""
 
 
 class DiskFullError(StorageError):
-    """No room for an append. Nothing was written; reads go on; writing resumes when room returns."""
+    """The disk is full. Nothing was written; reads continue; writes resume when there is space."""
 
 
 class CorruptLogError(StorageError):
-    """Bit rot below the recovery point (R27): reported, never cut."""
+    """Corruption below the recovery point (R27): reported, never truncated."""
 
 
 class ConfigError(HeadraceError):
@@ -51,8 +64,8 @@ class ConfigError(HeadraceError):
 
 
 class CoordinationError(HeadraceError):
-    """The coordination store could not answer."""
+    """The coordination store did not respond."""
 
 
 class OutcomeUnknown(CoordinationError):
-    """A commit may or may not have been applied: re-read, then decide (R6)."""
+    """A commit may or may not have been applied: read again, then decide (R6)."""

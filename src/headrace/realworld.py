@@ -1,4 +1,4 @@
-"""The operating system's World. Fallbacks for systems other than Linux are here and nowhere else."""
+"""The World of the operating system, with fallbacks for systems other than Linux."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -16,7 +17,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.world import Bytes, OpenMode
+from headrace.tls.context import client_context, server_context
+from headrace.tls.stream import tls_streams
+from headrace.world import Bytes, OpenMode, TlsContext
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -37,6 +40,8 @@ _OPEN_FLAGS: dict[OpenMode, int] = {
 }
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
+"""Files are readable by the node's user only."""
 _CANNOT_PROBE = (errno.EOPNOTSUPP, errno.EINVAL)
 _COARSE_STEP, _FINE_STEP = 256 * 1024, 16 * 1024
 _fdatasync = getattr(os, "fdatasync", os.fsync)
@@ -83,7 +88,7 @@ class RealFile:
             return os.write(self._fd, b"".join(buffers))
 
     def cached(self, size: int, position: int, *, thorough: bool = False) -> bool:
-        """Asks the kernel for a byte of each stretch without waiting; a stretch that would wait is cold."""
+        """Probe one byte of each range without blocking; a range that would block is not cached."""
         if not _NOWAIT:
             return True
         byte = bytearray(1)
@@ -136,7 +141,7 @@ class RealFileLock:
 
 class RealFiles:
     def open(self, path: Path, mode: OpenMode) -> RealFile:
-        return RealFile(os.open(path, _OPEN_FLAGS[mode] | _BINARY, 0o644))
+        return RealFile(os.open(path, _OPEN_FLAGS[mode] | _BINARY, _PRIVATE_FILE))
 
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
@@ -145,7 +150,11 @@ class RealFiles:
         return sorted(os.listdir(path))
 
     def make_directory(self, path: Path) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=_PRIVATE_DIRECTORY, exist_ok=True)
+        mode = os.stat(path).st_mode
+        if mode & 0o077 and not mode & stat.S_ISVTX:  # by an earlier version; not shared like /tmp
+            with contextlib.suppress(PermissionError):
+                os.chmod(path, _PRIVATE_DIRECTORY)
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -172,7 +181,7 @@ class RealFiles:
         return shutil.disk_usage(path).total
 
     def lock(self, path: Path) -> RealFileLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, _PRIVATE_FILE)
         try:
             _lock_descriptor(fd)
         except BaseException:
@@ -205,7 +214,7 @@ class RealThread:
 
 
 def _begin_worker() -> None:
-    """In the worker process: of low priority, and it ends with the process it works for."""
+    """Runs in the worker process: sets low priority, and ends with the parent process."""
     import multiprocessing
     import threading
 
@@ -222,7 +231,7 @@ def _begin_worker() -> None:
 
 
 def _start_workers() -> ProcessPoolExecutor:
-    """Two at most: the records of a producer are not checked behind a long compaction."""
+    """At most two workers, so that record validation does not wait for a long compaction."""
     import multiprocessing  # with the first job, not with the node
     from concurrent.futures import ProcessPoolExecutor
 
@@ -231,20 +240,20 @@ def _start_workers() -> ProcessPoolExecutor:
 
 
 def _end_workers(workers: ProcessPoolExecutor) -> None:
-    """Whatever they do is of no use any more, and can be done again."""
+    """Kill the workers: their jobs can be repeated."""
     for process in list((workers._processes or {}).values()):
         process.kill()
     workers.shutdown(wait=True, cancel_futures=True)
 
 
-def _tell_failure(task: asyncio.Task[Any]) -> None:
-    """Also where nobody awaits it and somebody keeps it: asyncio tells only of tasks that nobody keeps."""
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    """Log a task's error at once: asyncio reports it only when the task is garbage-collected."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the task %r ended by an error", task.get_name(), exc_info=error)
+        logger.error("the task %r failed", task.get_name(), exc_info=error)
 
 
 class RealTasks:
-    """The bulk worker processes are started by their first job, so that an idle node stays small."""
+    """Bulk worker processes are started by the first job, so that an idle node uses little memory."""
 
     def __init__(self) -> None:
         self._threads: list[RealThread] = []
@@ -252,7 +261,7 @@ class RealTasks:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(_tell_failure)
+        task.add_done_callback(_log_failure)
         return task
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
@@ -277,7 +286,7 @@ class RealTasks:
         loop = asyncio.get_running_loop()
         try:
             return loop.run_in_executor(self._bulk, function, *args)
-        except BrokenExecutor:  # somebody killed a worker
+        except BrokenExecutor:  # a worker was killed
             self._bulk = _start_workers()
             return loop.run_in_executor(self._bulk, function, *args)
 
@@ -303,17 +312,38 @@ class RealListener:
 
 
 class RealNetwork:
+    server_tls = staticmethod(server_context)
+    client_tls = staticmethod(client_context)
+
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: Callable[[], TlsContext] | None = None,
     ) -> RealListener:
+        accept = factory if tls is None else tls_streams(factory, tls)
         loop = asyncio.get_running_loop()
-        return RealListener(await loop.create_server(factory, host, port, backlog=1024))
+        return RealListener(await loop.create_server(accept, host, port, backlog=1024))
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: TlsContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         loop = asyncio.get_running_loop()
-        return await loop.create_connection(factory, host, port)
+        if tls is None:
+            return await loop.create_connection(factory, host, port)
+        return await loop.create_connection(factory, host, port, ssl=tls, server_hostname=host)
+
+    async def https_get(self, url: str, *, timeout_s: float, max_bytes: int) -> bytes:
+        from headrace.https_get import https_get
+
+        return await asyncio.to_thread(https_get, url, timeout_s=timeout_s, max_bytes=max_bytes)
 
 
 class RealWorld:

@@ -1,6 +1,6 @@
-"""Values that every layer shares: identifiers and the frozen picture of the cluster.
+"""Values shared by all layers: identifiers and the immutable view of the cluster.
 
-Knows no bytes, no disk, no network. Read next: coordination/cluster.py (who makes a ClusterView).
+Read next: coordination/projection.py (builds a ClusterView).
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace.acls import AclBinding
+from headrace.client_quotas import Quotas
+from headrace.scram_credential import UserCredentials
+
 TopicId = uuid.UUID
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_NODE = -1
 
 EVENTS_TOPIC = "__headrace_events"
+EVENTS_VERSION = 2
+"""Of the events in that topic; fields may be added without a new version, older versions stay readable."""
 LAG_TOPIC = "__headrace_lag"
+READERS = "headrace.readers"
+"""Key under which a topic's configs list the clients that fetch from it, only when asked for."""
 OWN_TOPICS = frozenset({EVENTS_TOPIC, LAG_TOPIC})
-"""What a node writes about itself: Apache Kafka has nothing like them."""
+"""Internal topics that Apache Kafka does not have."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"}) | OWN_TOPICS
 
 
@@ -50,15 +58,17 @@ class Node:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     directory_id: str = ""
-    """Of its data directory, which one process holds: the next one on it knows its predecessor dead (R10)."""
+    """Id of its data directory, which one process locks: a successor knows that it is dead (R10)."""
     lossless: bool = True
-    """It came back with all it ever reported (R21)."""
+    """It restarted with every record it ever reported (R21)."""
     leaving: bool = False
-    """It is about to stop, and wants to lead nothing more (R22)."""
+    """It is shutting down and must not become leader (R22)."""
     full: bool = False
-    """Its disk has no room for records (R25): others lead and count as in sync, where there are others."""
+    """Its disk is full (R25): other replicas lead and form the ISR, if there are any."""
     offline: frozenset[tuple[TopicId, int]] = frozenset()
-    """Partitions whose log is damaged there (R27)."""
+    """Partitions whose log is damaged on this node (R27)."""
+    logs_in: bool = False
+    """It proves its identity to the other nodes (S3); nodes of earlier releases do not."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)
@@ -66,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who holds a partition. One writer: the controller (R4)."""
+    """Replicas, ISR and leader of a partition. Written only by the controller (R4)."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -80,7 +90,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A partition on its way from the original to the target replicas."""
+    """A reassignment of a partition from the original to the target replicas."""
 
     original: tuple[int, ...]
     target: tuple[int, ...]
@@ -101,7 +111,7 @@ class Topic:
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
     moves: Mapping[int, Move] = field(default_factory=dict)
-    """Partitions that are being moved to other replicas."""
+    """Partitions with a reassignment in progress."""
 
     @property
     def internal(self) -> bool:
@@ -110,24 +120,32 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """One immutable, versioned picture of the cluster; decisions are made on it."""
+    """An immutable, versioned view of the cluster, on which decisions are based."""
 
     version: int
     cluster_id: str
     controller_id: int = NO_NODE
     controller_epoch: int = 0
     nodes: Mapping[int, Node] = field(default_factory=dict)
-    """The live ones."""
+    """The live nodes."""
     joining: Mapping[int, Node] = field(default_factory=dict)
-    """Registered, and not yet let in by the controller (R20)."""
+    """Registered, but not yet admitted by the controller (R20)."""
     fenced: Mapping[int, Node] = field(default_factory=dict)
-    """Registered, and given up by the controller: they have to register anew."""
+    """Registered, but fenced by the controller: they must register again."""
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[TopicId, str] = field(default_factory=dict)
     node_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Dynamic settings by node id as text; "" holds the cluster-wide defaults."""
+    """Dynamic settings by node id as text; "" has the cluster-wide defaults."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Settings of single groups, by group id."""
+    """Settings of groups, by group id."""
+    client_quotas: Quotas = field(default_factory=dict)
+    """Quotas of users, client ids and addresses."""
+    node_login_required: bool = False
+    """Requests between nodes need a login (S3): set for good once every registered node logs in."""
+    users: Mapping[str, UserCredentials] = field(default_factory=dict, repr=False)
+    """SCRAM credentials by user."""
+    acls: Mapping[str, AclBinding] = field(default_factory=dict)
+    """All ACLs, by the key of their entry; the same object as long as none has changed."""
 
     def topic_by_id(self, topic_id: TopicId) -> Topic | None:
         name = self.topic_names.get(topic_id)

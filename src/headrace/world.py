@@ -1,6 +1,6 @@
-"""The seam to everything that is not computation: clock, randomness, files, network, tasks (R35).
+"""Interfaces to clock, randomness, files, network and tasks (R35).
 
-Only interfaces live here, so that `log` and `wire` can name them without touching asyncio.
+Only interfaces, so that `log` and `wire` can name them without touching asyncio.
 The operating system's implementation is realworld.py; the simulated one is testing/simworld.py.
 """
 
@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    import ssl
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
 OpenMode = Literal["read", "write", "create"]
-"""read: must exist; write: must exist, read and write; create: read and write, made when missing."""
+"""read: must exist; write: must exist, read and write; create: read and write, created if missing."""
 
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that never jump: leases, time-outs, rates (R34)."""
+        """Monotonic seconds, for leases, timeouts and rates (R34)."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970: record timestamps and retention only (R34)."""
 
 
 class File(Protocol):
-    """An open file. Positions are explicit: there is no shared cursor to lose."""
+    """An open file with explicit positions and no shared cursor."""
 
     def fileno(self) -> int | None:
         """The descriptor for `sendfile`; None where there is none (simulation)."""
@@ -41,13 +43,13 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
 
     def pread_cached(self, size: int, position: int) -> bytes | None:
-        """As `pread`, inside the file; None when that would wait for the disk."""
+        """Like `pread` within the file; None when it would wait for the disk."""
 
     def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
-        """Bytes written, which may be fewer than given. Raises OSError (ENOSPC, EIO)."""
+        """Write; returns the number of bytes written, possibly fewer. Raises OSError (ENOSPC, EIO)."""
 
     def cached(self, size: int, position: int, *, thorough: bool = False) -> bool:
-        """Whether reading this range would not wait for the disk (a guess, in favour of True)."""
+        """Whether reading this range would probably not wait for the disk."""
 
     def fsync(self) -> None: ...
 
@@ -71,7 +73,7 @@ class Files(Protocol):
         """Names in sorted order."""
 
     def make_directory(self, path: Path) -> None:
-        """With its parents; fine when it exists."""
+        """Create a directory with its parents; idempotent."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Atomic; replaces the target."""
@@ -81,14 +83,14 @@ class Files(Protocol):
     def remove_tree(self, path: Path) -> None: ...
 
     def sync_directory(self, path: Path) -> None:
-        """Makes creations, renames and removals in `path` survive a power cut."""
+        """Fsync the directory: creations, renames and removals in it become durable."""
 
     def free_bytes(self, path: Path) -> int: ...
 
     def total_bytes(self, path: Path) -> int: ...
 
     def lock(self, path: Path) -> FileLock:
-        """Exclusive and released by the kernel at death. Raises BlockingIOError when held by another."""
+        """Exclusive lock, released when the process ends. Raises BlockingIOError when it is taken."""
 
 
 class Timer(Protocol):
@@ -96,7 +98,7 @@ class Timer(Protocol):
 
 
 class Thread(Protocol):
-    """One thread that runs blocking calls in the order they were given."""
+    """One thread that runs blocking calls in order."""
 
     def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]: ...
 
@@ -104,10 +106,10 @@ class Thread(Protocol):
 
 
 class Tasks(Protocol):
-    """Everything that makes code run later or elsewhere."""
+    """Scheduling of tasks, timers, threads and worker processes."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """A task that ends by an error is told of, whoever keeps it or awaits it."""
+        """Start a task; an error that ends it is always logged."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None: ...
 
@@ -129,17 +131,83 @@ class Listener(Protocol):
     def port(self) -> int: ...
 
     def close(self) -> None:
-        """Stops accepting; open connections stay."""
+        """Stop accepting connections; open ones remain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsMaterial:
+    """What a TLS context is made of; keys and certificates are PEM text."""
+
+    certificate_chain: bytes = field(repr=False)
+    """A text that also holds the private key may be given for both."""
+    private_key: bytes = field(repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    authorities: bytes | None = None
+    """Trusted certificates; None: the system's, for connections to others."""
+    client_auth: str = "none"
+    """none, requested or required."""
+    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    check_host_names: bool = True
+
+
+TlsContext: TypeAlias = "ssl.SSLContext"
+
+
+class TlsProtocol(Protocol):
+    """What the factory of a TLS listener makes: an asyncio.BufferedProtocol that knows of the handshake.
+
+    `connection_made` is called when the connection is accepted; bytes come after `handshake_completed`.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def handshake_completed(self, certificate: bytes | None) -> None:
+        """The client's certificate in DER form, verified; None when it has shown none."""
+
+    def tls_failed(self, reason: str) -> None:
+        """The handshake, or what came later, was not what it must be; the protocol has to close."""
+
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+
+    def buffer_updated(self, count: int) -> None: ...
+
+    def eof_received(self) -> bool | None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, error: Exception | None) -> None: ...
 
 
 class Network(Protocol):
+    def server_tls(self, material: TlsMaterial) -> TlsContext:
+        """For `listen`. Raises ConfigError that says what is wrong with the material."""
+
+    def client_tls(self, material: TlsMaterial) -> TlsContext:
+        """For `connect`. Raises ConfigError."""
+
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> Listener: ...
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: Callable[[], TlsContext] | None = None,
+    ) -> Listener:
+        """`tls` gives the context of the next connection; then `factory` makes TlsProtocols."""
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: TlsContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+    async def https_get(self, url: str, *, timeout_s: float, max_bytes: int) -> bytes:
+        """The page at an https address; follows no redirect. Raises OSError, also beyond the limits."""
 
 
 class World(Protocol):
@@ -172,7 +240,7 @@ def read_file(files: Files, path: Path) -> bytes:
 
 
 def write_all(file: File, data: Bytes, position: int) -> None:
-    """Writes every byte, however many calls that takes."""
+    """Write all bytes, with as many calls as needed."""
     view = memoryview(data)
     while view:
         written = file.pwritev([view], position)
@@ -181,7 +249,7 @@ def write_all(file: File, data: Bytes, position: int) -> None:
 
 
 def replace_file(files: Files, path: Path, data: bytes, *, suffix: str = ".tmp") -> None:
-    """All or nothing, also across a power cut: temporary file, fsync, rename, fsync of the folder (R25).
+    """Replace a file atomically and durably: temporary file, fsync, rename, directory fsync (R25).
 
     Two threads that may replace the same file use different suffixes.
     """

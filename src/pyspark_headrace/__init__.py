@@ -1,7 +1,7 @@
-"""`format("headrace")` for Spark: topics of any Kafka as batch and streaming source and as sink.
+"""The Spark data source `format("headrace")`: batch and streaming reads and writes of any Kafka's topics.
 
-Spark imports every installed package named pyspark_* and registers its DefaultSource by itself: no jar, no
-registration. Read next: source.py; offsets.py for what a checkpoint holds.
+Spark imports every installed package named pyspark_* and registers its DefaultSource: no jar and no
+registration call. Read next: source.py; reading/offsets.py for the checkpoint format.
 """
 
 from pyspark_headrace.source import HeadraceSource as DefaultSource

@@ -1,28 +1,28 @@
-"""The Spark type of an Avro schema: given as text, or the newest of a registry's subject.
+"""The Spark type of an Avro schema.
 
-Read next: columns.py; values/avro_reader.py of the client.
+A separate module because it loads the Avro reader, which only Avro columns need. Read next:
+values/avro/reader.py of the client.
 """
 
 from __future__ import annotations
 
 from pyspark.sql.pandas.types import from_arrow_type
 
-from headrace.client.arrow.values.avro_reader import AvroConverter
+from headrace.client.arrow.values.avro.reader import AvroConverter
 from headrace.client.arrow.values.formats import Avro
 from headrace.client.errors import ClientError
-from pyspark_headrace.columns import Form
 
 
-def avro_of(name: str, form: Form) -> Avro:
-    """What the client is to read. A query's columns are fixed, so that a schema has to be given."""
-    if form.schema is None:
+def avro_of(name: str, schema: str | None, registry: str | None) -> Avro:
+    """The client's Avro format. A query's columns are fixed, so the schema must be set."""
+    if schema is None:
         raise ClientError(
-            f"{name!r} is read as Avro, but its schema is not given",
+            f"{name!r} is read as Avro, but its schema is not set",
             next_step=f'add .option("{name}Schema", …) with the schema as JSON',
         )
-    return Avro(schema=form.schema, registry=form.registry)
+    return Avro(schema=schema, registry=registry)
 
 
-def spark_type(name: str, form: Form) -> str:
-    converter = AvroConverter(name, avro_of(name, form), "")
+def spark_type(name: str, schema: str | None, registry: str | None) -> str:
+    converter = AvroConverter(name, avro_of(name, schema, registry), "")
     return from_arrow_type(converter.field.type).simpleString()

@@ -1,6 +1,6 @@
-"""How much of what waits is read at once: a limit shared over partitions in proportion to their lag.
+"""Rate limits of a micro-batch: shares a limit among partitions in proportion to their lag.
 
-Pure. Read next: stream_reader.py.
+Pure. Read next: reading/stream_reader.py.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-Place = TypeVar("Place")
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one micro-batch; None: none. `min_rows` waits for more, but not longer than `max_delay_ms`."""
+    """Limits of one micro-batch; None: unlimited. `min_rows` delays a batch for at most `max_delay_ms`."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -26,38 +26,38 @@ class Limits:
         return self.max_rows is not None or self.max_bytes is not None
 
 
-def share(limit: int, lags: Mapping[Place, int]) -> dict[Place, int]:
-    """Parts of `limit` by lag, none larger than its lag; whoever lags gets at least 1.
+def share(limit: int, lags: Mapping[Key, int]) -> dict[Key, int]:
+    """Share `limit` by lag: no share exceeds its lag, and every lagging partition gets at least 1.
 
-    More than `limit` in all only when more than `limit` partitions lag: a quiet one is never starved.
+    The sum exceeds `limit` only when more than `limit` partitions lag: no partition is starved.
     """
-    lagging = {place: lag for place, lag in lags.items() if lag > 0}
+    lagging = {key: lag for key, lag in lags.items() if lag > 0}
     total = sum(lagging.values())
     if total <= limit:
         return lagging
-    parts = {place: max(1, limit * lag // total) for place, lag in lagging.items()}
-    _settle(parts, lagging, limit - sum(parts.values()))
+    parts = {key: max(1, limit * lag // total) for key, lag in lagging.items()}
+    _correct_rounding(parts, lagging, limit - sum(parts.values()))
     return parts
 
 
-def share_bytes(limit: int, lags: Mapping[Place, int], row_bytes: Mapping[Place, float]) -> dict[Place, int]:
-    """The same for a limit of bytes, in rows; `row_bytes` is what a row of each partition takes, about."""
-    sizes = {place: max(1, round(lag * row_bytes[place])) for place, lag in lags.items() if lag > 0}
+def share_bytes(limit: int, lags: Mapping[Key, int], row_bytes: Mapping[Key, float]) -> dict[Key, int]:
+    """Share a limit in bytes; the result is in rows. `row_bytes`: average row size by partition."""
+    sizes = {key: max(1, round(lag * row_bytes[key])) for key, lag in lags.items() if lag > 0}
     return {
-        place: min(lags[place], max(1, int(part / row_bytes[place])))
-        for place, part in share(limit, sizes).items()
+        key: min(lags[key], max(1, int(part / row_bytes[key])))
+        for key, part in share(limit, sizes).items()
     }
 
 
-def _settle(parts: dict[Place, int], lagging: Mapping[Place, int], spare: int) -> None:
-    """Gives what rounding left, or takes what the least parts cost, one each, largest lags first."""
+def _correct_rounding(parts: dict[Key, int], lagging: Mapping[Key, int], spare: int) -> None:
+    """Distribute the rounding remainder one by one, largest lags first; a negative one is taken back."""
     step = 1 if spare > 0 else -1
     while spare:
         before = spare
-        for place in sorted(parts, key=lambda each: lagging[each], reverse=True):
-            changed = parts[place] + step
-            if spare and 1 <= changed <= lagging[place]:
-                parts[place] = changed
+        for key in sorted(parts, key=lambda each: lagging[each], reverse=True):
+            changed = parts[key] + step
+            if spare and 1 <= changed <= lagging[key]:
+                parts[key] = changed
                 spare -= step
         if spare == before:
             return

@@ -1,6 +1,6 @@
-"""Reading options: case and aliases settled, values checked, each complaint naming the option.
+"""Typed access to Spark options: resolves case and aliases, checks values, names the option in every error.
 
-Pure; knows no option's meaning. Read next: options.py.
+Pure; independent of what the options mean. Read next: options.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TRUTHS = {"true": True, "false": False}
 
 
-class Given:
-    """The options of one read or write under their proper names."""
+class OptionValues:
+    """The options of one read or write under their canonical names."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Given:
         aliases: Mapping[str, str],
         ignored: Collection[str] = (),
     ) -> None:
-        """Spark gives names in lower case; `aliases` and `ignored` are in lower case too."""
+        """Spark passes names in lower case; `aliases` and `ignored` are in lower case too."""
         known = {name.lower(): name for name in names}
         self._values: dict[str, tuple[str, str]] = {}
         for written, value in options.items():
@@ -42,7 +42,7 @@ class Given:
             if name in self._values and self._values[name][1] != value:
                 raise ClientError(
                     f"options {self._values[name][0]!r} and {written!r} mean the same but differ",
-                    next_step="give one of them",
+                    next_step="set only one of them",
                 )
             self._values[name] = (written, value)
 
@@ -71,7 +71,7 @@ class Given:
         if value is None:
             return None
         if re.fullmatch(r"[+-]?\d+", value) is None or int(value) < least:
-            raise self.wrong(name, f"give a whole number of at least {least}")
+            raise self.wrong(name, f"use a whole number of at least {least}")
         return int(value)
 
     def duration_ms(self, name: str, default: int) -> int:
@@ -84,7 +84,7 @@ class Given:
         return int(match[1]) * _UNITS_MS[match[2] or "ms"]
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """A list with commas."""
+        """A comma-separated list."""
         value = self.text(name)
         if value is None:
             return None
@@ -123,7 +123,7 @@ class Given:
         try:
             return json.loads(self._values[name][1])
         except json.JSONDecodeError as error:
-            raise self.wrong(name, f"it is no JSON ({error})") from None
+            raise self.wrong(name, f"it is not valid JSON ({error})") from None
 
 
 def _whole(number: Any) -> int:

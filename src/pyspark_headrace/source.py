@@ -1,12 +1,15 @@
-"""What Spark finds under `format("headrace")`: checks options and schemas, and hands out readers and writers.
+"""The data source behind `format("headrace")`: checks options, creates readers and writers.
 
-Has no side effects: Spark makes several per query, each in a process of its own. So that these start fast,
-what reads and writes is imported where it is used. Read next: stream_reader.py, batch_reader.py, sink.py.
+Has no side effects: Spark creates several instances per query, each in its own process. Readers and writers
+are imported where they are used, so that planning starts fast. Read next: reading/stream_reader.py,
+reading/batch_reader.py, writing/batch_writer.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any, NoReturn
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -15,15 +18,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
 from pyspark_headrace.columns import default_schema, projection
 from pyspark_headrace.options import read_settings, write_settings
-from pyspark_headrace.refused_stream import RefusedStream
-from pyspark_headrace.sink_columns import SinkColumns
-from pyspark_headrace.workers import settle
+from pyspark_headrace.worker_reuse import freeze_imports
+from pyspark_headrace.writing.columns import SinkColumns
 
 _STREAMS_SINCE = (4, 2)
 
@@ -34,30 +37,30 @@ class HeadraceSource(DataSource):
         return "headrace"
 
     def schema(self) -> str:
-        """Of reads. Streams ask for it too, before anybody says that they are streams."""
+        """The schema of reads. Spark also calls it for streams, before it says that they are streams."""
         settings = read_settings(self.options, streaming=False)
-        settle()
+        freeze_imports()
         return default_schema(
-            settings.columns, include_headers=settings.include_headers, forms=settings.forms
+            settings.columns, include_headers=settings.include_headers, formats=settings.formats
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _check_packages()
-        from pyspark_headrace.batch_reader import BatchReader, PushdownReader
+        from pyspark_headrace.reading.batch_reader import BatchReader, PushdownReader
 
         settings = read_settings(self.options, streaming=False)
         kind = PushdownReader if settings.pushdown else BatchReader
-        return kind(settings, projection(schema, settings.forms))
+        return kind(settings, projection(schema, settings.formats))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             _check_version("reading as a stream")
             _check_packages()
             settings = read_settings(self.options, streaming=True)
-            columns = projection(schema, settings.forms)
+            columns = projection(schema, settings.formats)
         except ClientError as error:
-            return RefusedStream(error)
-        from pyspark_headrace.stream_reader import StreamReader
+            return RejectedStreamReader(error)
+        from pyspark_headrace.reading.stream_reader import StreamReader
 
         return StreamReader(settings, columns)
 
@@ -67,7 +70,7 @@ class HeadraceSource(DataSource):
                 "a topic cannot be overwritten, only appended to", next_step='use .mode("append")'
             )
         _check_packages()
-        from pyspark_headrace.sink import BatchWriter
+        from pyspark_headrace.writing.batch_writer import BatchWriter
 
         settings = write_settings(self.options, streaming=False)
         return BatchWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
@@ -76,14 +79,29 @@ class HeadraceSource(DataSource):
         """Complete mode appends the whole result of every batch, as the official connector does."""
         _check_version("writing as a stream")
         _check_packages()
-        from pyspark_headrace.stream_sink import StreamWriter
+        from pyspark_headrace.writing.stream_writer import StreamWriter
 
         settings = write_settings(self.options, streaming=True)
         return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
+class RejectedStreamReader(DataSourceStreamReader):
+    """Raises the reason when Spark first calls it: Spark hides an error raised while a reader is created."""
+
+    def __init__(self, reason: ClientError) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> NoReturn:
+        raise self._reason
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> NoReturn:
+        raise self._reason
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._reason
+
 
 def _check_packages() -> None:
-    """Here and not on import: Spark finds no format at all when one pyspark_* package cannot be imported."""
+    """Checked here, not at import: one failing import of a pyspark_* package hides every data source."""
     for name in ("numpy", "pyarrow"):
         if find_spec(name) is None:
             raise ClientError(f"{name} is not installed", next_step="pip install headrace[spark]")

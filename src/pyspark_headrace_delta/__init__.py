@@ -1,7 +1,7 @@
-"""`format("headrace_delta")` for Spark: Delta tables as a sink, each micro-batch exactly once, without a jar.
+"""The Spark data source `format("headrace_delta")`: exactly-once writes to Delta tables without a jar.
 
-Spark imports every installed package named pyspark_* and registers its DefaultSource by itself. Read next:
-source.py; commit.py for what makes it exactly once.
+Spark imports every installed package named pyspark_* and registers its DefaultSource. Read next:
+source.py; commit.py for exactly-once.
 """
 
 from pyspark_headrace_delta.source import DeltaSource as DefaultSource

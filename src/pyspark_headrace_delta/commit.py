@@ -1,8 +1,8 @@
-"""The files of a batch become part of the table, once: by one entry in its log, with the batch's number.
+"""Commits a batch's files to the table exactly once: one entry in its log, with the batch number.
 
-The table is opened once per try, and on that picture of it the last batch's number is compared and the commit
-made. Whoever commits in between makes ours fail, and the next try sees the other's. Comparing on one picture
-and committing on a newer one would let a replay through. Read next: schema.py, delta/protocol.py.
+The table is opened once per attempt, and the last batch number is compared and the commit made on that
+version. A concurrent commit makes ours fail, and the next attempt sees it. Comparing on one version and
+committing on a newer one would let a replay through. Read next: schema.py, pipelines/delta/protocol.py.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document, new_columns, required_columns
 
 _TRIES = 40
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 2.0
+_FIRST_BACKOFF_S = 0.02
+_MAX_BACKOFF_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNumber:
-    """What makes a batch known again: an application's name and its count.
+    """Identifies a batch across retries: an application id and a version.
 
-    `query_id` where the name was chosen by hand: the query that counts under it.
+    `query_id` is set when the application id was chosen by the user: the query that uses it.
     """
 
     app_id: str
@@ -43,30 +43,30 @@ class BatchNumber:
     query_id: str | None = None
 
     def is_in(self, table: DeltaTable) -> bool:
-        """Whether this batch is in the table already."""
+        """Whether the table has this batch already."""
         last = table.transaction_version(self.app_id)
         if last is None or last < self.version:
             return False
-        if self.query_id is not None and table.transaction_version(self._of_query) is None:
+        if self.query_id is not None and table.transaction_version(self._query_app_id) is None:
             raise ClientError(
-                f"txnAppId {self.app_id!r} has counted the batches of another query up to {last}: "
-                f"batch {self.version} of query {self.query_id} would be taken for written",
-                next_step="use another txnAppId or none, or go on with the checkpoint of that query",
+                f"txnAppId {self.app_id!r} was used by another query up to batch {last}: "
+                f"batch {self.version} of query {self.query_id} would be skipped as already written",
+                next_step="use another txnAppId or none, or continue with the checkpoint of that query",
             )
         return True
 
     def transactions(self) -> list[Transaction]:
         own = [Transaction(self.app_id, self.version)]
-        return own if self.query_id is None else [*own, Transaction(self._of_query, self.version)]
+        return own if self.query_id is None else [*own, Transaction(self._query_app_id, self.version)]
 
     @property
-    def _of_query(self) -> str:
+    def _query_app_id(self) -> str:
         return f"{self.app_id}/{self.query_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """Everything that one commit consists of."""
+    """The contents of one commit."""
 
     settings: TableSettings
     schema: Document
@@ -75,9 +75,9 @@ class TableCommit:
     batch: BatchNumber | None
 
     def apply(self) -> bool:
-        """False if the table held the batch already. ClientError where the rows and the table do not fit."""
+        """Commit; False if the table has the batch already. ClientError when the rows do not fit."""
         _check_files(self.settings.path, self.files)
-        pause_s, failed = _FIRST_PAUSE_S, DeltaError("columns were added in vain")
+        backoff_s, failed = _FIRST_BACKOFF_S, DeltaError("columns could not be added")
         for _ in range(_TRIES):
             table = open_table(self.settings.path)
             if table is not None and self.batch is not None and self.batch.is_in(table):
@@ -85,15 +85,15 @@ class TableCommit:
             try:
                 if self._try(table):
                     return True
-                continue  # columns were added: the next picture of the table has them
+                continue  # columns were added: the next version of the table has them
             except CommitFailedError as error:
                 failed = error
             except DeltaError as error:
                 if table is not None or open_table(self.settings.path) is None:
                     raise self._refused(error) from error
-                failed = error  # somebody else made the table meanwhile
-            time.sleep(random.uniform(pause_s / 2, pause_s))  # those who wait for each other part ways
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                failed = error  # another writer created the table meanwhile
+            time.sleep(random.uniform(backoff_s / 2, backoff_s))  # jitter
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
         raise self._refused(failed) from failed
 
     def _try(self, table: DeltaTable | None) -> bool:
@@ -126,14 +126,14 @@ class TableCommit:
         )
 
     def _check(self, table: DeltaTable) -> list[Document]:
-        """The columns to be added first."""
+        """The columns that must be added first."""
         added = check_fit(table, self.schema, self.settings, overwrite=self.overwrite)
         with_nulls = {name for file in self.files for name in file.with_nulls}
         given = {field["name"] for field in self.schema["fields"]}
         for name in required_columns(json.loads(table.schema().to_json())):
             if self.files and (name in with_nulls or name not in given):
                 raise ClientError(
-                    f"column {name!r} is null in some rows, but never in the table {self.settings.path}",
+                    f"column {name!r} is null in some rows, but required in the table {self.settings.path}",
                     next_step=f"filter them: WHERE {name} IS NOT NULL",
                 )
         return added
@@ -152,8 +152,8 @@ class TableCommit:
         ]
 
     def _properties(self) -> CommitProperties:
-        """Directly on the opened table or not at all. The library's own further tries let too much pass: a
-        table made twice at once gets both first batches, and rows merged meanwhile stay where all go."""
+        """Commit on the opened version or not at all. The library's own retries are unsafe: a table created
+        twice at once would get both first batches, and an overwrite would keep rows merged meanwhile."""
         if self.batch is None:
             return CommitProperties(max_commit_retries=0)
         return CommitProperties(
@@ -164,23 +164,24 @@ class TableCommit:
 
     def _refused(self, error: Exception) -> ClientError:
         return ClientError(
-            f"the table {self.settings.path} did not take the commit: {first_line(error)}",
-            next_step="see to its cause and run it again"
-            + (": what the table holds of it already counts once" if self.batch is not None else ""),
+            f"the table {self.settings.path} rejected the commit: {first_line(error)}",
+            next_step="remove the cause and run it again"
+            + (": a batch that is already in the table is skipped" if self.batch is not None else ""),
         )
 
 
 def check_fit(
     table: DeltaTable, schema: Document, settings: TableSettings, *, overwrite: bool
 ) -> list[Document]:
-    """The columns that the rows have beyond the table's; ClientError says why rows cannot go there."""
+    """Columns of the rows that the table lacks; ClientError when the rows cannot be written."""
     check_features(table, overwrite=overwrite)
     if overwrite:
         check_append_only(table)
     partitioned = table.metadata().partition_columns
     if list(settings.partition_by) != partitioned:
         raise ClientError(
-            f"the table {settings.path} is {_by(partitioned)}, the rows are {_by(settings.partition_by)}",
+            f"the table {settings.path} is {_partitioning(partitioned)}, "
+            f"the rows are {_partitioning(settings.partition_by)}",
             next_step=f'add .option("partitionBy", "{",".join(partitioned)}")'
             if partitioned
             else "leave out option 'partitionBy'",
@@ -190,13 +191,13 @@ def check_fit(
         names = ", ".join(repr(field["name"]) for field in added)
         raise ClientError(
             f"the table {settings.path} has no column {names}",
-            next_step='let it be added with .option("mergeSchema", True), or leave it out',
+            next_step='set .option("mergeSchema", True) to add it, or leave it out',
         )
     return added
 
 
 def _check_files(root: Path, files: Sequence[WrittenFile]) -> None:
-    """A file that the driver does not see would make the whole table unreadable."""
+    """Committing a file that the driver does not see would make the table unreadable."""
     for file in files:
         path = root / file.path
         if not path.is_file() or path.stat().st_size != file.size:
@@ -206,5 +207,5 @@ def _check_files(root: Path, files: Sequence[WrittenFile]) -> None:
             )
 
 
-def _by(columns: Sequence[str]) -> str:
+def _partitioning(columns: Sequence[str]) -> str:
     return f"partitioned by {', '.join(columns)}" if columns else "not partitioned"

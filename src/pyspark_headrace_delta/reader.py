@@ -1,7 +1,7 @@
-"""Rows of a table into Spark, for those who have no jar of Delta's: one version of it, file by file.
+"""Reads a Delta table into Spark without Delta's jar: one version, file by file.
 
-The version is the newest when the read is planned. Nothing is pushed down: `deltalake` or DuckDB are better
-at asking for a few rows of a large table. Read next: source.py.
+Reads the latest version at planning time. No filter pushdown: to query a few rows of a large table, use
+`deltalake` or DuckDB. Read next: source.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.delta.listing import TableFile, files_of
-from headrace.pipelines.delta.rows import rows_of
+from headrace.pipelines.delta.scan import TableFile, files_of, rows_of
 from headrace.pipelines.delta.table import open_table
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _READABLE = frozenset({"timestampNtz"})
 
 @dataclass
 class FileGroup(InputPartition):
-    """Files that one task reads, and the columns it makes of them."""
+    """Files that one task reads, and the columns to return."""
 
     files: list[TableFile]
     schema: pa.Schema
@@ -62,7 +61,7 @@ class TableReader(DataSourceReader):
 
 
 def table_in(path: Path) -> DeltaTable:
-    """ClientError where there is none, or one that cannot be read here."""
+    """Open the table; ClientError when there is none or its features are not supported."""
     table = open_table(path)
     if table is None:
         raise ClientError(f"there is no Delta table in {path}", next_step="check the path")
@@ -71,7 +70,7 @@ def table_in(path: Path) -> DeltaTable:
     unread |= {"columnMapping"} if mapped else set()
     if unread:
         raise ClientError(
-            f"the table {path} asks its readers for {', '.join(sorted(unread))}, not served here",
+            f"the table {path} needs unsupported reader features: {', '.join(sorted(unread))}",
             next_step="read it with Delta's own connector",
         )
     return table

@@ -1,7 +1,7 @@
-"""The columns of rows as Delta writes them down, and whether they fit those of a table.
+"""Delta schemas of rows, and whether they fit the schema of a table.
 
-Pure. Delta's schemas are Spark's in JSON. Everything is nullable in tables made here, as with Delta's own
-connector, since rows that come later may be. Read next: commit.py.
+Pure. Delta schemas are Spark schemas in JSON. All columns are nullable in tables created here, as with
+Delta's own connector. Read next: commit.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARTITION_TYPES = frozenset({"string", "long", "integer", "short", "byte", "boo
 
 
 def table_schema(schema: StructType, partition_by: Sequence[str]) -> Document:
-    """The schema of a table that holds these rows; ClientError names the column that no table can hold."""
+    """The table schema of these rows; ClientError names a column whose type Delta does not support."""
     document: Document = _nullable(json.loads(schema.json()), "")
     names = [field["name"] for field in document["fields"]]
     for name in names:
@@ -46,7 +46,7 @@ def table_schema(schema: StructType, partition_by: Sequence[str]) -> Document:
 
 
 def new_columns(table: Document, rows: Document) -> list[Document]:
-    """Fields that the rows have and the table has not; ClientError where they cannot go together."""
+    """Fields of the rows that the table lacks; ClientError when types conflict."""
     known = {field["name"]: field for field in table["fields"]}
     by_lower = {name.lower(): name for name in known}
     added = []
@@ -74,11 +74,11 @@ def required_columns(table: Document) -> list[str]:
 
 
 def _nullable(part: Any, where: str, *, checked: bool = True) -> Any:
-    """The same with nulls allowed everywhere, and without what Spark or a table notes beside a column."""
+    """The same type with nulls allowed everywhere and without metadata."""
     if not isinstance(part, Mapping):
         if checked and part not in _TYPES and _DECIMAL.fullmatch(str(part)) is None:
             raise ClientError(
-                f"column {where!r} is {part}, which tables cannot hold",
+                f"column {where!r} is {part}, which Delta does not support",
                 next_step="cast it to another type, or leave it out",
             )
         return part
@@ -95,7 +95,7 @@ def _nullable(part: Any, where: str, *, checked: bool = True) -> Any:
             "valueType": _nullable(part["valueType"], where, checked=checked),
             "valueContainsNull": True,
         }
-    raise ClientError(f"column {where!r} is of type {kind}, which tables cannot hold")
+    raise ClientError(f"column {where!r} is of type {kind}, which Delta does not support")
 
 
 def _field(field: Mapping[str, Any], where: str, *, checked: bool) -> Document:
@@ -123,7 +123,7 @@ def _check_partition_column(name: str, types: Mapping[str, Any]) -> None:
 
 
 def _shown(kind: Any) -> str:
-    """As SQL writes it, near enough to be understood."""
+    """Roughly as SQL writes the type."""
     if not isinstance(kind, Mapping):
         return str(kind)
     if kind["type"] == "array":

@@ -1,7 +1,8 @@
-"""What Spark finds under `format("headrace_delta")`: checks options, hands out readers and writers.
+"""The data source behind `format("headrace_delta")`: checks options, creates readers and writers.
 
-Has no side effects: Spark makes several per batch, each in a process of its own. So that these start fast,
-what reads and writes is imported where it is used. Read next: sink.py, stream_sink.py, reader.py.
+Has no side effects: Spark creates several instances per batch, each in its own process. Readers and writers
+are imported where they are used, so that planning starts fast. Read next: batch_writer.py, stream_writer.py,
+reader.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class DeltaSource(DataSource):
         return "headrace_delta"
 
     def schema(self) -> StructType:
-        """Of reads."""
+        """The schema of reads."""
         from pyspark_headrace_delta.reader import table_columns
 
         return table_columns(table_path(self.options))
@@ -31,9 +32,9 @@ class DeltaSource(DataSource):
         from pyspark_headrace_delta.reader import TableReader, table_columns
 
         path = table_path(self.options)
-        there = {field.name: field.dataType for field in table_columns(path).fields}
+        known = {field.name: field.dataType for field in table_columns(path).fields}
         for field in schema.fields:
-            if there.get(field.name) != field.dataType:
+            if known.get(field.name) != field.dataType:
                 raise ClientError(
                     f"the table {path} has no column {field.name!r} of type {field.dataType.simpleString()}",
                     next_step="leave out .schema(…): the table knows its columns",
@@ -41,9 +42,9 @@ class DeltaSource(DataSource):
         return TableReader(path, schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write may be long: what keeps the table from taking it is said before it begins."""
+        """Check the table before the write starts: a batch write may be long."""
         from headrace.pipelines.delta.table import open_table
-        from pyspark_headrace_delta.sink import BatchWriter
+        from pyspark_headrace_delta.batch_writer import BatchWriter
 
         settings = table_settings(self.options, streaming=False)
         document = table_schema(schema, settings.partition_by)
@@ -56,7 +57,7 @@ class DeltaSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """In complete mode `overwrite` is true."""
-        from pyspark_headrace_delta.stream_sink import StreamWriter
+        from pyspark_headrace_delta.stream_writer import StreamWriter
 
         _check_library()
         settings = table_settings(self.options, streaming=True)
@@ -64,6 +65,6 @@ class DeltaSource(DataSource):
 
 
 def _check_library() -> None:
-    """Before the first batch and not at its end, where it is needed."""
+    """Fail before the first batch, not at its commit."""
     if find_spec("deltalake") is None:
         raise ClientError("deltalake is not installed", next_step="pip install headrace[spark]")

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-import pytest
-
 from headrace.cli import main
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
-from headrace.testing.node import NodeProcess
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 60
 COMMAND = [sys.executable, "-m", "headrace.cli.main"]
@@ -92,12 +91,14 @@ class Cli:
             **options,
         )
 
-    def on_terminal(self, *arguments: str, typed: str = "", piped: bytes | None = None) -> Ended:
+    def on_terminal(
+        self, *arguments: str, typed: str = "", piped: bytes | None = None, columns: int = 140
+    ) -> Ended:
         """Both streams in `out`; `piped` feeds stdin from a pipe while the output is a terminal."""
         master, slave = pty.openpty()
         process = subprocess.Popen(
             [*COMMAND, *arguments],
-            env=self.environment | {"COLUMNS": "140", "LINES": "50"},
+            env=self.environment | {"COLUMNS": str(columns), "LINES": "50"},
             stdin=slave if piped is None else subprocess.PIPE,
             stdout=slave,
             stderr=slave,
@@ -124,7 +125,7 @@ def running_cluster(kind: str, directory: Path, settings: Mapping[str, str] | No
         return
     missing = why_kafka_is_missing()
     if missing:
-        pytest.skip(missing)
+        leave_out("Apache Kafka", missing)
     with KafkaEngine().start(directory, settings or {}) as kafka:
         yield Cli(kafka.bootstrap, kafka.data_dir)
 

@@ -15,8 +15,9 @@ import pytest
 from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 _GO_SOURCES = Path(__file__).parent / "go"
 _GO_BUILD_TIMEOUT_S = 600
@@ -42,7 +43,7 @@ def java(kafka_engine: KafkaEngine, bootstrap: str) -> JavaTool:
 def java_source(kafka_engine: KafkaEngine) -> Callable[..., str]:
     """Runs a single-file Java program on Apache Kafka's class path."""
     if shutil.which("javac") is None:
-        pytest.skip("no javac: a Java development kit runs source files, a runtime does not")
+        leave_out("Java programs", "no javac: a Java development kit is needed to compile them")
 
     def run(source: Path, *arguments: str, stdin: str = "") -> str:
         result = kafka_engine.tool(str(source), *arguments, stdin=stdin)
@@ -56,7 +57,7 @@ def java_source(kafka_engine: KafkaEngine) -> Callable[..., str]:
 def go_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Builds one of the programs in tests/compat/go with the ordinary go tool."""
     if shutil.which("go") is None:
-        pytest.skip("no Go: install the Go tool chain (go)")
+        leave_out("Go clients", "no Go: install its tool chain (go)")
     folder = tmp_path_factory.mktemp("go")
 
     def build(name: str) -> Path:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer
+
+from tests.harness.waiting import poll
 
 _PATIENCE_S = 30
 
@@ -46,13 +47,13 @@ class Members:
     def __enter__(self) -> Members:
         for thread in self._threads:
             thread.start()
-        deadline = time.monotonic() + _PATIENCE_S
-        while len(self._assigned) < len(self._threads) or not all(self._assigned.values()):
-            if time.monotonic() > deadline:
-                self.__exit__(None, None, None)
-                raise AssertionError(f"not everybody was assigned a partition: {self._assigned}")
-            time.sleep(0.02)
+        if not poll(self._all_assigned, timeout_s=_PATIENCE_S):
+            self.__exit__(None, None, None)
+            raise AssertionError(f"not everybody was assigned a partition: {self._assigned}")
         return self
+
+    def _all_assigned(self) -> bool:
+        return len(self._assigned) == len(self._threads) and all(self._assigned.values())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,7 +67,7 @@ class Members:
         consumer.subscribe([self._topic])
         while not self._end.is_set():
             message = consumer.poll(0.05)
-            if message is not None and message.error() is None and self._pause_s:
-                time.sleep(self._pause_s)
+            if message is not None and message.error() is None:
+                self._end.wait(self._pause_s)
             self._assigned[number] = consumer.assignment()
         consumer.close()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.cluster.engines.engine import command_environment
-
-_POLL_S = 0.02
+from tests.harness.waiting import wait_until
 
 
 class JavaProcess:
@@ -63,12 +61,16 @@ class JavaProcess:
         return self._process.wait(within_s)
 
     def wait_for(self, condition: Callable[[], bool], what: str, *, within_s: float = 40) -> None:
-        deadline = time.monotonic() + within_s
-        while not condition():
-            shown = "\n".join(self.lines[-30:])
-            assert self._process.poll() is None, f"it ended while waiting for {what}:\n{shown}"
-            assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}\n{shown}"
-            time.sleep(_POLL_S)
+        def shown() -> str:
+            return "\n".join((what, *self.lines[-30:]))
+
+        def holds() -> bool:
+            if condition():
+                return True
+            assert self._process.poll() is None, f"it ended while waiting for {shown()}"
+            return False
+
+        wait_until(holds, shown, timeout_s=within_s)
 
 
 def compile_java(source: Path, class_path: str, folder: Path) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode, free_ports
 from headrace.cluster.engines.kafka import KafkaEngine, new_cluster_id
-from headrace.testing.consumer_crowd import QUICK_GROUPS
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
 
 _TIMEOUT_S = 30
 _SETTINGS = {

@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.machines.consumer_protocol import assigned_partitions
-from headrace.machines.group_events import (
+from headrace.machines.groups.events import (
     ErrorReply,
     JoinGroupReply,
     JoinProtocol,
@@ -21,10 +20,12 @@ from headrace.machines.group_events import (
     SyncGroupReply,
 )
 from headrace.machines.machine import ReplyToken
-from headrace.testing.consumer_groups import topic_id
-from headrace.testing.group_wire import read_reply, request
-from headrace.testing.mixed_groups import MixedHarness, subscription
-from headrace.testing.rawclient import RawClient
+from headrace.wire.coordinator.consumer_protocol import assigned_partitions
+from tests.harness.groups.consumer_groups import topic_id
+from tests.harness.groups.mixed_groups import MixedHarness, subscription
+from tests.harness.groups.wire import read_reply, request
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import poll
 
 GRACE_S = 0.03
 """How long a request that should wait is watched for an answer it should not get."""
@@ -209,17 +210,14 @@ class Pair:
             theirs = self._words(asked.pending.reply())
             self._agree(asked.what, theirs, _our_words(self.machine.replies[token]))
         if self._asked:
-            time.sleep(GRACE_S)
+            time.sleep(GRACE_S)  # in which a reply that comes too early is seen
         early = [asked.what for asked in self._asked.values() if asked.pending.is_answered()]
         self._agree("answered too early", early, [])
         self._compare_descriptions()
 
     def _compare_descriptions(self) -> None:
         """Kafka describes what is committed, which may take it a moment longer than its reply."""
-        deadline = time.monotonic() + 2
-        while (found := self._descriptions())[0] != found[1] and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self._agree("describe", *found)
+        self._agree("describe", *poll(self._descriptions, lambda both: both[0] == both[1], timeout_s=2))
 
     def _descriptions(self) -> tuple[object, object]:
         ours = self.machine.group.describe_consumer_group()

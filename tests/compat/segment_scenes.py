@@ -20,10 +20,10 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.arrow.types import HEADERS
+from headrace.client.arrow.kernels.types import HEADERS
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.recordings import Recording, Row, read_aborted
+from tests.harness.batches.recorded import Recording, Row, read_aborted
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KEPT = Path(__file__).parents[1] / "data/segments"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.client.arrow.transaction import Transaction
+from headrace.client.arrow.write.transaction import Transaction
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.publish import publish_batch
-from pyspark_headrace.sink_columns import SinkColumns
-from pyspark_headrace.sink_ledger import SinkLedger
-from pyspark_headrace.sink_messages import Encoded
-from pyspark_headrace.sink_task import write_task
+from pyspark_headrace.writing.columns import SinkColumns
+from pyspark_headrace.writing.commit_messages import Encoded
+from pyspark_headrace.writing.ledger import SinkLedger
+from pyspark_headrace.writing.publish import publish_batch
+from pyspark_headrace.writing.task import write_task
 
 MOMENTS = ("before", "opened", "rows", "number", "committed")
 KEYED = SinkColumns(names=frozenset({"key", "value"}))
@@ -45,7 +45,7 @@ def _stop_at(moment: str) -> None:
     """Makes the publication wait there."""
     owner, name, afterwards = {
         "before": (Transaction, "__init__", False),
-        "opened": (SinkLedger, "last_settled", True),
+        "opened": (SinkLedger, "last_after_open_transactions", True),
         "rows": (SinkLedger, "entry", False),
         "number": (Transaction, "commit", False),
         "committed": (Transaction, "commit", True),

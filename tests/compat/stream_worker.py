@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import headrace
-from headrace.testing.stream_members import QUICK
+from tests.harness.groups.stream_members import QUICK
 
 
 def main(bootstrap: str, group: str, topic: str, protocol: Any) -> None:
@@ -18,7 +18,7 @@ def main(bootstrap: str, group: str, topic: str, protocol: Any) -> None:
     for batch in headrace.stream(topic, bootstrap=bootstrap, group=group, protocol=protocol, **options):
         for value in batch["value"].to_pylist():
             print(value.decode(), flush=True)
-        time.sleep(0.02)
+        time.sleep(0.02)  # the slow reader: it is killed with records in hand
 
 
 if __name__ == "__main__":

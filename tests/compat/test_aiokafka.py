@@ -178,7 +178,7 @@ def test_key_value_headers_and_timestamp_come_back_as_sent(run: Run) -> None:
 
 @pytest.mark.row("D4")
 @pytest.mark.row("D6")
-def test_the_key_decides_the_partition_and_the_send_tells_it(run: Run) -> None:
+def test_the_key_decides_the_partition_and_send_returns_it(run: Run) -> None:
     async def scenario(clients: Clients) -> None:
         topic = await clients.make_topic(3)
         producer = await clients.producer()
@@ -311,7 +311,7 @@ def test_records_are_deleted(run: Run) -> None:
     run(scenario)
 
 
-def test_a_transactional_producer_fails_at_once_and_says_why(run: Run) -> None:
+def test_a_transactional_producer_fails_at_once_with_the_reason(run: Run) -> None:
     async def scenario(clients: Clients) -> None:
         started = time.monotonic()
         with pytest.raises(KafkaError):

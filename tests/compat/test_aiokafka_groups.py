@@ -15,6 +15,8 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
+from tests.harness.waiting import until
+
 TIMEOUT_S = 20
 
 
@@ -22,17 +24,17 @@ class Listener(ConsumerRebalanceListener):
     """Writes down what it hears."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, list[int]]] = []
+        self.rebalances: list[tuple[str, list[int]]] = []
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         if revoked:
-            self.heard.append(("revoked", sorted(place.partition for place in revoked)))
+            self.rebalances.append(("revoked", sorted(each.partition for each in revoked)))
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self.heard.append(("assigned", sorted(place.partition for place in assigned)))
+        self.rebalances.append(("assigned", sorted(each.partition for each in assigned)))
 
     def kinds(self) -> list[tuple[str, int]]:
-        return [(kind, len(partitions)) for kind, partitions in self.heard]
+        return [(kind, len(partitions)) for kind, partitions in self.rebalances]
 
 
 class Scene:
@@ -89,9 +91,11 @@ def run(group_bootstrap: str, topic: str) -> Run:
 
 async def wait_for_sizes(sizes: dict[AIOKafkaConsumer, int]) -> None:
     """aiokafka rebalances in the background."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while [len(consumer.assignment()) for consumer in sizes] != list(sizes.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+
+    def found() -> list[int]:
+        return [len(consumer.assignment()) for consumer in sizes]
+
+    await until(lambda: found() == list(sizes.values()), found, timeout_s=TIMEOUT_S)
 
 
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[Any]:
@@ -101,7 +105,7 @@ async def read(consumer: AIOKafkaConsumer, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     "assignor", [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
 )
-def test_listeners_hear_of_every_rebalance(run: Run, assignor: type) -> None:
+def test_listeners_are_called_at_every_rebalance(run: Run, assignor: type) -> None:
     async def scenario(scene: Scene) -> None:
         topic, first, second = await scene.make_topic(4), Listener(), Listener()
         one = await scene.consumer(partition_assignment_strategy=[assignor])
@@ -132,7 +136,7 @@ def test_a_pattern_finds_topics_that_are_created_later(run: Run) -> None:
         await wait_for_sizes({consumer: 2})
         await scene.make_topic(1, suffix="-us")
         await wait_for_sizes({consumer: 3})
-        assert {place.topic for place in consumer.assignment()} == {f"{scene.topic}-eu", f"{scene.topic}-us"}
+        assert {each.topic for each in consumer.assignment()} == {f"{scene.topic}-eu", f"{scene.topic}-us"}
 
     run(scenario)
 
@@ -142,22 +146,22 @@ def test_commits_carry_metadata_and_a_successor_begins_there(run: Run) -> None:
     async def scenario(scene: Scene) -> None:
         topic = await scene.make_topic(1)
         await scene.produce(topic, 10)
-        place = TopicPartition(topic, 0)
+        partition = TopicPartition(topic, 0)
         consumer = await scene.consumer()
         consumer.subscribe([topic])
         await read(consumer, 6)
-        assert await consumer.committed(place) is None
+        assert await consumer.committed(partition) is None
         await consumer.commit()
-        assert await consumer.committed(place) == 6
-        await consumer.commit({place: (4, "by hand")})
+        assert await consumer.committed(partition) == 6
+        await consumer.commit({partition: (4, "by hand")})
         await consumer.seek_to_committed()
-        assert await consumer.position(place) == 4
+        assert await consumer.position(partition) == 4
         await consumer.stop()
         successor = await scene.consumer()
         successor.subscribe([topic])
         assert [record.offset for record in await read(successor, 6)] == [4, 5, 6, 7, 8, 9]
         admin = await scene.admin()
-        assert await admin.list_consumer_group_offsets(topic) == {place: OffsetAndMetadata(4, "by hand")}
+        assert await admin.list_consumer_group_offsets(topic) == {partition: OffsetAndMetadata(4, "by hand")}
 
     run(scenario)
 
@@ -180,16 +184,16 @@ def test_automatic_commits_are_made_by_stop(run: Run) -> None:
 
 def test_a_simple_consumer_commits_without_being_a_member(run: Run) -> None:
     async def scenario(scene: Scene) -> None:
-        place = TopicPartition(await scene.make_topic(1), 0)
+        partition = TopicPartition(await scene.make_topic(1), 0)
         consumer = await scene.consumer()
-        consumer.assign([place])
-        await consumer.commit({place: 3})
-        assert await consumer.committed(place) == 3
+        consumer.assign([partition])
+        await consumer.commit({partition: 3})
+        assert await consumer.committed(partition) == 3
 
     run(scenario)
 
 
-def test_a_static_member_comes_back_and_nobody_else_is_told(run: Run) -> None:
+def test_a_returning_static_member_causes_no_rebalance(run: Run) -> None:
     async def scenario(scene: Scene) -> None:
         topic, listener = await scene.make_topic(4), Listener()
         one = await scene.consumer(group_instance_id="instance-1")
@@ -198,13 +202,13 @@ def test_a_static_member_comes_back_and_nobody_else_is_told(run: Run) -> None:
         two = await scene.consumer(group_instance_id="instance-2")
         two.subscribe([topic])
         await wait_for_sizes({one: 2, two: 2})
-        before, heard = two.assignment(), list(listener.heard)
+        before, rebalances = two.assignment(), list(listener.rebalances)
         await two.stop()
         again = await scene.consumer(group_instance_id="instance-2")
         again.subscribe([topic])
         await wait_for_sizes({one: 2, again: 2})
         assert again.assignment() == before
-        assert listener.heard == heard
+        assert listener.rebalances == rebalances
 
     run(scenario)
 

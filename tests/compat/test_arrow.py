@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.arrow.results import WriteFailed
-from headrace.client.arrow.types import HEADERS
+from headrace.client.arrow.kernels.types import HEADERS
+from headrace.client.arrow.write.results import WriteFailed
 from headrace.cluster.engines.kafka import KafkaEngine
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -131,7 +131,7 @@ def test_hashes_agree_with_the_broker_of_either_kind(engine: str, topic: str) ->
     assert {row["key"]: row["partition"] for row in ours if row["key"] is not None} == theirs
 
 
-def test_rows_that_nobody_answers_for_arrive(engine: str, topic: str) -> None:
+def test_rows_sent_with_acks_0_arrive(engine: str, topic: str) -> None:
     create(engine, topic)
     delivered = headrace.write(TABLE, topic, bootstrap=engine, acks=0, idempotent=False, batch_bytes=4000)
     assert (delivered.records, delivered.partitions[0].last_offset) == (200, -1)

@@ -15,7 +15,7 @@ from java_tool import JavaTool
 from row_readers import RowReaders, Seen
 
 import headrace
-from headrace.client.arrow.types import HEADERS
+from headrace.client.arrow.kernels.types import HEADERS
 from headrace.cluster.engines.kafka import KafkaEngine
 
 # A failing example is not made smaller: the clients read on where the one before ended.

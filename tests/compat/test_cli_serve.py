@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_runner import COMMAND, Cli, interrupt, wait_for_line
 
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
 
 Started = list[subprocess.Popen[bytes]]
 
@@ -117,7 +117,7 @@ def test_a_bad_setting_names_its_place(tmp_path: Path) -> None:
     assert "log.segment.bytes" in line
 
 
-def test_what_answers_but_is_no_broker_is_named_at_once() -> None:
+def test_a_server_that_is_no_broker_is_named_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -135,7 +135,7 @@ def test_what_answers_but_is_no_broker_is_named_at_once() -> None:
     assert "--bootstrap" in ended.err
 
 
-def test_ctrl_c_ends_the_wait_for_a_mute_server() -> None:
+def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         process = Cli(f"127.0.0.1:{server.getsockname()[1]}").start("topics", "list")
         try:
@@ -177,4 +177,4 @@ def test_consume_goes_on_after_the_node_was_killed_and_started_again(
     finally:
         process.kill()
     assert ended.code == 130
-    assert ended.err.count("the connection is lost, trying on") <= 1
+    assert ended.err.count("connection lost, retrying") <= 1

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 20
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -117,7 +117,7 @@ def test_topics_are_created_listed_described_and_deleted(admin: AdminClient, top
 
 
 @pytest.mark.row("D3")
-def test_a_topic_has_one_partition_unless_told_otherwise(admin: AdminClient, topic: str) -> None:
+def test_a_topic_has_one_partition_by_default(admin: AdminClient, topic: str) -> None:
     admin.create_topics([NewTopic(topic)])[topic].result(TIMEOUT_S)
     assert len(admin.list_topics(timeout=TIMEOUT_S).topics[topic].partitions) == 1
 
@@ -311,7 +311,7 @@ def test_producing_to_an_unknown_topic_creates_it(
     assert values_of(consume(1, TopicPartition(topic, 0, OFFSET_BEGINNING))) == [b"first"]
 
 
-def test_a_transactional_producer_fails_at_once_and_says_why(bootstrap: str) -> None:
+def test_a_transactional_producer_fails_at_once_with_the_reason(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "not-yet"})
     started = time.monotonic()
     with pytest.raises(KafkaException) as raised:
@@ -324,7 +324,7 @@ def test_a_transactional_producer_fails_at_once_and_says_why(bootstrap: str) -> 
 
 
 @pytest.mark.row("D1")
-def test_consumers_stand_at_their_own_offsets_of_one_log(
+def test_consumers_have_independent_positions_in_one_log(
     bootstrap: str, make_topic: Callable[..., str], consume: Callable[..., Any]
 ) -> None:
     topic = make_topic()

@@ -17,8 +17,8 @@ from test_karapace import ROUND_TRIP, make_environment
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.rawclient import RawClient
-from headrace.testing.schema_registry import SchemaRegistry, running_registry
+from tests.harness.live.raw_client import RawClient
+from tests.harness.live.schema_registry import SchemaRegistry, running_registry
 
 pytestmark = pytest.mark.compat_jvm
 READ_BACK = ROUND_TRIP.with_name("read_back.py")

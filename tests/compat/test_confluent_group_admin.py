@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
 
-from headrace.testing.consumer_crowd import ConsumerCrowd
+from tests.harness.groups.polled_consumers import PolledGroup
 
 TIMEOUT_S = 20
 TYPES = {"classic": ConsumerGroupType.CLASSIC, "consumer": ConsumerGroupType.CONSUMER}
 with_both_protocols = pytest.mark.parametrize("protocol", list(TYPES))
-StartGroup = Callable[[str], ConsumerCrowd]
+StartGroup = Callable[[str], PolledGroup]
 
 
 @pytest.fixture
@@ -35,35 +35,35 @@ def admin(group_bootstrap: str) -> AdminClient:
 @pytest.fixture
 def start_group(group_bootstrap: str, admin: AdminClient, topic: str) -> Iterator[StartGroup]:
     """Two members over four partitions; topic and group have one name."""
-    crowds: list[ConsumerCrowd] = []
+    crowds: list[PolledGroup] = []
 
-    def start(protocol: str) -> ConsumerCrowd:
+    def start(protocol: str) -> PolledGroup:
         admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(TIMEOUT_S)
         settings: dict[str, Any] = {"group_protocol": protocol}
         if protocol == "classic":
             settings |= {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200}
-        crowd = ConsumerCrowd(group_bootstrap, topic, **settings)
-        crowds.append(crowd)
-        crowd.join("one", [topic], group_instance_id="instance-1")
-        crowd.join("two", [topic])
-        crowd.settle(*((topic, partition) for partition in range(4)))
-        return crowd
+        polled_group = PolledGroup(group_bootstrap, topic, **settings)
+        crowds.append(polled_group)
+        polled_group.join("one", [topic], group_instance_id="instance-1")
+        polled_group.join("two", [topic])
+        polled_group.wait_until_stable(*((topic, partition) for partition in range(4)))
+        return polled_group
 
     yield start
-    for crowd in crowds:
-        crowd.__exit__()
+    for polled_group in crowds:
+        polled_group.__exit__()
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int, metadata: str = "") -> None:
     """As a simple consumer, without being a member."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    place = TopicPartition(topic, 0, offset, metadata=metadata)
-    consumer.commit(offsets=[place], asynchronous=False)
+    partition = TopicPartition(topic, 0, offset, metadata=metadata)
+    consumer.commit(offsets=[partition], asynchronous=False)
     consumer.close()
 
 
-def offsets_of(admin: AdminClient, group: str, *places: TopicPartition) -> list[TopicPartition]:
-    asked = ConsumerGroupTopicPartitions(group, list(places) or None)
+def offsets_of(admin: AdminClient, group: str, *keys: TopicPartition) -> list[TopicPartition]:
+    asked = ConsumerGroupTopicPartitions(group, list(keys) or None)
     return admin.list_consumer_group_offsets([asked])[group].result(TIMEOUT_S).topic_partitions
 
 
@@ -82,7 +82,7 @@ def test_groups_are_listed_by_state_and_type(
         assert not result.errors
         return {group.group_id: group for group in result.valid}
 
-    crowd = start_group(protocol)
+    polled_group = start_group(protocol)
     found = listed()[topic]
     assert (found.state, found.type) == (ConsumerGroupState.STABLE, TYPES[protocol])
     assert not found.is_simple_consumer_group
@@ -90,7 +90,7 @@ def test_groups_are_listed_by_state_and_type(
     assert topic not in listed(states={ConsumerGroupState.EMPTY})
     for name, kind in TYPES.items():
         assert (topic in listed(types={kind})) is (name == protocol)
-    crowd.leave("two")
+    polled_group.leave("two")
     assert listed()[topic].state is not ConsumerGroupState.EMPTY, "one is still there"
 
 
@@ -98,7 +98,7 @@ def test_groups_are_listed_by_state_and_type(
 def test_a_group_is_described_with_its_members_and_what_they_have(
     admin: AdminClient, start_group: StartGroup, topic: str, protocol: str
 ) -> None:
-    crowd = start_group(protocol)
+    polled_group = start_group(protocol)
     described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
     assert described.state is ConsumerGroupState.STABLE
     assert described.type is TYPES[protocol]
@@ -106,9 +106,9 @@ def test_a_group_is_described_with_its_members_and_what_they_have(
     assert described.coordinator.port == _bootstrap_port(admin)
     members = {member.client_id: member for member in described.members}
     assert {
-        name: {(place.topic, place.partition) for place in member.assignment.topic_partitions}
+        name: {(each.topic, each.partition) for each in member.assignment.topic_partitions}
         for name, member in members.items()
-    } == crowd.owned()
+    } == polled_group.owned()
     assert members["one"].group_instance_id == "instance-1"
     assert not members["two"].group_instance_id
     assert "127.0.0.1" in members["two"].host
@@ -120,7 +120,7 @@ def _bootstrap_port(admin: AdminClient) -> int:
     return broker.port
 
 
-def test_a_group_that_nobody_knows_is_dead(admin: AdminClient) -> None:
+def test_an_unknown_group_is_dead(admin: AdminClient) -> None:
     described = admin.describe_consumer_groups(["nobody"])["nobody"].result(TIMEOUT_S)
     assert described.state is ConsumerGroupState.DEAD
 
@@ -132,17 +132,17 @@ def test_a_group_is_deleted_once_it_is_empty(
     def delete() -> None:
         admin.delete_consumer_groups([topic])[topic].result(TIMEOUT_S)
 
-    crowd = start_group(protocol)
-    crowd.members["two"].consumer.commit(
-        offsets=[TopicPartition(topic, crowd.members["two"].partitions[0], 0)], asynchronous=False
+    polled_group = start_group(protocol)
+    polled_group.members["two"].consumer.commit(
+        offsets=[TopicPartition(topic, polled_group.members["two"].partitions[0], 0)], asynchronous=False
     )
     assert refusal(delete) == KafkaError.NON_EMPTY_GROUP
-    crowd.leave("two")
+    polled_group.leave("two")
     remove_static(group_bootstrap, topic, "instance-1")
-    crowd.leave("one")
+    polled_group.leave("one")
     delete()
     assert refusal(delete) == KafkaError.GROUP_ID_NOT_FOUND
-    assert not [place for place in offsets_of(admin, topic) if place.offset >= 0]
+    assert not [each for each in offsets_of(admin, topic) if each.offset >= 0]
 
 
 def remove_static(bootstrap: str, group: str, instance: str) -> None:
@@ -157,13 +157,13 @@ def test_offsets_of_an_empty_group_are_listed_and_altered(
 ) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(TIMEOUT_S)
     commit(group_bootstrap, topic, topic, 5, "five")
-    assert [(place.offset, place.metadata) for place in offsets_of(admin, topic)] == [(5, "five")]
+    assert [(each.offset, each.metadata) for each in offsets_of(admin, topic)] == [(5, "five")]
     asked = offsets_of(admin, topic, TopicPartition(topic, 0), TopicPartition(topic, 1))
-    assert [place.offset for place in asked] == [5, -1001], "nothing is committed for partition 1"
+    assert [each.offset for each in asked] == [5, -1001], "nothing is committed for partition 1"
     wanted = [TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 8)]
     altered = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(topic, wanted)])
-    assert [place.error for place in altered[topic].result(TIMEOUT_S).topic_partitions] == [None, None]
-    assert [place.offset for place in offsets_of(admin, topic)] == [2, 8]
+    assert [each.error for each in altered[topic].result(TIMEOUT_S).topic_partitions] == [None, None]
+    assert [each.offset for each in offsets_of(admin, topic)] == [2, 8]
 
 
 @with_both_protocols
@@ -173,6 +173,6 @@ def test_offsets_of_a_group_with_members_are_not_altered(
     start_group(protocol)
     wanted = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
     answer = admin.alter_consumer_group_offsets([wanted])[topic]
-    (place,) = answer.result(TIMEOUT_S).topic_partitions
-    assert place.error is not None
-    assert place.error.code() == KafkaError.UNKNOWN_MEMBER_ID
+    (partition,) = answer.result(TIMEOUT_S).topic_partitions
+    assert partition.error is not None
+    assert partition.error.code() == KafkaError.UNKNOWN_MEMBER_ID

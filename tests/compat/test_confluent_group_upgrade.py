@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupType, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.testing.consumer_crowd import ConsumerCrowd
+from tests.harness.groups.polled_consumers import PolledGroup
 
 TIMEOUT_S = 20
 PARTITIONS = 4
@@ -18,29 +18,29 @@ MODERN = {"group_protocol": "consumer"}
 
 
 @pytest.fixture
-def crowd(group_bootstrap: str, topic: str) -> Iterator[ConsumerCrowd]:
+def polled_group(group_bootstrap: str, topic: str) -> Iterator[PolledGroup]:
     admin = AdminClient({"bootstrap.servers": group_bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
-    with ConsumerCrowd(group_bootstrap, topic, enable_auto_commit=True) as crowd:
-        yield crowd
+    with PolledGroup(group_bootstrap, topic, enable_auto_commit=True) as polled_group:
+        yield polled_group
 
 
 class Application:
     """Members of one group over one topic of the same name, and what it was sent."""
 
-    def __init__(self, crowd: ConsumerCrowd, bootstrap: str, topic: str) -> None:
-        self._crowd, self._topic = crowd, topic
+    def __init__(self, polled_group: PolledGroup, bootstrap: str, topic: str) -> None:
+        self._polled_group, self._topic = polled_group, topic
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._producer = Producer({"bootstrap.servers": bootstrap})
         self.sent: list[bytes] = []
         self.received: set[bytes] = set()
 
     def join(self, name: str, settings: dict[str, Any]) -> None:
-        self._crowd.join(name, [self._topic], **settings)
+        self._polled_group.join(name, [self._topic], **settings)
         self._work()
 
     def leave(self, name: str) -> None:
-        left = self._crowd.leave(name)
+        left = self._polled_group.leave(name)
         self.received |= {message.value() or b"" for message in left.records}
         self._work()
 
@@ -50,21 +50,23 @@ class Application:
 
     def _work(self) -> None:
         """Everybody has a fair share, and what is sent now arrives."""
-        self._crowd.settle(*((self._topic, partition) for partition in range(PARTITIONS)))
+        self._polled_group.wait_until_stable(*((self._topic, partition) for partition in range(PARTITIONS)))
         for _ in range(20):
             self.sent.append(b"%d" % len(self.sent))
             self._producer.produce(self._topic, self.sent[-1], key=self.sent[-1])
         assert self._producer.flush(TIMEOUT_S) == 0
-        self._crowd.until(lambda: self.received | set(self._crowd.values()) == set(self.sent), "all records")
+        self._polled_group.until(
+            lambda: self.received | set(self._polled_group.values()) == set(self.sent), "all records"
+        )
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_a_group_changes_protocol_member_by_member_and_back(
-    crowd: ConsumerCrowd, group_bootstrap: str, topic: str, assignor: str
+    polled_group: PolledGroup, group_bootstrap: str, topic: str, assignor: str
 ) -> None:
     """As many members as before at each step; no partition is ever read by two, no record is left out."""
     classic = {**CLASSIC, "partition_assignment_strategy": assignor}
-    application = Application(crowd, group_bootstrap, topic)
+    application = Application(polled_group, group_bootstrap, topic)
     application.join("classic-1", classic)
     application.join("classic-2", classic)
     assert application.kind() is ConsumerGroupType.CLASSIC
@@ -82,11 +84,11 @@ def test_a_group_changes_protocol_member_by_member_and_back(
 
 
 def test_a_group_whose_assignor_keeps_notes_of_its_own_is_not_upgraded(
-    crowd: ConsumerCrowd, group_bootstrap: str, topic: str
+    polled_group: PolledGroup, group_bootstrap: str, topic: str
 ) -> None:
     """librdkafka's sticky assignor does after a second rebalance; Apache Kafka refuses with the same code."""
     sticky = {**CLASSIC, "partition_assignment_strategy": "cooperative-sticky"}
-    application = Application(crowd, group_bootstrap, topic)
+    application = Application(polled_group, group_bootstrap, topic)
     application.join("classic-1", sticky)
     application.join("classic-2", sticky)
     with pytest.raises(KafkaException, match="group id does not exist"):

@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.testing.consumer_crowd import ConsumerCrowd
+from tests.harness.groups.polled_consumers import PolledGroup
 
 TIMEOUT_S = 20
 PROTOCOLS = ["classic", "consumer"]
 with_both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 SESSION_S = 2.0
 MakeTopic = Callable[..., str]
-MakeCrowd = Callable[..., ConsumerCrowd]
+MakePolledGroup = Callable[..., PolledGroup]
 
 
 def settings_of(protocol: str, **more: Any) -> dict[str, Any]:
@@ -43,16 +43,16 @@ def make_topic(group_bootstrap: str, topic: str) -> MakeTopic:
 
 
 @pytest.fixture
-def make_crowd(group_bootstrap: str, topic: str) -> Iterator[MakeCrowd]:
-    crowds: list[ConsumerCrowd] = []
+def make_polled_group(group_bootstrap: str, topic: str) -> Iterator[MakePolledGroup]:
+    crowds: list[PolledGroup] = []
 
-    def make(protocol: str, **more: Any) -> ConsumerCrowd:
-        crowds.append(ConsumerCrowd(group_bootstrap, f"group {topic}", **settings_of(protocol, **more)))
+    def make(protocol: str, **more: Any) -> PolledGroup:
+        crowds.append(PolledGroup(group_bootstrap, f"group {topic}", **settings_of(protocol, **more)))
         return crowds[-1]
 
     yield make
-    for crowd in crowds:
-        crowd.__exit__()
+    for polled_group in crowds:
+        polled_group.__exit__()
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
@@ -62,7 +62,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def places(topic: str, partitions: int) -> list[tuple[str, int]]:
+def partitions_of(topic: str, partitions: int) -> list[tuple[str, int]]:
     return [(topic, partition) for partition in range(partitions)]
 
 
@@ -83,19 +83,21 @@ def first_error(consumer: Consumer, *others: Consumer) -> KafkaError:
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_eager_listeners_give_up_everything_and_are_given_their_share(
-    make_topic: MakeTopic, make_crowd: MakeCrowd, assignor: str
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup, assignor: str
 ) -> None:
     topic = make_topic(4)
-    crowd = make_crowd("classic", partition_assignment_strategy=assignor)
-    crowd.join("first", [topic])
-    crowd.settle(*places(topic, 4))
-    crowd.join("second", [topic])
-    crowd.settle(*places(topic, 4))
-    heard = [(note.kind, len(note.places)) for note in crowd.told if note.consumer == "first"]
-    assert heard == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
-    crowd.leave("second")
-    assert [(note.kind, len(note.places)) for note in crowd.told[-1:]] == [("revoked", 2)]
-    crowd.settle(*places(topic, 4))
+    polled_group = make_polled_group("classic", partition_assignment_strategy=assignor)
+    polled_group.join("first", [topic])
+    polled_group.wait_until_stable(*partitions_of(topic, 4))
+    polled_group.join("second", [topic])
+    polled_group.wait_until_stable(*partitions_of(topic, 4))
+    rebalances = [
+        (event.kind, len(event.keys)) for event in polled_group.rebalances if event.consumer == "first"
+    ]
+    assert rebalances == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
+    polled_group.leave("second")
+    assert [(event.kind, len(event.keys)) for event in polled_group.rebalances[-1:]] == [("revoked", 2)]
+    polled_group.wait_until_stable(*partitions_of(topic, 4))
 
 
 @with_both_protocols
@@ -104,15 +106,15 @@ def test_incremental_listeners_may_assign_themselves(
 ) -> None:
     """incremental_assign and incremental_unassign from the callbacks, as cooperative applications do."""
     topic = make_topic(4)
-    heard: list[tuple[str, str, list[int]]] = []
+    rebalances: list[tuple[str, str, list[int]]] = []
 
     def listener(name: str, kind: str) -> Callable[[Consumer, list[TopicPartition]], None]:
-        def hear(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            heard.append((name, kind, sorted(place.partition for place in partitions)))
+        def record(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            rebalances.append((name, kind, sorted(each.partition for each in partitions)))
             change = consumer.incremental_assign if kind == "assigned" else consumer.incremental_unassign
             change(partitions)
 
-        return hear
+        return record
 
     consumers: dict[str, Consumer] = {}
 
@@ -128,7 +130,7 @@ def test_incremental_listeners_may_assign_themselves(
     def wait_for(*sizes: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while [len(consumer.assignment()) for consumer in consumers.values()] != list(sizes):
-            assert time.monotonic() < deadline, heard
+            assert time.monotonic() < deadline, rebalances
             for consumer in consumers.values():
                 consumer.poll(0.05)
 
@@ -138,9 +140,9 @@ def test_incremental_listeners_may_assign_themselves(
     wait_for(2, 2)
     for consumer in consumers.values():
         consumer.close()
-    told = [note for note in heard if note[2]]
-    assert told[0] == ("first", "assigned", [0, 1, 2, 3])
-    assert [(name, kind, len(partitions)) for name, kind, partitions in told[1:3]] == [
+    rebalances = [event for event in rebalances if event[2]]
+    assert rebalances[0] == ("first", "assigned", [0, 1, 2, 3])
+    assert [(name, kind, len(partitions)) for name, kind, partitions in rebalances[1:3]] == [
         ("first", "revoked", 2),
         ("second", "assigned", 2),
     ]
@@ -148,20 +150,22 @@ def test_incremental_listeners_may_assign_themselves(
 
 @with_both_protocols
 def test_a_consumer_that_does_not_poll_loses_its_partitions(
-    make_topic: MakeTopic, make_crowd: MakeCrowd, protocol: str
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup, protocol: str
 ) -> None:
     """After max.poll.interval.ms librdkafka leaves; the listener hears `lost`, not `revoked`."""
     topic = make_topic(2)
-    crowd = make_crowd(protocol, max_poll_interval_ms=2500)
-    slow = crowd.join("slow", [topic])
-    crowd.settle(*places(topic, 2))
-    time.sleep(4)
+    polled_group = make_polled_group(protocol, max_poll_interval_ms=2500)
+    slow = polled_group.join("slow", [topic])
+    polled_group.wait_until_stable(*partitions_of(topic, 2))
+    time.sleep(4)  # longer than max.poll.interval.ms: the time itself is tested
     with pytest.raises(KafkaException) as raised:
-        crowd.until(lambda: False, "the word that it was too slow")
+        polled_group.until(lambda: False, "the word that it was too slow")
     assert raised.value.args[0].code() == KafkaError._MAX_POLL_EXCEEDED
-    crowd.until(lambda: any(note.kind == "lost" for note in crowd.told), "lost partitions")
-    crowd.settle(*places(topic, 2))
-    kinds = [note.kind for note in crowd.told]
+    polled_group.until(
+        lambda: any(event.kind == "lost" for event in polled_group.rebalances), "lost partitions"
+    )
+    polled_group.wait_until_stable(*partitions_of(topic, 2))
+    kinds = [event.kind for event in polled_group.rebalances]
     assert kinds[:3] == ["assigned", "lost", "assigned"]
     assert slow.partitions == [0, 1]
 
@@ -171,15 +175,15 @@ def test_a_consumer_that_does_not_poll_loses_its_partitions(
 
 @with_both_protocols
 def test_a_pattern_finds_topics_that_are_created_later(
-    make_topic: MakeTopic, make_crowd: MakeCrowd, topic: str, protocol: str
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup, topic: str, protocol: str
 ) -> None:
     first = make_topic(2, suffix="-eu")
     make_topic(2, suffix="-other")
-    crowd = make_crowd(protocol)
-    crowd.join("one", [f"^{topic}-(eu|us)$"])
-    crowd.settle(*places(first, 2))
+    polled_group = make_polled_group(protocol)
+    polled_group.join("one", [f"^{topic}-(eu|us)$"])
+    polled_group.wait_until_stable(*partitions_of(first, 2))
     later = make_topic(1, suffix="-us")
-    crowd.settle(*places(first, 2), *places(later, 1))
+    polled_group.wait_until_stable(*partitions_of(first, 2), *partitions_of(later, 1))
 
 
 def test_a_pattern_that_re2_cannot_read_is_refused(make_topic: MakeTopic, group_bootstrap: str) -> None:
@@ -192,15 +196,15 @@ def test_a_pattern_that_re2_cannot_read_is_refused(make_topic: MakeTopic, group_
 
 @with_both_protocols
 def test_a_changed_subscription_is_a_new_assignment(
-    make_topic: MakeTopic, make_crowd: MakeCrowd, protocol: str
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup, protocol: str
 ) -> None:
     old, new = make_topic(2, suffix="-old"), make_topic(2, suffix="-new")
-    crowd = make_crowd(protocol)
-    member = crowd.join("one", [old])
-    crowd.settle(*places(old, 2))
+    polled_group = make_polled_group(protocol)
+    member = polled_group.join("one", [old])
+    polled_group.wait_until_stable(*partitions_of(old, 2))
     member.consumer.subscribe([new])
     deadline = time.monotonic() + TIMEOUT_S
-    while {place.topic for place in member.consumer.assignment()} != {new}:
+    while {each.topic for each in member.consumer.assignment()} != {new}:
         assert time.monotonic() < deadline
         member.consumer.poll(0.05)
     member.consumer.unsubscribe()
@@ -216,20 +220,22 @@ def test_a_changed_subscription_is_a_new_assignment(
 def test_commits_wait_or_report_and_carry_metadata(
     group_bootstrap: str,
     make_topic: MakeTopic,
-    make_crowd: MakeCrowd,
+    make_polled_group: MakePolledGroup,
     protocol: str,
 ) -> None:
     topic = make_topic()
     produce(group_bootstrap, topic, 10)
     reports: list[tuple[KafkaError | None, int]] = []
-    crowd = make_crowd(protocol, on_commit=lambda error, found: reports.append((error, found[0].offset)))
-    member = crowd.join("one", [topic])
-    crowd.until(lambda: len(member.records) == 10, "ten records")
+    polled_group = make_polled_group(
+        protocol, on_commit=lambda error, found: reports.append((error, found[0].offset))
+    )
+    member = polled_group.join("one", [topic])
+    polled_group.until(lambda: len(member.records) == 10, "ten records")
     consumer = member.consumer
     waited = consumer.commit(message=member.records[3], asynchronous=False)
-    assert [(place.offset, place.error) for place in waited] == [(4, None)]
+    assert [(each.offset, each.error) for each in waited] == [(4, None)]
     consumer.commit(offsets=[TopicPartition(topic, 0, 7, metadata="by hand: 7")], asynchronous=True)
-    crowd.until(lambda: (None, 7) in reports, "the report of the second commit")
+    polled_group.until(lambda: (None, 7) in reports, "the report of the second commit")
     (committed,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
     assert (committed.offset, committed.metadata) == (7, "by hand: 7")
     metadata = consumer.consumer_group_metadata()
@@ -240,19 +246,19 @@ def test_commits_wait_or_report_and_carry_metadata(
 def test_automatic_commits_are_made_by_close(
     group_bootstrap: str,
     make_topic: MakeTopic,
-    make_crowd: MakeCrowd,
+    make_polled_group: MakePolledGroup,
     protocol: str,
 ) -> None:
     topic = make_topic()
     produce(group_bootstrap, topic, 6)
-    crowd = make_crowd(protocol, enable_auto_commit=True, auto_commit_interval_ms=60_000)
-    member = crowd.join("one", [topic])
-    crowd.until(lambda: len(member.records) == 6, "all records")
-    crowd.leave("one")
-    successor = crowd.join("two", [topic])
-    crowd.settle((topic, 0))
+    polled_group = make_polled_group(protocol, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    member = polled_group.join("one", [topic])
+    polled_group.until(lambda: len(member.records) == 6, "all records")
+    polled_group.leave("one")
+    successor = polled_group.join("two", [topic])
+    polled_group.wait_until_stable((topic, 0))
     produce(group_bootstrap, topic, 1)
-    crowd.until(lambda: bool(successor.records), "the new record")
+    polled_group.until(lambda: bool(successor.records), "the new record")
     assert successor.records[0].offset() == 6
 
 
@@ -262,9 +268,9 @@ def test_a_simple_consumer_commits_without_being_a_member(
     topic = make_topic()
     settings = {"bootstrap.servers": group_bootstrap, "group.id": topic}
     consumer = Consumer(settings)
-    place = TopicPartition(topic, 0, 3)
-    consumer.assign([place])
-    consumer.commit(offsets=[place], asynchronous=False)
+    partition = TopicPartition(topic, 0, 3)
+    consumer.assign([partition])
+    consumer.commit(offsets=[partition], asynchronous=False)
     assert consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)[0].offset == 3
     consumer.close()
     again = Consumer(settings)
@@ -289,48 +295,48 @@ while True:
 def test_a_killed_member_is_waited_for_until_its_session_ends_and_one_that_leaves_is_not(
     group_bootstrap: str,
     make_topic: MakeTopic,
-    make_crowd: MakeCrowd,
+    make_polled_group: MakePolledGroup,
     protocol: str,
 ) -> None:
     """A closed connection is no death: only the session tells."""
     topic = make_topic(2)
-    crowd = make_crowd(protocol)
-    crowd.join("stays", [topic])
-    crowd.settle(*places(topic, 2))
+    polled_group = make_polled_group(protocol)
+    polled_group.join("stays", [topic])
+    polled_group.wait_until_stable(*partitions_of(topic, 2))
     settings = settings_of(protocol, **{"bootstrap.servers": group_bootstrap, "group.id": f"group {topic}"})
     command = [sys.executable, "-c", _IDLE, json.dumps(settings), topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
-        crowd.until(lambda: len(crowd.members["stays"].owned) == 1, "the other one joins")
-        polling = _KeepPolling(crowd)
+        polled_group.until(lambda: len(polled_group.members["stays"].owned) == 1, "the other one joins")
+        polling = _KeepPolling(polled_group)
         assert victim.stdout is not None
         assert victim.stdout.readline().strip() == "1"
         polling.end()
         victim.kill()
     killed = time.monotonic()
-    crowd.settle(*places(topic, 2))
+    polled_group.wait_until_stable(*partitions_of(topic, 2))
     waited_s = time.monotonic() - killed
     assert waited_s > SESSION_S * 0.7
 
-    crowd.join("leaves", [topic])
-    crowd.settle(*places(topic, 2))
+    polled_group.join("leaves", [topic])
+    polled_group.wait_until_stable(*partitions_of(topic, 2))
     left = time.monotonic()
-    crowd.leave("leaves")
-    crowd.until(lambda: len(crowd.members["stays"].owned) == 2, "all partitions")
+    polled_group.leave("leaves")
+    polled_group.until(lambda: len(polled_group.members["stays"].owned) == 2, "all partitions")
     assert time.monotonic() - left < waited_s
 
 
 class _KeepPolling:
     """Members must poll while the test waits for something else."""
 
-    def __init__(self, crowd: ConsumerCrowd) -> None:
+    def __init__(self, polled_group: PolledGroup) -> None:
         self._ending = threading.Event()
-        self._crowd = crowd
+        self._polled_group = polled_group
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            self._crowd.poll_all()
+            self._polled_group.poll_all()
 
     def end(self) -> None:
         self._ending.set()
@@ -341,45 +347,45 @@ class _KeepPolling:
 
 
 @with_both_protocols
-def test_a_static_member_comes_back_to_its_partitions_and_nobody_else_is_told(
-    make_topic: MakeTopic, make_crowd: MakeCrowd, protocol: str
+def test_a_returning_static_member_gets_its_partitions_without_a_rebalance(
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup, protocol: str
 ) -> None:
     topic = make_topic(4)
-    crowd = make_crowd(protocol)
-    crowd.join("one", [topic], group_instance_id="instance-1")
-    crowd.join("two", [topic], group_instance_id="instance-2")
-    before = crowd.settle(*places(topic, 4))["two"]
-    told = [note for note in crowd.told if note.consumer == "one"]
-    crowd.leave("two")
-    crowd.join("two", [topic], group_instance_id="instance-2")
-    after = crowd.settle(*places(topic, 4))["two"]
+    polled_group = make_polled_group(protocol)
+    polled_group.join("one", [topic], group_instance_id="instance-1")
+    polled_group.join("two", [topic], group_instance_id="instance-2")
+    before = polled_group.wait_until_stable(*partitions_of(topic, 4))["two"]
+    rebalances = [event for event in polled_group.rebalances if event.consumer == "one"]
+    polled_group.leave("two")
+    polled_group.join("two", [topic], group_instance_id="instance-2")
+    after = polled_group.wait_until_stable(*partitions_of(topic, 4))["two"]
     assert after == before
-    assert [note for note in crowd.told if note.consumer == "one"] == told
+    assert [event for event in polled_group.rebalances if event.consumer == "one"] == rebalances
 
 
 def test_a_second_classic_instance_of_one_name_fences_the_first(
-    make_topic: MakeTopic, make_crowd: MakeCrowd
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup
 ) -> None:
     topic = make_topic()
-    older, newer = make_crowd("classic"), make_crowd("classic")
+    older, newer = make_polled_group("classic"), make_polled_group("classic")
     first = older.join("first", [topic], group_instance_id="the-instance")
-    older.settle((topic, 0))
+    older.wait_until_stable((topic, 0))
     second = newer.join("second", [topic], group_instance_id="the-instance")
     error = first_error(first.consumer, second.consumer)
     assert error.code() == KafkaError._FATAL
     assert "fenced by other consumer" in str(error)
-    newer.settle((topic, 0))
+    newer.wait_until_stable((topic, 0))
 
 
-def test_a_second_kip_848_instance_of_one_name_is_refused_while_the_first_lives(
-    make_topic: MakeTopic, make_crowd: MakeCrowd
+def test_a_second_kip_848_member_of_one_instance_id_is_refused_while_the_first_is_active(
+    make_topic: MakeTopic, make_polled_group: MakePolledGroup
 ) -> None:
     topic = make_topic()
-    crowd = make_crowd("consumer")
-    crowd.join("first", [topic], group_instance_id="the-instance")
-    crowd.settle((topic, 0))
-    rival = make_crowd("consumer").join("second", [topic], group_instance_id="the-instance")
-    error = first_error(rival.consumer, crowd.members["first"].consumer)
+    polled_group = make_polled_group("consumer")
+    polled_group.join("first", [topic], group_instance_id="the-instance")
+    polled_group.wait_until_stable((topic, 0))
+    rival = make_polled_group("consumer").join("second", [topic], group_instance_id="the-instance")
+    error = first_error(rival.consumer, polled_group.members["first"].consumer)
     assert error.code() == KafkaError._FATAL
     assert "instance ID is still used by another member" in str(error)
-    assert crowd.members["first"].owned == {(topic, 0)}
+    assert polled_group.members["first"].owned == {(topic, 0)}

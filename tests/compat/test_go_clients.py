@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.client.partitioners import hash_partition
+from headrace.client.partitioning.partitioners import hash_partition
 
 pytestmark = [pytest.mark.compat_go, pytest.mark.row("D17")]
 

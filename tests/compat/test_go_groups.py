@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import poll, wait_until
 
 pytestmark = [pytest.mark.compat_go, pytest.mark.row("D12"), pytest.mark.row("D17")]
 
@@ -84,10 +84,7 @@ class GoMember:
 
 
 def wait_for(condition: Callable[[], bool], *members: GoMember) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, [member.lines[-10:] for member in members]
-        time.sleep(0.02)
+    wait_until(condition, lambda: [member.lines[-10:] for member in members], timeout_s=WITHIN_S)
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +134,16 @@ def test_go_members_come_and_go_and_every_record_is_processed(
 
 def both_read(first: GoMember, second: GoMember, produce: Callable[[int], None]) -> None:
     """Records flow until both members have had some of two partitions that the other does not read."""
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
-        before = len(first.records), len(second.records)
+    def share() -> bool:
+        first_had, second_had = len(first.records), len(second.records)
         produce(8)
-        time.sleep(0.7)
-        of_first = {partition for partition, _ in first.records[before[0] :]}
-        of_second = {partition for partition, _ in second.records[before[1] :]}
-        if len(of_first) == len(of_second) == 2 and not of_first & of_second:
-            return
-    raise AssertionError(f"they do not share: {first.lines[-10:]} {second.lines[-10:]}")
+        return poll(
+            lambda: _are_apart(first.records[first_had:], second.records[second_had:]), timeout_s=0.7
+        )
+
+    wait_for(share, first, second)
+
+
+def _are_apart(of_first: Sequence[tuple[int, int]], of_second: Sequence[tuple[int, int]]) -> bool:
+    partitions = [{partition for partition, _ in records} for records in (of_first, of_second)]
+    return [len(each) for each in partitions] == [2, 2] and not partitions[0] & partitions[1]

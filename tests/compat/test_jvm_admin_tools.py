@@ -143,3 +143,29 @@ def test_the_java_client_finds_every_api_that_it_needs(java: JavaTool) -> None:
         "Metadata(3): 0 to 13",
     ):
         assert served in printed
+
+
+def test_client_quotas_are_set_described_and_removed(java: JavaTool, topic: str) -> None:
+    user = ("--entity-type", "users", "--entity-name", topic)
+    client = ("--entity-type", "clients", "--entity-name", "app")
+    java("configs", *user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=50")
+    java("configs", *user, *client, "--alter", "--add-config", "consumer_byte_rate=2048")
+    described = java.run("configs", *user, "--describe").output  # it also asks for SCRAM credentials
+    assert f"Quota configs for user-principal '{topic}' are" in described
+    assert "producer_byte_rate=1024.0" in described
+    assert "request_percentage=50.0" in described
+    assert "consumer_byte_rate=2048.0" in java("configs", *user, *client, "--describe")
+    defaults = ("--entity-type", "users", "--entity-default")
+    java("configs", *defaults, "--alter", "--add-config", "controller_mutation_rate=10")
+    assert "controller_mutation_rate=10.0" in java.run("configs", *defaults, "--describe").output
+    address = ("--entity-type", "ips", "--entity-name", "10.9.8.7")
+    java("configs", *address, "--alter", "--add-config", "connection_creation_rate=5")
+    assert "connection_creation_rate=5.0" in java("configs", *address, "--describe")
+    for entity, name in (
+        (user, "producer_byte_rate,request_percentage"),
+        ((*user, *client), "consumer_byte_rate"),
+        (defaults, "controller_mutation_rate"),
+        (address, "connection_creation_rate"),
+    ):
+        java("configs", *entity, "--alter", "--delete-config", name)
+        assert "_rate=" not in java.run("configs", *entity, "--describe").output

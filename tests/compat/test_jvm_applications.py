@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -19,8 +18,10 @@ from java_process import JavaProcess, compile_java
 from headrace.cluster.engines.engine import EngineError, free_ports, write_properties
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import application_class_path
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D17")]
 
@@ -33,7 +34,7 @@ def class_path(kafka_engine: KafkaEngine) -> str:
     try:
         return application_class_path(kafka_engine.jars)
     except EngineError as error:
-        pytest.skip(f"Kafka Streams and Connect are not to be had: {error}")
+        leave_out("Kafka Streams and Connect", str(error))
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +45,7 @@ def group_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess
 
 
 def wait_for(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
+    wait_until(condition, what, timeout_s=WITHIN_S)
 
 
 # -- Kafka Streams ------------------------------------------------------------------------------------------
@@ -78,7 +76,7 @@ def test_streams_counts_words_over_members_that_come_and_die(
     kafka_engine: KafkaEngine, class_path: str, group_node: NodeProcess, topic: str, tmp_path: Path
 ) -> None:
     if shutil.which("javac") is None:
-        pytest.skip("no javac: a Java development kit compiles the test's program, a runtime does not")
+        leave_out("Java programs", "no javac: a Java development kit is needed to compile them")
     compile_java(WORD_COUNT, class_path, tmp_path)
     lines, words = topic, f"{topic}-words"
     with RawClient(group_node.bootstrap) as admin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import itertools
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -11,8 +11,10 @@ import pytest
 from kafka_trio import KafkaTrio
 
 import headrace
-from headrace.client.arrow.cluster import TRANSACTION, Cluster, find_coordinator
+from headrace.client.coordinator import CoordinatorType, find_coordinator
+from headrace.client.network_client import NetworkClient
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -27,25 +29,26 @@ def trio(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) ->
 
 def coordinator(bootstrap: str, transactional_id: str) -> int:
     async def ask() -> int:
-        cluster = Cluster(bootstrap)
+        client = NetworkClient(bootstrap)
         try:
-            node_id, _ = await find_coordinator(cluster, TRANSACTION, transactional_id)
+            node_id, _ = await find_coordinator(client, CoordinatorType.TRANSACTION, transactional_id)
             return node_id
         finally:
-            await cluster.close()
+            await client.close()
 
     return asyncio.run(ask())
 
 
 def an_id_to_kill_for(trio: KafkaTrio, prefix: str) -> tuple[str, int]:
     """A transactional id, and the node that coordinates it: one that may be killed."""
-    deadline = time.monotonic() + 60
-    number = 0
-    while (node_id := coordinator(trio.bootstrap, f"{prefix}-{number}")) not in MAY_BE_KILLED:
-        number += 1
-        time.sleep(0.05)
-        assert time.monotonic() < deadline, "the first node coordinates everything"
-    return f"{prefix}-{number}", node_id
+    ids = (f"{prefix}-{number}" for number in itertools.count())
+    found = poll(
+        lambda: (each := next(ids), coordinator(trio.bootstrap, each)),
+        lambda found: found[1] in MAY_BE_KILLED,
+        timeout_s=60,
+    )
+    assert found[1] in MAY_BE_KILLED, "the first node coordinates everything"
+    return found
 
 
 def rows(tag: str) -> pa.Table:
@@ -81,9 +84,6 @@ def test_a_transaction_outlives_its_coordinator(trio: KafkaTrio, topic: str, end
         transaction.commit()
         transaction.close()
         wanted = expected("first", "next", *(("before", "after") if end == "commit" else ()))
-        deadline = time.monotonic() + 30
-        while (found := committed(trio, topic)) != wanted and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert found == wanted
+        wait_until(lambda: committed(trio, topic) == wanted, lambda: committed(trio, topic))
     finally:
         trio.start(killed)

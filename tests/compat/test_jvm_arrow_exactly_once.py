@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -46,12 +47,13 @@ class Copier:
 
     def kill(self, after_s: float) -> None:
         """So long after it said that it copied something."""
-        deadline = time.monotonic() + 60
-        while "copied" not in self.said():
+
+        def has_copied() -> bool:
             assert self._process.poll() is None, self.said()
-            assert time.monotonic() < deadline, f"nothing copied: {self.said()}"
-            time.sleep(0.02)
-        time.sleep(after_s)
+            return "copied" in self.said()
+
+        wait_until(has_copied, lambda: f"something copied: {self.said()}", timeout_s=60)
+        time.sleep(after_s)  # the kill comes at any moment of the next transaction
         self.stop()
         self._process = self._start()
 
@@ -110,9 +112,12 @@ def test_killed_copiers_copy_every_record_once(kafka: str, topic: str, tmp_path:
         for kill in range(KILLS):
             copiers[kill % 2].kill(chance.uniform(0, 0.2))
         writer.stop()
-        deadline = time.monotonic() + 90
-        while len(copied := values(kafka, target)) < writer.written and time.monotonic() < deadline:
-            time.sleep(0.3)
+        copied = poll(
+            lambda: values(kafka, target),
+            lambda found: len(found) >= writer.written,
+            timeout_s=90,
+            poll_s=0.3,
+        )
         said = "".join(copier.said() for copier in copiers)
         assert sorted(copied) == list(range(writer.written)), said[-3000:]
         assert len(values(kafka, target, committed_only=False)) > len(copied), "no kill hit a transaction"

@@ -12,7 +12,7 @@ from kafka_trio import KafkaTrio
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.stream_members import StreamGroup
+from tests.harness.groups.stream_members import StreamGroup
 
 pytestmark = pytest.mark.compat_jvm
 

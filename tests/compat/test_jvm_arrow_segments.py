@@ -11,7 +11,7 @@ from segment_scenes import KEPT, SCENES, play
 import headrace
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.recordings import Recording, Row
+from tests.harness.batches.recorded import Recording, Row
 
 pytestmark = pytest.mark.compat_jvm
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.machines.classic_rebalance import ClassicGroupSettings
-from headrace.machines.group import Group, GroupSettings
-from headrace.machines.group_events import (
+from headrace.machines.groups.classic.rebalance import ClassicGroupSettings
+from headrace.machines.groups.events import (
     ErrorReply,
     JoinGroupReply,
     LeaveGroupReply,
@@ -29,13 +28,15 @@ from headrace.machines.group_events import (
     OffsetToCommit,
     SyncGroupReply,
 )
+from headrace.machines.groups.group import Group, GroupSettings
 from headrace.machines.machine import ReplyToken
-from headrace.testing.classic_harness import ClassicHarness, protocols, subscription
-from headrace.testing.rawclient import RawClient
 from headrace.types import ClusterView
-from headrace.wire.decoder import Budget, message_decoder
-from headrace.wire.encoder import message_encoder
+from headrace.wire.kio_codec.decoder import Budget, message_decoder
+from headrace.wire.kio_codec.encoder import message_encoder
 from headrace.wire.primitives import skip_tagged_fields, string
+from tests.harness.groups.classic_requests import ClassicHarness, protocols, subscription
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -49,6 +50,7 @@ JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, COMMIT, FIND_COORDINATOR, CREATE_TOPICS 
     10,
     19,
 )
+
 NAMES = {
     JOIN: ("join_group", 6),
     HEARTBEAT: ("heartbeat", 4),
@@ -215,7 +217,7 @@ class Pair:
         reply = self._ask(COMMIT, version, fields).reply()
         token = self.harness.token()
         self.harness.submit(
-            OffsetCommit(
+            OffsetCommit.of(
                 token=token,
                 version=version,
                 offsets=(OffsetToCommit("t", 0, 1),),
@@ -242,7 +244,7 @@ class Pair:
                 self.ids.learn(theirs.member_id, ours.member_id)
         for token, theirs in replies.items():
             self._agree(answered[token].what, self._tell(theirs), _our_words(self.harness.replies[token]))
-        time.sleep(GRACE_S)
+        time.sleep(GRACE_S)  # in which a reply that comes too early is seen
         early = [asked.what for asked in self._asked.values() if asked.pending.is_answered()]
         self._agree(f"{what}: who still waits", early, [])
         self._compare_descriptions()
@@ -341,13 +343,12 @@ def _make_ready(bootstrap: str) -> None:
     fields: dict[str, Any] = {"topics": [topic], "timeout": 10_000, "validate_only": False}
     Pending(bootstrap, CREATE_TOPICS, 7, fields).reply()
     probe = {"group_id": "probe", "generation_id": 0, "member_id": "m", "group_instance_id": None}
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def is_ready() -> bool:
         Pending(bootstrap, FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["probe"]}).reply()
-        if int(Pending(bootstrap, HEARTBEAT, 4, probe).reply().error_code) not in NOT_READY:
-            return
-        time.sleep(0.2)
-    raise TimeoutError("no coordinator within a minute")
+        return int(Pending(bootstrap, HEARTBEAT, 4, probe).reply().error_code) not in NOT_READY
+
+    wait_until(is_ready, "a coordinator", timeout_s=60, poll_s=0.2)
 
 
 def test_bad_input_is_refused_with_the_same_codes(bootstrap: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.live_cluster import LiveCluster
+from tests.harness.live.cluster import LiveCluster
 
 pytestmark = pytest.mark.compat_jvm
 

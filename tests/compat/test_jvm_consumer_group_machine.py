@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.consumer_groups import GroupDriver, topic_id
-from headrace.testing.rawclient import RawClient
-from headrace.wire.decoder import Budget, message_decoder
-from headrace.wire.encoder import message_encoder
+from headrace.wire.kio_codec.decoder import Budget, message_decoder
+from headrace.wire.kio_codec.encoder import message_encoder
 from headrace.wire.primitives import skip_tagged_fields, string
+from tests.harness.groups.consumer_groups import GroupDriver, topic_id
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import poll
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -65,7 +66,7 @@ class KafkaCoordinator:
         reply = self.call(CREATE_TOPICS, "create_topics", 7, {**fields, "validate_only": False})
         assert int(reply.topics[0].error_code) == 0
         self._ids[name] = reply.topics[0].topic_id
-        time.sleep(METADATA_DELAY_S)
+        time.sleep(METADATA_DELAY_S)  # its coordinator hears of it unobserved
 
     def grow(self, name: str, partitions: int) -> None:
         topic = {"name": name, "count": partitions, "assignments": None}
@@ -90,12 +91,11 @@ class KafkaCoordinator:
             if owned is None
             else [{"topic_id": self._ids[name], "partitions": numbers} for name, numbers in owned.items()],
         }
-        deadline = time.monotonic() + 30
-        while True:
-            reply = self.call(HEARTBEAT, "consumer_group_heartbeat", 1, request)
-            if int(reply.error_code) not in COORDINATOR_NOT_READY or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
+        reply = poll(
+            lambda: self.call(HEARTBEAT, "consumer_group_heartbeat", 1, request),
+            lambda reply: int(reply.error_code) not in COORDINATOR_NOT_READY,
+            poll_s=0.2,
+        )
         names = {identity: name for name, identity in self._ids.items()}
         assignment = reply.assignment and {
             names[topic.topic_id]: sorted(topic.partitions) for topic in reply.assignment.topic_partitions
@@ -205,7 +205,7 @@ def kafka(
         yield coordinator
 
 
-def test_bad_input_is_refused_with_the_same_codes_and_words(
+def test_bad_input_is_refused_with_the_same_codes_and_messages(
     kafka: KafkaCoordinator, interval_ms: int
 ) -> None:
     kafka.create("bad", 2)
@@ -340,7 +340,7 @@ def test_regular_expressions_are_resolved_alike(kafka: KafkaCoordinator, interva
         "subscribed_topic_regex": "regex-.*",
     }
     pair.heartbeat("a", 0, **join)
-    time.sleep(METADATA_DELAY_S)
+    time.sleep(METADATA_DELAY_S)  # it looks at the topics' names unobserved
     pair.machine.answer_regex({"regex-.*": set(counts)})
     first = pair.heartbeat("a", 1)
     assert first.assignment == {"regex-1": [0, 1], "regex-2": [0]}

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from java_tool import JavaTool
 
-from headrace.testing.rawclient import RawClient
+from tests.harness.live.raw_client import RawClient
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D14")]
 
@@ -82,7 +82,7 @@ def group(java: JavaTool, topic: str) -> str:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_living_group_is_listed_and_described(java: JavaTool, topic: str, protocol: str) -> None:
+def test_an_active_group_is_listed_and_described(java: JavaTool, topic: str, protocol: str) -> None:
     fill(java.bootstrap, topic)
     group = f"group-of-{topic}"
     with member(java.bootstrap, topic, group, protocol):
@@ -171,7 +171,7 @@ def test_offsets_and_groups_are_deleted(java: JavaTool, topic: str, group: str) 
     assert "GroupIdNotFoundException" in gone.output
 
 
-def test_a_living_group_keeps_its_offsets(java: JavaTool, topic: str) -> None:
+def test_an_active_group_keeps_its_offsets(java: JavaTool, topic: str) -> None:
     fill(java.bootstrap, topic)
     group = f"group-of-{topic}"
     with member(java.bootstrap, topic, group):

@@ -46,7 +46,7 @@ def test_what_the_console_producer_sends_the_console_consumer_sees(java: JavaToo
 
 
 @pytest.mark.row("D1")
-def test_two_readers_stand_at_offsets_of_their_own(java: JavaTool, topic: str) -> None:
+def test_two_readers_have_independent_positions(java: JavaTool, topic: str) -> None:
     java("topics", "--create", "--topic", topic, "--partitions", "2")
     producer = Producer({"bootstrap.servers": java.bootstrap})
     for number in range(6):
@@ -96,7 +96,7 @@ def test_producer_performance_ends_with_every_record_in_the_log(
     assert sum(int(line.rpartition(":")[2]) for line in offsets) == 20_000
 
 
-def test_a_transactional_producer_fails_at_once_and_says_why(java: JavaTool, topic: str) -> None:
+def test_a_transactional_producer_fails_at_once_with_the_reason(java: JavaTool, topic: str) -> None:
     java("topics", "--create", "--topic", topic)
     started = time.monotonic()
     printed = java.refused(

@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from java_process import JavaProcess, compile_java
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D12")]
 
@@ -94,7 +95,7 @@ def group_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess
 @pytest.fixture(scope="module")
 def classes(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("javac") is None:
-        pytest.skip("no javac: a Java development kit compiles the test's program, a runtime does not")
+        leave_out("Java programs", "no javac: a Java development kit is needed to compile them")
     folder = tmp_path_factory.mktemp("classes")
     compile_java(SOURCE, kafka_engine.jars.class_path, folder)
     return folder

@@ -13,10 +13,10 @@ from uuid import UUID
 import pytest
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing import group_wire as wire
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.groups import wire as wire
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D12")]
 

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from bench.raw_client import RawConnection, send_each
-from bench.raw_requests import ProduceReply, produce_request
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.raw_client import RawConnection, send_each
+from bench.raw_requests import ProduceReply, produce_request
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.node import NodeProcess
 from headrace.wire.records import Record, build_batch
+from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.compat_jvm
 

@@ -1,6 +1,6 @@
 """Members of both protocols in one group, against Apache Kafka's coordinator: every reply is the same.
 
-Left out: what the machine does better on purpose (heads of migration.py and consumer_classic.py).
+Left out: what the machine does better on purpose (heads of migration.py and classic_members.py).
 Read next: mixed_group_pair.py.
 """
 
@@ -19,14 +19,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from mixed_group_pair import PARTITIONS, Pair, Pending
 
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.machines.consumer_protocol import assigned_partitions
-from headrace.machines.group_events import JoinProtocol, LeavingMember
-from headrace.machines.group_records import GroupRecord, decode, encode
-from headrace.testing.classic_harness import assignment
-from headrace.testing.consumer_groups import topic_id
-from headrace.testing.mixed_groups import MixedHarness
+from headrace.machines.groups.events import JoinProtocol, LeavingMember
+from headrace.wire.coordinator.consumer_protocol import assigned_partitions
+from headrace.wire.coordinator.group_records import GroupRecord, decode, encode
 from headrace.wire.records import Record as LogRecord
 from headrace.wire.records import build_batch
+from tests.harness.groups.classic_requests import assignment
+from tests.harness.groups.consumer_groups import topic_id
+from tests.harness.groups.mixed_groups import MixedHarness
+from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -57,15 +58,15 @@ def pair(bootstrap: str, request: pytest.FixtureRequest) -> Pair:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
     wanted = {"topics": [{"topic_id": None, "name": topic}], "allow_auto_topic_creation": False}
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        fields = {**wanted, "include_topic_authorized_operations": False}
-        (found,) = Pending(bootstrap, "metadata", fields, None).reply().topics
-        if len(found.partitions) == PARTITIONS and _is_ready(bootstrap, f"group-{topic}"):
-            time.sleep(METADATA_DELAY_S)
-            return Pair(bootstrap, topic, found.topic_id)
-        time.sleep(0.2)
-    raise TimeoutError("no topic or no coordinator within half a minute")
+    fields = {**wanted, "include_topic_authorized_operations": False}
+    found = poll(
+        lambda: Pending(bootstrap, "metadata", fields, None).reply().topics[0],
+        lambda topic: len(topic.partitions) == PARTITIONS,
+        poll_s=0.2,
+    )
+    wait_until(lambda: _is_ready(bootstrap, f"group-{topic}"), "a coordinator", poll_s=0.2)
+    time.sleep(METADATA_DELAY_S)  # the coordinator hears of the topic unobserved
+    return Pair(bootstrap, topic, found.topic_id)
 
 
 def _is_ready(bootstrap: str, group: str) -> bool:
@@ -250,7 +251,7 @@ def test_static_members_replace_each_other_across_protocols(pair: Pair) -> None:
     pair.heartbeat(again, epoch, "i")
 
 
-def test_what_cannot_be_upgraded_is_refused_in_the_same_words(pair: Pair) -> None:
+def test_impossible_upgrades_are_refused_with_the_same_messages(pair: Pair) -> None:
     member = pair.join(protocol_type="connect")
     pair.join(member, protocol_type="connect")
     pair.sync(member, 1, protocol_type="connect", assignments=((member, b"A"),))

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from headrace.client.partitioners import hash_partition
+from headrace.client.partitioning.partitioners import hash_partition
 
 pytestmark = pytest.mark.compat_jvm
 

@@ -14,8 +14,9 @@ from java_tool import JavaTool
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.pipelines.java import find_java
+from headrace.java import find_java
 from headrace.pipelines.session import spark_session
+from tests.harness.left_out import leave_out
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -27,7 +28,7 @@ def spark() -> Iterator[Any]:
     try:
         find_java()
     except ClientError as error:
-        pytest.skip(str(error))
+        leave_out("Spark", str(error))
     session = spark_session("local[2]")
     yield session
     session.stop()

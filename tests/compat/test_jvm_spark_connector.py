@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from bench.spark.environment import why_connector_is_missing
-from bench.spark.processes import OLD, SparkProcess
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
+from bench.spark.environment import why_connector_is_missing
+from bench.spark.processes import OLD, SparkProcess
 from headrace.cluster.engines.engine import EngineError
+from tests.harness.left_out import leave_out
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.timeout(900)]
 
@@ -23,7 +24,7 @@ def spark() -> Iterator[SparkProcess]:
     """One session with the connector's jars; our source is found in it as well."""
     reason = why_connector_is_missing()
     if reason is not None:
-        pytest.skip(reason)
+        leave_out("Spark's Kafka connector", reason)
     process = SparkProcess(OLD, connector=True)
     yield process
     process.stop()
@@ -80,7 +81,7 @@ def test_the_connector_writes_what_its_stream_reads(
     assert len(after) == filled["rows"]
 
 
-def test_our_stream_says_which_spark_it_needs(
+def test_our_stream_names_the_spark_version_it_needs(
     spark: SparkProcess, bootstrap: str, topic: str, filled: dict[str, int]
 ) -> None:
     with pytest.raises(EngineError, match=r"needs PySpark 4\.2 or later, and this is 4\.0\.0"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,16 +17,17 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from sink_driver import MOMENTS, settings_for, task, values_of
 
 import headrace
-from headrace.client.arrow.transaction import Transaction
-from headrace.client.arrow.transaction_session import OutcomeUnknown
+from headrace.client.arrow.write.transaction import Transaction
+from headrace.client.arrow.write.transaction_session import OutcomeUnknown
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
-from pyspark_headrace.connections import kept
-from pyspark_headrace.internal_topics import SINKS, STAGING
-from pyspark_headrace.publish import publish_batch, publish_write
-from pyspark_headrace.sink_ledger import Published, SinkLedger
-from pyspark_headrace.sink_messages import InMessage, InStaging
+from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.writing.commit_messages import InMessage, InStaging
+from pyspark_headrace.writing.internal_topics import SINKS, STAGING
+from pyspark_headrace.writing.ledger import Published, SinkLedger
+from pyspark_headrace.writing.publish import publish_batch, publish_write
+from tests.harness.waiting import poll
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -69,9 +69,7 @@ def read(bootstrap: str, topic: str, **options: Any) -> list[str]:
 def assert_published(bootstrap: str, topic: str, *batches: int, count: int = 40) -> None:
     """A commit is for good when it returns; the partitions' leaders hear of it a moment later."""
     wanted = sorted(value for batch in batches for value in values_of(batch, count))
-    deadline = time.monotonic() + 15
-    while len(found := read(bootstrap, topic)) < len(wanted) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    found = poll(lambda: read(bootstrap, topic), lambda found: len(found) >= len(wanted), timeout_s=15)
     assert sorted(found) == wanted
 
 
@@ -148,7 +146,7 @@ def test_staged_rows_that_are_gone_are_missed_before_anything_shows(kafka: str, 
     cut = [TopicPartition(STAGING.name, *place) for place in sorted(places)]
     for done in admin.delete_records(cut[-1:]).values():
         done.result(30)
-    with pytest.raises(ClientError, match=r"that a task left in .* are not there any more: .*out_of_range"):
+    with pytest.raises(ClientError, match=r"are no longer in .*: .*out_of_range"):
         publish_batch([task(settings, values_of(0)[:5]), message], settings, 0)
     assert read(kafka, output) == []
     publish_batch([task(settings, values_of(0))], settings, 0)
@@ -183,7 +181,7 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_went_on(
     assert_published(kafka, output, 0, 1, 2)
 
 
-def test_a_replay_does_not_fence_off_whoever_goes_on(
+def test_a_replay_does_not_fence_the_running_query(
     kafka: str, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_for(kafka, output, sink_id=output)
@@ -222,7 +220,7 @@ def test_a_commit_whose_outcome_is_not_known_is_looked_up(
 def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, output: str) -> None:
     """Its open transaction hides what was committed after it, which must not be taken for missing."""
     settings = settings_for(kafka, output, sink_id=output)
-    ledger = SinkLedger(output, kept(kafka), timeout_ms=30_000, settle_ms=30_000)
+    ledger = SinkLedger(output, pooled_client(kafka), timeout_ms=30_000, transaction_timeout_ms=30_000)
     other = Transaction(f"other-{output}", bootstrap=kafka)
     with driver(kafka, output, 0, "opened") as first:
         other.begin()
@@ -243,18 +241,19 @@ def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, outp
 
 
 def test_a_sink_is_found_however_much_others_wrote_after_it(kafka: str, output: str) -> None:
-    ledger = SinkLedger(output, kept(kafka), timeout_ms=30_000, settle_ms=30_000)
+    ledger = SinkLedger(output, pooled_client(kafka), timeout_ms=30_000, transaction_timeout_ms=30_000)
     neighbours = (f"{output}-{number}" for number in range(10_000))
     same_partition = (
-        SinkLedger(name, kept(kafka), timeout_ms=30_000, settle_ms=30_000) for name in neighbours
+        SinkLedger(name, pooled_client(kafka), timeout_ms=30_000, transaction_timeout_ms=30_000)
+        for name in neighbours
     )
     neighbour = next(each for each in same_partition if each.partition == ledger.partition)
     with Transaction(output, bootstrap=kafka) as transaction:
         entries = [ledger.entry(Published(query="q", batch=7))]
         entries += [neighbour.entry(Published(query="n", batch=batch)) for batch in range(700)]
         transaction.append_batches(SINKS.name, ledger.partition, entries)
-    assert ledger.last_settled() == Published(query="q", batch=7)
-    assert neighbour.last_settled() == Published(query="n", batch=699)
+    assert ledger.last_after_open_transactions() == Published(query="q", batch=7)
+    assert neighbour.last_after_open_transactions() == Published(query="n", batch=699)
 
 
 def test_another_query_under_the_same_name_counts_from_its_own_beginning(kafka: str, output: str) -> None:
@@ -284,15 +283,15 @@ def test_a_write_with_a_number_is_recognised(kafka: str, output: str) -> None:
     assert_published(kafka, output, 0, 1)
 
 
-def test_a_batch_without_rows_says_nothing_to_any_broker(output: str) -> None:
+def test_a_batch_without_rows_sends_no_request(output: str) -> None:
     settings = settings_for("127.0.0.1:1", output)
     publish_batch([], settings, 0)
     publish_write([None], settings)
 
 
-def test_a_sink_that_nobody_can_name_is_refused(kafka: str, output: str) -> None:
+def test_a_sink_without_a_name_is_refused(kafka: str, output: str) -> None:
     settings = settings_for(kafka, output)
-    with pytest.raises(ClientError, match=r'give the sink a name of its own: .option\("sinkId"'):
+    with pytest.raises(ClientError, match=r'name the sink: .option\("sinkId"'):
         publish_batch([task(settings, values_of(0), query="")], settings, 0)
 
 

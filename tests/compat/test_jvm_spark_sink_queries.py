@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.pipelines.java import find_java
+from headrace.java import find_java
 from headrace.pipelines.session import spark_session
-from pyspark_headrace.connections import kept
-from pyspark_headrace.sink_ledger import Published, SinkLedger
+from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.writing.ledger import Published, SinkLedger
+from tests.harness.left_out import leave_out
+from tests.harness.waiting import poll
 
 pytestmark = [
     pytest.mark.compat_jvm,
@@ -45,7 +46,7 @@ def spark() -> Iterator[Any]:
     try:
         find_java()
     except ClientError as error:
-        pytest.skip(str(error))
+        leave_out("Spark", str(error))
     session = spark_session("local[2,2]")
     yield session
     session.stop()
@@ -64,14 +65,14 @@ def values(bootstrap: str, topic: str, **options: Any) -> list[str]:
 
 def assert_values(bootstrap: str, topic: str, wanted: list[str]) -> None:
     """A commit is for good when it returns; the partitions' leaders hear of it a moment later."""
-    deadline = time.monotonic() + 15
-    while len(found := values(bootstrap, topic)) < len(wanted) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    found = poll(lambda: values(bootstrap, topic), lambda found: len(found) >= len(wanted), timeout_s=15)
     assert found == sorted(wanted)
 
 
 def last_published(bootstrap: str, sink: str) -> Published | None:
-    return SinkLedger(sink, kept(bootstrap), timeout_ms=30_000, settle_ms=30_000).last_settled()
+    client = pooled_client(bootstrap)
+    ledger = SinkLedger(sink, client, timeout_ms=30_000, transaction_timeout_ms=30_000)
+    return ledger.last_after_open_transactions()
 
 
 def test_the_examples_of_the_guide(spark: Any, kafka: str, tmp_path: Path) -> None:

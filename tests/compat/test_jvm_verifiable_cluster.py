@@ -11,8 +11,10 @@ from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
-from headrace.testing import soak
-from headrace.testing.kill_loop import (
+from tests.harness import soak
+from tests.harness.left_out import leave_out
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.kill_loop import (
     Fault,
     Report,
     in_turn,
@@ -21,15 +23,14 @@ from headrace.testing.kill_loop import (
     stop_and_start,
     strike_under_load,
 )
-from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.verifiable import VerifiableLoad
+from tests.harness.live.verifiable import VerifiableLoad
 
 QUICK = {"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
 
 
 def _judged(folder: Path, *, nodes: int = 3, **options: object) -> Report:
     if reason := why_kafka_is_missing():
-        pytest.skip(reason)
+        leave_out("Apache Kafka", reason)
     with LiveCluster(folder / "cluster", nodes=nodes, settings=QUICK) as cluster:
         load = VerifiableLoad(KafkaEngine(), cluster.bootstrap, folder / "judges")
         report = strike_under_load(cluster, load=load, **options)  # type: ignore[arg-type]

@@ -196,7 +196,7 @@ def test_key_value_headers_and_timestamp_come_back_as_sent(
 
 @pytest.mark.row("D4")
 @pytest.mark.row("D6")
-def test_the_key_decides_the_partition_and_the_send_tells_it(
+def test_the_key_decides_the_partition_and_send_returns_it(
     make_topic: Callable[..., str], make_producer: Callable[..., KafkaProducer]
 ) -> None:
     topic = make_topic(3)
@@ -341,7 +341,7 @@ def test_cluster_log_dirs_and_producers_are_described(
     assert str(admin.describe_producers([TopicPartition(topic, 0)]))
 
 
-def test_a_transactional_producer_fails_at_once_and_says_why(
+def test_a_transactional_producer_fails_at_once_with_the_reason(
     make_producer: Callable[..., KafkaProducer],
 ) -> None:
     producer = make_producer(transactional_id="not-yet", max_block_ms=15_000)

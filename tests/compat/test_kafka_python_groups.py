@@ -18,8 +18,9 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import FencedInstanceIdError, NoError, UnknownMemberIdError
 from kafka.structs import OffsetAndMetadata
 
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import wait_until
 
 TIMEOUT_S = 20
 MakeTopic = Callable[..., str]
@@ -30,7 +31,7 @@ class Member(ConsumerRebalanceListener):
     """A consumer polled by a thread of its own, as applications do; writes down what its listener hears."""
 
     def __init__(self, consumer: KafkaConsumer, **subscription: Any) -> None:
-        self.heard: list[tuple[str, list[int]]] = []
+        self.rebalances: list[tuple[str, list[int]]] = []
         self.owned: set[TopicPartition] = set()
         self.failure: Exception | None = None
         self.consumer = consumer
@@ -56,22 +57,22 @@ class Member(ConsumerRebalanceListener):
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self.owned -= set(revoked)
-        self._hear("revoked", revoked)
+        self._record("revoked", revoked)
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self.owned |= set(assigned)
-        self._hear("assigned", assigned)
+        self._record("assigned", assigned)
 
     def on_partitions_lost(self, lost: Any) -> None:
         self.owned -= set(lost)
-        self._hear("lost", lost)
+        self._record("lost", lost)
 
-    def _hear(self, kind: str, places: Any) -> None:
-        if places:
-            self.heard.append((kind, sorted(place.partition for place in places)))
+    def _record(self, kind: str, partitions: Any) -> None:
+        if partitions:
+            self.rebalances.append((kind, sorted(each.partition for each in partitions)))
 
     def kinds(self) -> list[tuple[str, int]]:
-        return [(kind, len(partitions)) for kind, partitions in self.heard]
+        return [(kind, len(partitions)) for kind, partitions in self.rebalances]
 
 
 Join = Callable[..., Member]
@@ -140,11 +141,9 @@ def join(make_consumer: MakeConsumer) -> Iterator[Callable[..., Member]]:
 
 
 def wait_for(holds: Callable[[], bool], *members: Member) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        told = [(member.heard, member.failure) for member in members]
-        assert time.monotonic() < deadline, told
-        time.sleep(0.02)
+    wait_until(
+        holds, lambda: [(member.rebalances, member.failure) for member in members], timeout_s=TIMEOUT_S
+    )
 
 
 def wait_for_sizes(sizes: dict[Member, int]) -> None:
@@ -173,7 +172,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("assignor", [RangePartitionAssignor, RoundRobinPartitionAssignor])
-def test_eager_listeners_hear_of_everything(make_topic: MakeTopic, join: Join, assignor: type) -> None:
+def test_eager_listeners_get_all_partitions(make_topic: MakeTopic, join: Join, assignor: type) -> None:
     topic = make_topic(4)
     one = join(topic, partition_assignment_strategy=[assignor])
     wait_for_sizes({one: 4})
@@ -191,7 +190,7 @@ def test_eager_listeners_hear_of_everything(make_topic: MakeTopic, join: Join, a
     assert two.kinds() == [("assigned", 2), ("revoked", 2)]
 
 
-def test_cooperative_listeners_hear_of_what_moves(make_topic: MakeTopic, join: Join) -> None:
+def test_cooperative_listeners_get_only_moved_partitions(make_topic: MakeTopic, join: Join) -> None:
     topic = make_topic(4)
     one = join(topic, partition_assignment_strategy=[CooperativeStickyAssignor])
     wait_for_sizes({one: 4})
@@ -199,10 +198,10 @@ def test_cooperative_listeners_hear_of_what_moves(make_topic: MakeTopic, join: J
     wait_for_sizes({one: 2, two: 2})
     assert one.kinds() == [("assigned", 4), ("revoked", 2)]
     assert two.kinds() == [("assigned", 2)]
-    assert one.heard[1][1] == two.heard[0][1]
+    assert one.rebalances[1][1] == two.rebalances[0][1]
 
 
-def test_a_member_that_is_removed_hears_that_its_partitions_are_lost(
+def test_a_removed_member_gets_the_lost_callback(
     admin: KafkaAdminClient, make_topic: MakeTopic, join: Join
 ) -> None:
     topic = make_topic(2)
@@ -212,7 +211,7 @@ def test_a_member_that_is_removed_hears_that_its_partitions_are_lost(
     (member,) = admin.describe_groups([group])[group]["members"]
     removed = admin.remove_group_members(group, [MemberToRemove(member_id=member["member_id"])])
     assert list(removed.values()) == [NoError]
-    wait_for(lambda: len(one.heard) == 3, one)
+    wait_for(lambda: len(one.rebalances) == 3, one)
     assert one.kinds() == [("assigned", 2), ("lost", 2), ("assigned", 2)]
 
 
@@ -222,7 +221,7 @@ def test_a_pattern_finds_the_topics_that_match(make_topic: MakeTopic, join: Join
     make_topic(1, suffix="-us")
     one = join(pattern=f"^{topic}-(eu|us)$")
     wait_for_sizes({one: 3})
-    assert {place.topic for place in one.owned} == {f"{topic}-eu", f"{topic}-us"}
+    assert {each.topic for each in one.owned} == {f"{topic}-eu", f"{topic}-us"}
 
 
 def test_commits_wait_or_call_back_and_carry_metadata(
@@ -230,20 +229,20 @@ def test_commits_wait_or_call_back_and_carry_metadata(
 ) -> None:
     topic = make_topic()
     produce(group_bootstrap, topic, 10)
-    place, called = TopicPartition(topic, 0), []
+    partition, called = TopicPartition(topic, 0), []
     consumer = make_consumer()
     consumer.subscribe([topic])
     read(consumer, 10)
-    assert consumer.committed(place) is None
+    assert consumer.committed(partition) is None
     consumer.commit()
-    assert consumer.committed(place) == 10
-    offsets = {place: OffsetAndMetadata(4, "by hand", -1)}
+    assert consumer.committed(partition) == 10
+    offsets = {partition: OffsetAndMetadata(4, "by hand", -1)}
     consumer.commit_async(offsets, callback=lambda given, result: called.append(given))
     deadline = time.monotonic() + TIMEOUT_S
     while not called and time.monotonic() < deadline:
         consumer.poll(100)
     assert called == [offsets]
-    committed = consumer.committed(place, metadata=True)
+    committed = consumer.committed(partition, metadata=True)
     assert (committed.offset, committed.metadata) == (4, "by hand")
     consumer.close()
     successor = make_consumer()
@@ -254,25 +253,25 @@ def test_commits_wait_or_call_back_and_carry_metadata(
 def test_a_simple_consumer_commits_without_being_a_member(
     make_topic: MakeTopic, make_consumer: MakeConsumer
 ) -> None:
-    place = TopicPartition(make_topic(), 0)
+    partition = TopicPartition(make_topic(), 0)
     consumer = make_consumer()
-    consumer.assign([place])
-    consumer.commit({place: OffsetAndMetadata(3, "", -1)})
-    assert consumer.committed(place) == 3
+    consumer.assign([partition])
+    consumer.commit({partition: OffsetAndMetadata(3, "", -1)})
+    assert consumer.committed(partition) == 3
 
 
-def test_a_static_member_comes_back_and_nobody_else_is_told(make_topic: MakeTopic, join: Join) -> None:
+def test_a_returning_static_member_causes_no_rebalance(make_topic: MakeTopic, join: Join) -> None:
     topic = make_topic(4)
     one = join(topic, group_instance_id="instance-1")
     wait_for_sizes({one: 4})
     two = join(topic, group_instance_id="instance-2")
     wait_for_sizes({one: 2, two: 2})
-    before, heard = set(two.owned), list(one.heard)
+    before, rebalances = set(two.owned), list(one.rebalances)
     two.leave()
     again = join(topic, group_instance_id="instance-2")
     wait_for_sizes({again: 2})
     assert again.owned == before
-    assert one.heard == heard
+    assert one.rebalances == rebalances
 
 
 def test_a_second_instance_of_one_name_fences_the_first(make_topic: MakeTopic, join: Join) -> None:
@@ -321,7 +320,7 @@ def test_an_empty_group_is_deleted_and_one_with_members_is_not(
     assert admin.delete_groups([name]) == {name: "GroupIdNotFoundError"}
 
 
-def test_offsets_are_altered_reset_listed_and_deleted_while_nobody_is_there(
+def test_offsets_of_an_empty_group_are_altered_reset_listed_and_deleted(
     admin: KafkaAdminClient, group_bootstrap: str, group: tuple[str, Member]
 ) -> None:
     name, member = group
@@ -332,7 +331,7 @@ def test_offsets_are_altered_reset_listed_and_deleted_while_nobody_is_there(
     produce(group_bootstrap, name, 20)
     assert set(admin.alter_group_offsets(name, wanted).values()) == {NoError}
     listed = admin.list_group_offsets({name: None})[name]
-    assert {place: (found.offset, found.metadata) for place, found in listed.items()} == {
+    assert {each: (found.offset, found.metadata) for each, found in listed.items()} == {
         first: (3, "altered"),
         second: (0, ""),
     }
@@ -340,4 +339,4 @@ def test_offsets_are_altered_reset_listed_and_deleted_while_nobody_is_there(
     assert reset[first] == {"error": NoError, "offset": 0}
     assert set(admin.delete_group_offsets(name, [first]).values()) == {NoError}
     left = admin.list_group_offsets({name: None})[name]
-    assert [place for place, found in left.items() if found.offset >= 0] == [second]
+    assert [each for each, found in left.items() if found.offset >= 0] == [second]

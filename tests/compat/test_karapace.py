@@ -10,7 +10,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster.engines.engine import command_environment, free_ports
-from headrace.testing.rawclient import RawClient
+from tests.harness.left_out import leave_out
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D17")]
 
@@ -35,10 +36,10 @@ def make_environment(folder: Path, *packages: str) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"{' '.join(packages)} could not be installed in time")
+        leave_out("Karapace", f"{' '.join(packages)} could not be installed in time")
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-        pytest.skip(f"{' '.join(packages)} is not to be had from the package index: {reason}")
+        leave_out("Karapace", f"{' '.join(packages)} is not to be had from the package index: {reason}")
     return folder / "bin"
 
 
@@ -79,17 +80,19 @@ def registry(karapace_command: list[str], bootstrap: str, tmp_path: Path) -> Ite
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
+    def shown() -> str:
+        return log.read_text(errors="replace")[-3000:]
+
+    def answers() -> bool:
         try:
             with urllib.request.urlopen(f"{url}/subjects", timeout=10) as answer:
                 assert json.load(answer) == []
-                return
-        except (urllib.error.URLError, OSError):
-            shown = log.read_text(errors="replace")[-3000:]
-            assert process.poll() is None, shown
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.2)
+        except OSError:
+            assert process.poll() is None, shown()
+            return False
+        return True
+
+    wait_until(answers, shown, timeout_s=READY_S, poll_s=0.2)
 
 
 @pytest.mark.timeout(900)

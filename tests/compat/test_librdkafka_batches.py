@@ -20,15 +20,9 @@ from headrace.wire.api_table import APIS, RequestHeader, read_request_header
 from headrace.wire.batch import read_header, split_batches
 from headrace.wire.compression import Codec
 from headrace.wire.messages import decode_request, encode_reply
-from headrace.wire.produce_fetch import (
-    FetchResult,
-    ProduceResult,
-    read_fetch,
-    read_produce,
-    write_fetch_reply,
-    write_produce_reply,
-)
 from headrace.wire.records import Record, build_batch, read_records, validate_records
+from headrace.wire.requests.fetch import FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.requests.produce import ProduceResult, read_produce, write_produce_reply
 
 TOPIC = "drawn"
 SERVED = (0, 1, 2, 3, 10, 18)

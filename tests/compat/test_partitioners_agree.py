@@ -9,11 +9,12 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from headrace.client.admin import Admin
-from headrace.client.partitioners import hash_partition, murmur2
+from headrace.client.partitioning.partitioners import hash_partition, murmur2
+from headrace.client.tools.admin import Admin
 from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from tests.harness.left_out import leave_out
 
 COUNT = 100_000
 PARTITIONS = 12
@@ -82,7 +83,7 @@ def test_confluent_kafka_sends_100000_keys_where_we_would(bootstrap: str, topic:
 def test_the_java_client_hashes_100000_keys_as_we_do(tmp_path: Path) -> None:
     missing = why_kafka_is_missing()
     if missing:
-        pytest.skip(missing)
+        leave_out("Apache Kafka", missing)
     source = tmp_path / "Murmur.java"
     source.write_text(JAVA)
     keys = random_keys()
@@ -90,9 +91,9 @@ def test_the_java_client_hashes_100000_keys_as_we_do(tmp_path: Path) -> None:
     try:
         done = KafkaEngine().tool(str(source), str(PARTITIONS), stdin=text)
     except EngineError as error:
-        pytest.skip(str(error))
+        leave_out("Apache Kafka", str(error))
     if "jdk.compiler" in done.stderr:
-        pytest.skip("this Java cannot compile: install a JDK")
+        leave_out("Java programs", "this Java cannot compile: install a JDK")
     assert done.returncode == 0, done.output
     vectors = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert vectors == [(murmur2(key), hash_partition(key, PARTITIONS)) for key in keys]

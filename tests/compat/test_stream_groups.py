@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
-from headrace.testing.stream_members import QUICK, StreamGroup
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.groups.stream_members import QUICK, StreamGroup
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 20
 PARTITIONS = 4

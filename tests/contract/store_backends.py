@@ -8,9 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
-from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.coordination.memory import MemoryState, MemoryStore, Profile
@@ -18,6 +15,7 @@ from headrace.coordination.sqlite import SqliteStore
 from headrace.coordination.store import Store
 from headrace.coordination.zookeeper import ZooKeeperStore
 from headrace.realworld import RealWorld
+from tests.harness.left_out import leave_out
 
 REMEMBERED_REMOVALS = 20
 """Few, so that a test can make a store forget."""
@@ -50,15 +48,11 @@ class ZooKeeperOnDemand:
     def hosts(self) -> str:
         if self._ensemble is None:
             if reason := why_zookeeper_is_missing():
-                pytest.skip(f"ZooKeeper: {reason}")
+                leave_out("ZooKeeper", reason)
             self._folder = tempfile.TemporaryDirectory(prefix="headrace-zookeeper-")
             settings = {"fsync.warningthresholdms": "10000"}
-            try:
-                ensemble = prepare_zookeeper(Path(self._folder.name), settings=settings)
-            except EngineError as error:
-                pytest.skip(f"ZooKeeper: {error}")
-            self._ensemble = ensemble
-            ensemble.start()
+            self._ensemble = prepare_zookeeper(Path(self._folder.name), settings=settings)
+            self._ensemble.start()
         return self._ensemble.hosts
 
     def new_root(self) -> str:

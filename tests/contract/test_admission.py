@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 from store_backends import Backend, Run
 
-from headrace.coordination.cluster import Cluster
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError, ErrorCode
 from headrace.realworld import RealWorld
 from headrace.types import Move, PartitionState, Topic
 
 
-async def joined(backend: Backend, node_id: int, *, lossless: bool = True) -> Cluster:
-    cluster = await Cluster.open(await backend.open(), RealWorld())
+async def joined(backend: Backend, node_id: int, *, lossless: bool = True) -> ClusterMetadata:
+    cluster = await ClusterMetadata.open(await backend.open(), RealWorld())
     await cluster.register_node(
         node_id=node_id, host_id="h", hostname=f"host-{node_id}", endpoints=(), session_ttl_ms=30_000,
         waits_for_admission=True, lossless=lossless,
@@ -25,7 +25,7 @@ async def joined(backend: Backend, node_id: int, *, lossless: bool = True) -> Cl
     return cluster
 
 
-async def until(cluster: Cluster, true: Callable[[], bool]) -> None:
+async def until(cluster: ClusterMetadata, true: Callable[[], bool]) -> None:
     """Looks again at each change of the view."""
     changed = asyncio.Event()
     cluster.subscribe(lambda old, new: changed.set())
@@ -42,7 +42,7 @@ def test_a_node_is_live_when_the_controller_lets_it_in(run: Run) -> None:
         assert one.view.nodes == {}
         assert set(one.view.joining) == {1, 2}
         assert not one.view.joining[2].lossless
-        await one.judge_node(one.view.joining[2], fenced=False)
+        await one.set_admission(one.view.joining[2], fenced=False)
         await until(two, lambda: 2 in two.view.nodes)
         assert two.view.nodes[2].epoch == two.node_epoch
         assert set(two.view.joining) == {1}
@@ -52,7 +52,7 @@ def test_a_node_is_live_when_the_controller_lets_it_in(run: Run) -> None:
     run(scenario)
 
 
-def test_the_word_on_one_incarnation_does_not_hold_for_the_next(run: Run) -> None:
+def test_an_admission_holds_for_one_incarnation_only(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         one, two = await joined(backend, 1), await joined(backend, 2)
         await one.become_controller(1)
@@ -61,10 +61,10 @@ def test_the_word_on_one_incarnation_does_not_hold_for_the_next(run: Run) -> Non
         await two.close()
         again = await joined(backend, 2)
         await one.catch_up()
-        await one.judge_node(before, fenced=False)
+        await one.set_admission(before, fenced=False)
         assert 2 not in one.view.nodes
         assert one.view.joining[2].epoch == again.node_epoch
-        await one.judge_node(one.view.joining[2], fenced=False)
+        await one.set_admission(one.view.joining[2], fenced=False)
         assert 2 in one.view.nodes
         await again.close()
         await one.close()
@@ -72,14 +72,14 @@ def test_the_word_on_one_incarnation_does_not_hold_for_the_next(run: Run) -> Non
     run(scenario)
 
 
-def test_a_node_that_was_given_up_and_lives_registers_anew(run: Run) -> None:
+def test_a_fenced_node_that_is_still_running_registers_again(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         one, two = await joined(backend, 1), await joined(backend, 2)
         await one.become_controller(1)
         await one.catch_up()
-        await one.judge_node(one.view.joining[2], fenced=False)
+        await one.set_admission(one.view.joining[2], fenced=False)
         epoch = one.view.nodes[2].epoch
-        await one.judge_node(one.view.nodes[2], fenced=True)
+        await one.set_admission(one.view.nodes[2], fenced=True)
         assert 2 not in one.view.nodes
         await until(one, lambda: 2 in one.view.joining)
         assert one.view.joining[2].epoch > epoch
@@ -94,20 +94,20 @@ def test_a_node_that_was_given_up_and_lives_registers_anew(run: Run) -> None:
     run(scenario)
 
 
-def test_a_node_says_what_it_may_have_lost_until_it_was_let_in_once(run: Run) -> None:
+def test_a_node_reports_possible_loss_until_it_was_admitted(run: Run) -> None:
     """R20: a registration that nobody acted on has told nobody. R21: who was let in holds what it has."""
 
     async def scenario(backend: Backend) -> None:
         one, two = await joined(backend, 1), await joined(backend, 2, lossless=False)
         await one.become_controller(1)
         await one.catch_up()
-        await one.judge_node(one.view.joining[2], fenced=True)
+        await one.set_admission(one.view.joining[2], fenced=True)
         await until(one, lambda: 2 in one.view.joining)
         again = one.view.joining[2]
         assert not again.lossless
-        await one.judge_node(again, fenced=False)
+        await one.set_admission(again, fenced=False)
         await until(two, lambda: 2 in two.view.nodes)
-        await one.judge_node(one.view.nodes[2], fenced=True)
+        await one.set_admission(one.view.nodes[2], fenced=True)
         await until(one, lambda: 2 in one.view.joining)
         assert one.view.joining[2].epoch > again.epoch
         assert one.view.joining[2].lossless
@@ -117,16 +117,16 @@ def test_a_node_says_what_it_may_have_lost_until_it_was_let_in_once(run: Run) ->
     run(scenario)
 
 
-def test_a_node_that_leaves_says_so_and_does_not_come_back(run: Run) -> None:
+def test_a_leaving_node_is_marked_and_does_not_register_again(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         one, two = await joined(backend, 1), await joined(backend, 2)
         await one.become_controller(1)
         await one.catch_up()
-        await one.judge_node(one.view.joining[2], fenced=False)
+        await one.set_admission(one.view.joining[2], fenced=False)
         await two.announce(leaving=True)
         await until(one, lambda: one.view.nodes[2].leaving)
         assert one.view.nodes[2].epoch == two.node_epoch
-        await one.judge_node(one.view.nodes[2], fenced=True)
+        await one.set_admission(one.view.nodes[2], fenced=True)
         await two.catch_up()
         await asyncio.sleep(0.05)
         await one.catch_up()

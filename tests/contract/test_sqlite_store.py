@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from headrace.coordination import hosts
-from headrace.coordination.cluster import Cluster
-from headrace.coordination.sqlite import TRUTH_FILE, SqliteStore
-from headrace.coordination.sqlite_files import Leases, Truth
+from headrace.coordination.cluster_metadata import ClusterMetadata
+from headrace.coordination.sqlite import ENTRIES_FILE, SqliteStore
+from headrace.coordination.sqlite_files import EntryDatabase, LeaseDatabase
 from headrace.coordination.store import Applied, Create, Set, Store
 from headrace.errors import CoordinationError, OutcomeUnknown
 from headrace.realworld import RealFiles, RealWorld
@@ -88,18 +88,19 @@ def test_what_was_committed_is_there_after_close_and_reopen(tmp_path: Path) -> N
     scenario(main)
 
 
-def test_truth_is_synced_fully_and_liveness_never(tmp_path: Path) -> None:
-    leases = Leases(tmp_path / "leases.db")
-    truth = Truth(tmp_path / "truth.db", Leases(tmp_path / "leases.db"), remembered_removals=10)
+def test_entries_are_fsynced_and_leases_are_not(tmp_path: Path) -> None:
+    leases = LeaseDatabase(tmp_path / "leases.db")
+    own_leases = LeaseDatabase(tmp_path / "leases.db")
+    entries_db = EntryDatabase(tmp_path / "entries.db", own_leases, remembered_removals=10)
 
     def pragmas(connection: sqlite3.Connection) -> tuple[Any, ...]:
         names = ("journal_mode", "synchronous")
         return tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
 
     full, off = 2, 0
-    assert pragmas(truth._connection) == ("wal", full)
+    assert pragmas(entries_db._connection) == ("wal", full)
     assert pragmas(leases._connection) == ("wal", off)
-    truth.close()
+    entries_db.close()
     leases.close()
 
 
@@ -221,7 +222,7 @@ def test_a_network_file_system_is_refused_by_name(tmp_path: Path, kind: str) -> 
 def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
     async def main() -> None:
         await (await SqliteStore.open(RealWorld(), tmp_path)).close()
-        with sqlite3.connect(tmp_path / TRUTH_FILE) as connection:
+        with sqlite3.connect(tmp_path / ENTRIES_FILE) as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
         with pytest.raises(CoordinationError, match=r"has format 99; this Headrace reads up to 1: upgrade"):
@@ -231,7 +232,7 @@ def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / TRUTH_FILE) as connection:
+    with sqlite3.connect(tmp_path / ENTRIES_FILE) as connection:
         connection.execute("CREATE TABLE songs (title)")
     connection.close()
 
@@ -240,16 +241,16 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
             await SqliteStore.open(RealWorld(), tmp_path)
 
     scenario(main)
-    connection = sqlite3.connect(tmp_path / TRUTH_FILE)
+    connection = sqlite3.connect(tmp_path / ENTRIES_FILE)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
     connection.close()
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    (tmp_path / TRUTH_FILE).write_bytes(b"certainly no database" * 100)
+    (tmp_path / ENTRIES_FILE).write_bytes(b"certainly no database" * 100)
 
     async def main() -> None:
-        with pytest.raises(CoordinationError, match=rf"{TRUTH_FILE}.*not a database"):
+        with pytest.raises(CoordinationError, match=rf"{ENTRIES_FILE}.*not a database"):
             await SqliteStore.open(RealWorld(), tmp_path)
 
     scenario(main)
@@ -280,33 +281,35 @@ class FailingConnection:
 
 @pytest.mark.parametrize("applies", [True, False])
 def test_a_failed_commit_is_unknown_and_the_next_one_works(tmp_path: Path, applies: bool) -> None:
-    truth = Truth(tmp_path / "truth.db", Leases(tmp_path / "leases.db"), remembered_removals=10)
-    truth._connection = FailingConnection(truth._connection, applies=applies)  # type: ignore[assignment]
+    leases = LeaseDatabase(tmp_path / "leases.db")
+    entries_db = EntryDatabase(tmp_path / "entries.db", leases, remembered_removals=10)
+    entries_db._connection = FailingConnection(entries_db._connection, applies=applies)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknown):
-        truth.commit([Create("/a", b"1")])
-    assert ("/a" in truth.view().entries) is applies
-    assert isinstance(truth.commit([Create("/b", b"1")]), Applied)
-    truth.close()
+        entries_db.commit([Create("/a", b"1")])
+    assert ("/a" in entries_db.view().entries) is applies
+    assert isinstance(entries_db.commit([Create("/b", b"1")]), Applied)
+    entries_db.close()
 
 
-def test_a_store_locked_by_another_process_says_so_and_changes_nothing(tmp_path: Path) -> None:
-    truth = Truth(tmp_path / "truth.db", Leases(tmp_path / "leases.db"), remembered_removals=10)
-    other = sqlite3.connect(tmp_path / "truth.db", isolation_level=None)
+def test_a_store_locked_by_another_process_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+    leases = LeaseDatabase(tmp_path / "leases.db")
+    entries_db = EntryDatabase(tmp_path / "entries.db", leases, remembered_removals=10)
+    other = sqlite3.connect(tmp_path / "entries.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(CoordinationError, match="locked") as caught:
-        truth.commit([Create("/a", b"1")])
+        entries_db.commit([Create("/a", b"1")])
     assert not isinstance(caught.value, OutcomeUnknown)
     other.execute("ROLLBACK")
     other.close()
-    assert isinstance(truth.commit([Create("/a", b"1")]), Applied)
-    truth.close()
+    assert isinstance(entries_db.commit([Create("/a", b"1")]), Applied)
+    entries_db.close()
 
 
 def test_a_renewal_does_not_wait_for_a_slow_commit(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqliteStore.open(RealWorld(), tmp_path)
         session = await store.open_session(6000)
-        slow = asyncio.ensure_future(store._truth_thread.run(time.sleep, 1.0))
+        slow = asyncio.ensure_future(store._entries_thread.run(time.sleep, 1.0))  # the slow commit
         started = time.monotonic()
         await session.renew()
         assert time.monotonic() - started < 0.8
@@ -347,7 +350,7 @@ def test_a_commit_whose_bell_was_never_rung_is_noticed_all_the_same(tmp_path: Pa
         reader, writer = await SqliteStore.open(world, tmp_path), await SqliteStore.open(world, tmp_path)
         waiting = asyncio.ensure_future(reader.changes(0, 60_000))
         await asyncio.sleep(0.05)
-        await writer._truth_thread.run(writer._truth.commit, [Create("/a", b"")])
+        await writer._entries_thread.run(writer._entries_db.commit, [Create("/a", b"")])
         assert "/a" in (await asyncio.wait_for(waiting, 5)).changed
         await reader.close()
         await writer.close()
@@ -385,10 +388,10 @@ def test_two_nodes_of_one_host_may_start_at_the_same_moment(tmp_path: Path) -> N
 
 
 def test_a_node_that_was_killed_is_controller_again_within_30_ms(tmp_path: Path) -> None:
-    async def start() -> tuple[Cluster, float]:
+    async def start() -> tuple[ClusterMetadata, float]:
         world = RealWorld()
         started = time.perf_counter()
-        cluster = await Cluster.open(await SqliteStore.open(world, tmp_path), world)
+        cluster = await ClusterMetadata.open(await SqliteStore.open(world, tmp_path), world)
         await cluster.register_node(
             node_id=1,
             host_id="h",
@@ -423,9 +426,9 @@ def test_a_node_that_starts_while_another_makes_the_database_waits_for_it(tmp_pa
     release = threading.Timer(1.3, first.execute, ["ROLLBACK"])
     release.start()
     try:
-        truth = Truth(path, Leases(tmp_path / "leases.db"), remembered_removals=10)
-        assert truth.view().version == 0
-        truth.close()
+        entries_db = EntryDatabase(path, LeaseDatabase(tmp_path / "leases.db"), remembered_removals=10)
+        assert entries_db.view().version == 0
+        entries_db.close()
     finally:
         release.join()
         first.close()
@@ -446,15 +449,15 @@ class BrokenFile:
     def close(self) -> None: ...
 
 
-def test_a_bell_that_cannot_be_rung_or_heard_fails_no_commit_and_no_wait(tmp_path: Path) -> None:
-    """What it told is noticed by the next look."""
+def test_a_failed_wakeup_file_fails_no_commit_and_no_wait(tmp_path: Path) -> None:
+    """Changes are found by the next poll."""
 
     async def main() -> None:
         first = await SqliteStore.open(RealWorld(), tmp_path)
         second = await SqliteStore.open(RealWorld(), tmp_path)
         version = (await second.view()).version
         for store in (first, second):
-            store._bell._file = BrokenFile()  # type: ignore[assignment]
+            store._signal._file = BrokenFile()  # type: ignore[assignment]
         waiting = asyncio.ensure_future(second.changes(version, 30_000))
         await asyncio.sleep(0.1)
         done = await first.commit([Create("/a", b"1")])
@@ -466,7 +469,7 @@ def test_a_bell_that_cannot_be_rung_or_heard_fails_no_commit_and_no_wait(tmp_pat
     scenario(main)
 
 
-def test_ended_sessions_are_noticed_also_after_an_error_that_nobody_foresaw(tmp_path: Path) -> None:
+def test_expired_sessions_are_found_after_an_unexpected_error(tmp_path: Path) -> None:
     async def main() -> None:
         watcher = await SqliteStore.open(RealWorld(), tmp_path)
         dying = await SqliteStore.open(RealWorld(), tmp_path)

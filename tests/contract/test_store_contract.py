@@ -23,6 +23,7 @@ from headrace.coordination.store import (
     Store,
 )
 from headrace.errors import CoordinationError
+from tests.harness.waiting import until
 
 SHORT_TTL_MS = 200
 LONG_TTL_MS = 30_000
@@ -34,13 +35,6 @@ async def version_of(store: Store, key: str) -> int:
 
 async def values(store: Store) -> dict[str, bytes]:
     return {key: entry.value for key, entry in (await store.view()).entries.items()}
-
-
-async def until(true: Callable[[], Any], timeout_s: float = 5) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not await true():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.01)
 
 
 # Reading and writing
@@ -55,7 +49,7 @@ def test_a_new_store_is_empty(run: Run) -> None:
     run(scenario)
 
 
-def test_every_effective_commit_raises_the_version_and_tells_it(run: Run) -> None:
+def test_every_effective_commit_raises_and_returns_the_version(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         first = await store.commit([Create("/a", b"1")])
@@ -67,7 +61,7 @@ def test_every_effective_commit_raises_the_version_and_tells_it(run: Run) -> Non
     run(scenario)
 
 
-def test_an_empty_commit_applies_and_tells_the_newest_version(run: Run) -> None:
+def test_an_empty_commit_applies_and_returns_the_newest_version(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store, other = await backend.open(), await backend.open()
         done = await other.commit([Create("/a", b"1")])
@@ -207,7 +201,7 @@ def test_operations_of_one_commit_see_those_before_them(run: Run) -> None:
     run(scenario)
 
 
-def test_created_stays_for_the_life_of_an_entry_and_never_repeats(run: Run) -> None:
+def test_the_created_version_of_an_entry_is_constant_and_unique(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         seen: list[int] = []
@@ -258,7 +252,7 @@ def test_counting_up_by_conditional_writes_loses_no_step(run: Run) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a", "/", "/a/", "//a", "/a b", "/a/../b", "/.", "/ü", "/" + "x" * 256])
-def test_what_is_no_key_is_refused(run: Run, key: str) -> None:
+def test_invalid_keys_are_refused(run: Run, key: str) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         with pytest.raises(ValueError, match="not a coordination key"):
@@ -302,7 +296,7 @@ def test_a_commit_above_the_limit_is_refused_and_one_at_the_limit_is_not(run: Ru
 # Changes
 
 
-def test_changes_tell_what_was_written_and_removed_since(run: Run) -> None:
+def test_changes_list_what_was_written_and_removed_since(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         await store.commit([Create("/kept", b"1"), Create("/set", b"1"), Create("/gone", b"1")])
@@ -349,7 +343,7 @@ def test_several_changes_of_a_key_are_one(run: Run) -> None:
     run(scenario)
 
 
-def test_changes_of_the_past_are_told_at_once(run: Run) -> None:
+def test_past_changes_are_returned_at_once(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         await store.commit([Create("/a", b"1")])
@@ -386,7 +380,7 @@ def test_a_change_wakes_those_who_wait(run: Run, by_the_same_store: bool) -> Non
     run(scenario)
 
 
-def test_a_commit_that_conflicts_wakes_nobody(run: Run) -> None:
+def test_a_conflicting_commit_wakes_no_waiter(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         await store.commit([Create("/a", b"1")])
@@ -428,7 +422,7 @@ def test_following_the_changes_ends_at_the_same_state_as_a_view(run: Run) -> Non
     run(scenario)
 
 
-def test_a_store_that_forgot_old_removals_tells_everything_instead(run: Run) -> None:
+def test_a_store_without_old_removals_returns_all_entries(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         await store.commit([Create("/old", b"1"), Create("/kept", b"1")])
@@ -559,13 +553,13 @@ def test_a_closed_store_ends_the_wait_for_changes(run: Run) -> None:
     run(scenario)
 
 
-def test_a_session_is_in_doubt_after_two_thirds_without_renewal(run: Run) -> None:
+def test_a_session_may_have_expired_after_two_thirds_without_renewal(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         session = await store.open_session(600)
-        assert not session.in_doubt
+        assert not session.may_have_expired
         await asyncio.sleep(0.45)
-        assert session.in_doubt
+        assert session.may_have_expired
         assert not session.lost
 
     run(scenario)

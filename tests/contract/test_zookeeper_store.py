@@ -14,16 +14,21 @@ from typing import Any
 import pytest
 from store_backends import zookeeper
 
-from headrace.cluster.engines.engine import free_ports
-from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
-from headrace.coordination.outcomes import commit_and_know
+from headrace.cluster.engines.engine import EngineError, free_ports
+from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, serves, start_zookeeper
+from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
+from headrace.coordination.outcomes import commit_resolving_unknown
 from headrace.coordination.store import Applied, Conflict, Create, Delete, Session, SessionLost, Set
 from headrace.coordination.zookeeper import ZooKeeperStore
+from headrace.coordination.zookeeper_security import ZooKeeperSecurity
 from headrace.errors import CoordinationError, OutcomeUnknown
 from headrace.realworld import RealWorld
+from tests.harness.left_out import leave_out
 
 TTL_MS = 10_000
-Open = Callable[[], Awaitable[ZooKeeperStore]]
+OPEN = ZooKeeperSecurity()
+CERTIFICATES = Path(__file__).parents[1] / "data/tls"
+Open = Callable[..., Awaitable[ZooKeeperStore]]
 
 
 def run(scenario: Callable[[Open], Awaitable[None]], hosts: str | None = None) -> None:
@@ -35,8 +40,8 @@ def run(scenario: Callable[[Open], Awaitable[None]], hosts: str | None = None) -
         world = RealWorld()
         async with AsyncExitStack() as closing:
 
-            async def open_store() -> ZooKeeperStore:
-                store = await ZooKeeperStore.open(world, hosts, root=root)
+            async def open_store(security: ZooKeeperSecurity = OPEN) -> ZooKeeperStore:
+                store = await ZooKeeperStore.open(world, hosts, root=root, security=security)
                 closing.push_async_callback(store.close)
                 return store
 
@@ -46,7 +51,7 @@ def run(scenario: Callable[[Open], Awaitable[None]], hosts: str | None = None) -
     asyncio.run(main())
 
 
-async def until(true: Callable[[], Awaitable[Any]], timeout_s: float = 20) -> None:
+async def until(true: Callable[[], Awaitable[Any]], timeout_s: float = 60) -> None:
     """A store that cannot answer yet is asked again."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -62,7 +67,14 @@ async def until(true: Callable[[], Awaitable[Any]], timeout_s: float = 20) -> No
 
 
 async def applies(store: ZooKeeperStore, *operations: Any) -> bool:
-    return isinstance(await commit_and_know(store, operations), Applied)
+    return isinstance(await commit_resolving_unknown(store, operations), Applied)
+
+
+async def is_set(store: ZooKeeperStore, wanted: Set) -> bool:
+    """Also when an earlier attempt was carried out and its answer lost."""
+    if await applies(store, wanted):
+        return True
+    return (await store.view()).entries[wanted.key].value == wanted.value
 
 
 @pytest.fixture
@@ -96,7 +108,7 @@ def test_a_store_goes_on_after_the_server_was_killed_and_started_again(server: Z
     run(scenario, server.hosts)
 
 
-def test_the_end_of_a_session_is_told_after_a_lost_connection(server: ZooKeeperEnsemble) -> None:
+def test_an_expired_session_is_reported_after_a_lost_connection(server: ZooKeeperEnsemble) -> None:
     async def scenario(open_store: Open) -> None:
         store, other = await open_store(), await open_store()
         session = await store.open_session(TTL_MS)
@@ -129,8 +141,8 @@ def test_a_connection_lost_in_a_commit_leaves_its_outcome_unknown_until_it_is_re
         with pytest.raises(OutcomeUnknown):
             await commit
         await asyncio.to_thread(server.start)
-        await until(lambda: applies(store, Set("/n", b"1", 0)))
-        assert (await store.view()).entries["/n"].value == b"1"
+        await until(store.view)
+        await until(lambda: is_set(store, Set("/n", b"1", 0)))
 
     run(scenario, server.hosts)
 
@@ -146,7 +158,7 @@ def test_without_a_server_the_error_names_the_address() -> None:
     asyncio.run(main())
 
 
-def test_a_wedged_loop_loses_its_session_though_kazoo_lives(tmp_path: Path) -> None:
+def test_a_blocked_event_loop_loses_its_session_while_kazoo_runs(tmp_path: Path) -> None:
     async def scenario(open_store: Open) -> None:
         store, other = await open_store(), await open_store()
         session = await store.open_session(400)
@@ -231,7 +243,7 @@ def test_a_reader_far_behind_arrives_without_the_pages_it_missed() -> None:
     run(scenario)
 
 
-def test_a_commit_of_many_long_keys_is_told_too() -> None:
+def test_a_commit_of_many_long_keys_is_reported_as_changes() -> None:
     async def scenario(open_store: Open) -> None:
         reader, writer = await open_store(), await open_store()
         names = [f"/topics/{n:04d}-{'x' * 240}" for n in range(2500)]
@@ -290,7 +302,7 @@ def test_the_ensemble_outlives_each_of_its_servers(ensemble: ZooKeeperEnsemble) 
 
 
 @pytest.mark.soak
-def test_a_lost_quorum_refuses_writes_and_doubts_sessions_until_it_returns(
+def test_without_a_quorum_writes_are_refused_and_sessions_may_have_expired(
     ensemble: ZooKeeperEnsemble,
 ) -> None:
     async def scenario(open_store: Open) -> None:
@@ -303,7 +315,7 @@ def test_a_lost_quorum_refuses_writes_and_doubts_sessions_until_it_returns(
         await until(lambda: disconnected(store))
         with pytest.raises(CoordinationError):
             await store.commit([Set("/n", b"1", 0)])
-        await until(lambda: in_doubt(session))
+        await until(lambda: may_have_expired(session))
         await until(lambda: lost(session))
         for server in ensemble.servers[:2]:
             server.launch()
@@ -347,8 +359,8 @@ async def lost(session: Session) -> bool:
     return session.lost
 
 
-async def in_doubt(session: Session) -> bool:
-    return session.in_doubt
+async def may_have_expired(session: Session) -> bool:
+    return session.may_have_expired
 
 
 def session_renews(session: Session) -> Callable[[], Awaitable[bool]]:
@@ -368,3 +380,76 @@ async def eventually(view: Callable[[], Awaitable[Any]]) -> Any:
 
     await until(ask)
     return found[-1]
+
+
+def test_one_server_is_started_on_a_given_port_and_ended(tmp_path: Path) -> None:
+    if reason := why_zookeeper_is_missing():
+        leave_out("ZooKeeper", reason)
+    (port,) = free_ports(1)
+    with start_zookeeper(tmp_path, port=port) as server:
+        assert server.address == f"127.0.0.1:{port}"
+        assert serves(port)
+        with pytest.raises(EngineError, match=r"serves on .* already"), start_zookeeper(tmp_path, port=port):
+            pass
+    assert not serves(port)
+
+
+LOGIN = ZooKeeperSecurity(user="headrace", password="secret", set_acl=True)
+
+
+def test_entries_with_access_lists_are_for_the_login_only() -> None:
+    """S11: also those of a start before the setting."""
+
+    async def scenario(open_store: Open) -> None:
+        before = await open_store()
+        assert await applies(before, Create("/early", b"1"))
+        nodes = await open_store(LOGIN)
+        assert await applies(nodes, Create("/late", b"2"))
+        session = await nodes.open_session(TTL_MS)
+        assert await applies(nodes, Create("/own", b"3", owner=session.id))
+        assert {"/early", "/late", "/own"} <= set((await nodes.view()).entries)
+        for stranger in (ZooKeeperSecurity(), ZooKeeperSecurity(user="headrace", password="guessed")):
+            with pytest.raises(CoordinationError, match="NoAuth"):
+                await open_store(stranger)
+
+    run(scenario)
+
+
+def test_a_store_that_is_open_to_all_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(open_store: Open) -> None:
+        await open_store()
+        assert "open to everybody who reaches it" in caplog.text
+        caplog.clear()
+        await open_store(LOGIN)
+        assert "open to everybody" not in caplog.text
+
+    run(scenario)
+
+
+@pytest.fixture
+def tls_port(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[int]:
+    (port,) = free_ports(1)
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "ssl.keyStore.type": "PEM",
+        "ssl.keyStore.location": str(CERTIFICATES / "server.pem"),
+        "ssl.trustStore.type": "PEM",
+        "ssl.trustStore.location": str(CERTIFICATES / "ca.pem"),
+    }
+    with zookeeper_servers(servers=1, settings=settings):
+        yield port
+
+
+def test_a_store_speaks_tls_with_a_certificate_of_its_own(tls_port: int) -> None:
+    """S11. ZooKeeper asks for the certificate of its client, and the client checks the server's."""
+    security = ZooKeeperSecurity(
+        tls=True, authorities=str(CERTIFICATES / "ca.pem"), certificate=str(CERTIFICATES / "client.pem")
+    )
+
+    async def scenario(open_store: Open) -> None:
+        store = await open_store(security)
+        assert await applies(store, Create("/key", b"value"))
+        assert (await store.view()).entries["/key"].value == b"value"
+
+    run(scenario, hosts=f"127.0.0.1:{tls_port}")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.client.arrow.reader import ReadRequest
-from headrace.client.arrow.stream_options import StreamRequest
-from headrace.client.arrow.types import FIELDS
-from headrace.client.arrow.writer import WriteRequest
+from headrace.client.arrow.kernels.types import FIELDS
+from headrace.client.arrow.read.reader import ReadRequest
+from headrace.client.arrow.stream.stream_options import StreamRequest
+from headrace.client.arrow.write.writer import WriteRequest
 
 TEXT = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Every command that the papers show exists, with the options that they show."""
+"""Every command that the documents show exists, with the options that they show."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAPERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 _FENCE = re.compile(r"```(?:sh|console)\n(.*?)```", flags=re.DOTALL)
 
 
@@ -36,15 +38,15 @@ def _parts(line: str) -> list[list[str]]:
 
 COMMANDS = [
     (path.name, command)
-    for path in PAPERS
+    for path in DOCUMENTS
     if path.exists()
     for line in _command_lines(path)
-    if re.search(r"\bheadrace [a-z]|^make |^python examples/", line)
+    if re.search(r"\bheadrace [a-z]|^make |^python examples/|^kafka-demo ", line)
     for command in _parts(line)
 ]
-HEADRACE = [(paper, command) for paper, command in COMMANDS if command[0] == "headrace"]
-EXAMPLES = [(paper, command) for paper, command in COMMANDS if command[0] == "python"]
-MAKE = [(paper, command) for paper, command in COMMANDS if command[0] == "make"]
+HEADRACE = [(document, command) for document, command in COMMANDS if command[0] == "headrace"]
+PROGRAMS = [(document, command) for document, command in COMMANDS if command[0] in ("python", "kafka-demo")]
+MAKE = [(document, command) for document, command in COMMANDS if command[0] == "make"]
 
 
 def _shown(value: object) -> str:
@@ -62,41 +64,46 @@ def _walk(root: Any, words: list[str]) -> tuple[Any, list[str]]:
     return command, words
 
 
-def test_the_papers_show_commands():
+def test_the_documents_show_commands():
     assert len(HEADRACE) > 10
-    assert EXAMPLES
+    assert PROGRAMS
     assert len(MAKE) >= 2
 
 
-@pytest.mark.parametrize(("paper", "command"), HEADRACE, ids=_shown)
-def test_a_shown_headrace_command_exists_with_its_options(paper, command):
+@pytest.mark.parametrize(("document", "command"), HEADRACE, ids=_shown)
+def test_a_shown_headrace_command_exists_with_its_options(document, command):
     commands = pytest.importorskip("headrace.cli.commands")
     typer = pytest.importorskip("typer")
     found, words = _walk(typer.main.get_command(commands.app), command[1:])
     known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
     shown = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    assert shown <= known | {"--help"}, f"{paper}: {sorted(shown - known)} of {' '.join(command)}"
+    assert shown <= known | {"--help"}, f"{document}: {sorted(shown - known)} of {' '.join(command)}"
 
 
-@pytest.mark.parametrize(("paper", "command"), MAKE, ids=_shown)
-def test_a_shown_make_target_exists(paper, command):
+@pytest.mark.parametrize(("document", "command"), MAKE, ids=_shown)
+def test_a_shown_make_target_exists(document, command):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     shown = {word for word in command[1:] if "=" not in word}
-    assert shown <= targets, paper
+    assert shown <= targets, document
 
 
-@pytest.mark.parametrize(("paper", "command"), EXAMPLES, ids=_shown)
-def test_a_shown_example_exists_with_its_options(paper, command):
-    asked = [sys.executable, str(ROOT / command[1]), "--help"]
+@pytest.mark.parametrize(("document", "command"), PROGRAMS, ids=_shown)
+def test_a_shown_program_exists_with_its_options(document, command):
+    if command[0] == "python":
+        program, words = [str(ROOT / command[1])], command[2:]
+    else:
+        module, _, function = SCRIPTS[command[0]].partition(":")
+        program, words = ["-c", f"from {module} import {function}; {function}()"], command[1:]
+    asked = [sys.executable, *program, "--help"]
     help_text = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
     known = set(re.findall(r"(?<!\S)--?[a-z]+", help_text))
-    shown = {word for word in command[2:] if word.startswith("-")}
-    assert shown <= known, f"{paper}: {sorted(shown - known)}"
+    shown = {word for word in words if word.startswith("-")}
+    assert shown <= known, f"{document}: {sorted(shown - known)}"
 
 
 def _links() -> list[tuple[Path, str]]:
     found = []
-    for path in PAPERS:
+    for path in DOCUMENTS:
         if path.exists():
             found += [
                 (path, link) for link in re.findall(r"\]\(([^)#\s]+)\)|src=\"([^\"]+)\"", path.read_text())
@@ -104,7 +111,7 @@ def _links() -> list[tuple[Path, str]]:
     return [(path, one or two) for path, (one, two) in found]
 
 
-@pytest.mark.parametrize(("paper", "link"), _links(), ids=_shown)
-def test_a_link_within_the_project_leads_somewhere(paper, link):
+@pytest.mark.parametrize(("document", "link"), _links(), ids=_shown)
+def test_a_link_within_the_project_leads_somewhere(document, link):
     if not link.startswith("http"):
-        assert (paper.parent / link).exists(), f"{paper.name} links to {link}"
+        assert (document.parent / link).exists(), f"{document.name} links to {link}"

@@ -15,9 +15,12 @@ SOURCE = ROOT / "src" / "headrace"
 
 READ_AS_PROPERTIES = {
     "listeners", "advertised.listeners", "listener.security.protocol.map", "listeners.allow.anonymous",
-    "log.dirs", "headrace.coordination",
+    "log.dirs", "headrace.coordination", "ssl.keystore.type", "ssl.truststore.type",
+    "headrace.metrics.ssl.client.auth", "headrace.metrics.ssl.key.password",
+    "headrace.metrics.ssl.keystore.location", "headrace.metrics.ssl.truststore.location",
 }  # fmt: skip
-"""Used through NodeConfig.listeners, data_directory and coordination_directory."""
+"""Used through NodeConfig.listeners, data_directory, coordination_directory and key_of_metrics; types of
+stores are checked only."""
 
 
 def test_the_tables_are_those_of_the_settings():

@@ -7,45 +7,63 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
+from headrace.cli.kafka_tools.names import TOOLS
 from headrace.config import load_config
+from headrace.config.coordination_address import ZooKeeperAddress
+from headrace.errors import ConfigError
+from tests.harness.live.clean_root import json_form, read_dockerfile
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-COMPOSE = (ROOT / "compose.yaml").read_text()
+STEPS = read_dockerfile(DOCKERFILE)
+COMPOSE_FILES = (ROOT / "compose.yaml", ROOT / "deploy" / "compose.three-hosts.yaml")
+COMPOSE = yaml.safe_load(COMPOSE_FILES[0].read_text())
+ALLOWED = "HEADRACE_LISTENERS_ALLOW_ANONYMOUS"
 INSTRUCTIONS = {
-    "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
+    "ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
     "ENTRYPOINT",
 }  # fmt: skip
 
 
-def _instructions() -> list[tuple[str, str]]:
-    lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
-    joined = "\n".join(lines).replace("\\\n", " ")
-    return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in joined.splitlines()]
-
-
 def _all(instruction: str) -> list[str]:
-    return [rest for name, rest in _instructions() if name == instruction]
+    return [step.text for step in STEPS if step.name == instruction]
 
 
 def _image_environment() -> dict[str, str]:
-    return dict(pair.split("=", 1) for rest in _all("ENV") for pair in shlex.split(rest))
+    """Of the last stage."""
+    last = max(place for place, step in enumerate(STEPS) if step.name == "FROM")
+    texts = [step.text for step in STEPS[last:] if step.name == "ENV"]
+    return dict(pair.split("=", 1) for text in texts for pair in shlex.split(text))
 
 
 def _compose_environment() -> dict[str, str]:
-    pairs = re.findall(r"^ {6}([A-Z_]+): (.+)$", COMPOSE, flags=re.MULTILINE)
-    return {name: value.strip('"') for name, value in pairs}
+    return COMPOSE["services"]["kafka"]["environment"]
 
 
 def test_the_dockerfile_has_only_instructions_that_exist():
-    assert {name for name, _ in _instructions()} <= INSTRUCTIONS
-    assert _instructions()[0][0] == "FROM"
+    assert {step.name for step in STEPS} <= INSTRUCTIONS
+    assert [step.name for step in STEPS].index("FROM") == len(_all("ARG"))
+
+
+def test_base_images_can_be_pinned_by_digest():
+    froms = re.findall(r"^FROM (\S+)", DOCKERFILE, flags=re.MULTILINE)
+    assert froms == ["${PYTHON_IMAGE}", "${PYTHON_SLIM_IMAGE}"]
+    assert {text.partition("=")[0] for text in _all("ARG")} == {each[2:-1] for each in froms}
+
+
+def test_the_kernels_are_compiled_where_there_is_a_compiler():
+    """Both stages are of one Debian release, or the library might need a newer C library than there is."""
+    build, final = (text.split()[0] for text in _all("FROM"))
+    assert build.replace("3.11-", "3.11-slim-") == final
+    assert "HEADRACE_REQUIRE_KERNELS=1" in _all("ENV")[0]
 
 
 def test_every_copied_file_exists_and_reaches_the_build():
     allowed = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE)
-    sources = [source for rest in _all("COPY") for source in rest.split()[:-1]]
+    copied = [text for text in _all("COPY") if not text.startswith("--from=")]
+    sources = [source for text in copied for source in text.split()[:-1]]
     assert sources
     for source in sources:
         assert (ROOT / source).exists(), source
@@ -56,32 +74,39 @@ def test_the_node_does_not_run_as_root():
     (user,) = _all("USER")
     assert user not in ("root", "0")
     assert f"useradd --uid 1000 --no-create-home {user}" in DOCKERFILE
-    names = [name for name, _ in _instructions()]
+    names = [step.name for step in STEPS]
     assert names.index("USER") < names.index("ENTRYPOINT")
 
 
+def test_the_image_does_not_allow_anonymous_clients_and_says_how_to():
+    with pytest.raises(ConfigError, match="HEADRACE_LISTENERS_ALLOW_ANONYMOUS=true"):
+        load_config(None, {}, _image_environment())
+    assert _compose_environment()[ALLOWED] == "true", "for everybody to see"
+
+
 def test_the_data_volume_is_where_the_node_writes():
-    config = load_config(None, {}, _image_environment())
+    config = load_config(None, {}, _image_environment() | {ALLOWED: "true"})
     assert _all("VOLUME") == [str(config.data_directory)]
-    assert f"- data:{config.data_directory}\n" in COMPOSE
+    assert f"data:{config.data_directory}" in COMPOSE["services"]["kafka"]["volumes"]
 
 
 def test_the_health_check_asks_the_port_that_the_image_sets():
     (check,) = _all("HEALTHCHECK")
     assert "HEADRACE_METRICS_PORT" in check
     assert "/readyz" in check
-    assert load_config(None, {}, _image_environment())["headrace.metrics.port"] > 0
+    config = load_config(None, {}, _image_environment() | {ALLOWED: "true"})
+    assert config["headrace.metrics.port"] > 0
 
 
 def test_the_health_check_is_a_python_program():
     (check,) = _all("HEALTHCHECK")
-    program = re.search(r'"-c",\s+"(.+)"\]', check)
-    assert program is not None
-    compile(program[1], "HEALTHCHECK", "exec")
+    python, option, program = json_form(check)
+    assert (python, option) == ("python", "-c")
+    compile(program, "HEALTHCHECK", "exec")
 
 
-def test_the_image_alone_serves_clients_on_the_host():
-    (listener,) = load_config(None, {}, _image_environment()).listeners
+def test_the_image_alone_serves_clients_on_the_host_when_it_is_allowed():
+    (listener,) = load_config(None, {}, _image_environment() | {ALLOWED: "true"}).listeners
     assert (listener.host, listener.port, listener.advertised_host) == ("0.0.0.0", 9092, "localhost")
 
 
@@ -91,13 +116,67 @@ def test_the_compose_file_has_an_outer_and_an_inner_listener():
     told = {each.name: (each.advertised_host, each.advertised_port) for each in config.listeners}
     assert told == {"OUTSIDE": ("localhost", 9092), "INSIDE": ("kafka", 29092)}
     assert config.notes == ()
-    assert re.search(r"^  kafka:$", COMPOSE, flags=re.MULTILINE), "the inner name must be the service's"
+    assert "kafka" in COMPOSE["services"], "the inner name must be the service's"
     assert _all("EXPOSE") == [" ".join(str(each.port) for each in config.listeners)]
 
 
-def test_the_compose_file_publishes_the_outer_port_on_this_machine_only():
-    assert re.findall(r'^ {6}- "(.+)"$', COMPOSE, flags=re.MULTILINE) == ["127.0.0.1:9092:9092"]
+def test_the_compose_file_publishes_ports_on_this_machine_only():
+    published = {name: service["ports"] for name, service in COMPOSE["services"].items()}
+    assert published == {"zookeeper": ["127.0.0.1:2181:2181"], "kafka": ["127.0.0.1:9092:9092"]}
+
+
+@pytest.mark.row("D20")
+def test_the_compose_file_is_the_drawn_network():
+    """Two containers with these names on one network; the node's coordination is in ZooKeeper."""
+    assert list(COMPOSE["networks"]) == ["kafka-network"]
+    for name in ("zookeeper", "kafka"):
+        service = COMPOSE["services"][name]
+        assert (service["container_name"], service["networks"]) == (name, ["kafka-network"])
+    config = load_config(None, {}, {**_image_environment(), **_compose_environment()})
+    assert config.coordination == ZooKeeperAddress(hosts="zookeeper:2181", root="/headrace")
 
 
 def test_the_entry_point_is_a_command_of_ours():
     assert _all("ENTRYPOINT") == ['["headrace", "serve", "--from-env"]']
+
+
+def test_every_tool_has_its_link():
+    (links,) = [text for text in _all("RUN") if "ln -s" in text]
+    named = re.search(r"for tool in ([^;]+);", links)
+    assert named is not None
+    assert named[1].split() == list(TOOLS)
+
+
+TEXT, LIST, MAP = (str,), (list,), (dict, type(None))
+TOP = {"services": MAP, "volumes": MAP, "networks": MAP}
+SERVICE = {
+    **dict.fromkeys(
+        ("build", "image", "container_name", "restart", "network_mode", "stop_grace_period"), TEXT
+    ),
+    **dict.fromkeys(("ports", "volumes", "networks", "depends_on"), LIST),
+    "environment": (dict,),
+}
+"""The part of the compose specification that the files use: keys and the types of their values."""
+RESTART = ("no", "always", "on-failure", "unless-stopped")
+
+
+@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
+def test_compose_files_are_as_the_specification_has_them(path):
+    document = yaml.safe_load(path.read_text())
+    _check_types(document, TOP, path.name)
+    for name, service in document["services"].items():
+        _check_types(service, SERVICE, name)
+        assert "image" in service, name
+        assert service.get("restart", "no") in RESTART
+        assert all(isinstance(value, str) for value in service.get("environment", {}).values()), name
+        assert set(service.get("depends_on", ())) <= document["services"].keys()
+        assert set(service.get("networks", ())) <= (document.get("networks") or {}).keys()
+        named = {volume.partition(":")[0] for volume in service.get("volumes", ())}
+        assert named <= (document.get("volumes") or {}).keys()
+        assert not ("network_mode" in service and "networks" in service), "one or the other"
+
+
+def _check_types(mapping, allowed, where):
+    for key, value in mapping.items():
+        assert key in allowed, f"{where}: {key}"
+        assert isinstance(value, allowed[key]), f"{where}: {key}: {value!r}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from headrace.cli.serve_plainly import read_plainly
+from headrace.cli.serve_without_typer import parse_serve
 from headrace.config import load_config
 from headrace.config.coordination_address import ZooKeeperAddress
 
@@ -29,9 +31,42 @@ def _service(name: str) -> dict:
 def test_the_unit_runs_a_command_that_exists_with_flags_that_exist():
     unit = (DEPLOY / "headrace.service").read_text()
     (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
-    options = read_plainly(shlex.split(line)[1:])
+    options = parse_serve(shlex.split(line)[1:])
     assert options is not None
     assert options.from_env
+
+
+def _unit() -> dict[str, str]:
+    lines = (DEPLOY / "headrace.service").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def test_the_unit_writes_where_the_node_writes_and_nowhere_else():
+    unit = _unit()
+    options = parse_serve(shlex.split(unit["ExecStart"])[1:])
+    assert unit["ReadWritePaths"] == str(options.data) == f"/var/lib/{unit['StateDirectory']}"
+    assert (unit["UMask"], unit["StateDirectoryMode"]) == ("0077", "0700")
+    assert unit["User"] != "root"
+
+
+def test_the_unit_gives_the_node_no_privilege():
+    unit = _unit()
+    assert (unit["ProtectSystem"], unit["CapabilityBoundingSet"]) == ("strict", "")
+    assert unit["SystemCallFilter"] == "@system-service"
+    for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "RestrictSUIDSGID"):
+        assert unit[name] == "true", name
+    assert "ProcSubset" not in unit, "/proc/sys/kernel/random/boot_id is read"
+
+
+def test_systemd_finds_the_sandbox_closed(tmp_path):
+    """`systemd-analyze security` rates a unit from 0 to 10; one without a sandbox has 9.6."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    command = [program, "security", "--offline=true", "--threshold=25", str(DEPLOY / "headrace.service")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-300:] + ended.stderr
+    assert not re.search("unknown|ignoring", ended.stderr.lower()), ended.stderr
 
 
 def _variables_of_the_unit() -> dict[str, str]:

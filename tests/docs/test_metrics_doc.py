@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.broker.metrics_export import FAMILIES, Family
+from headrace.broker.reporting.metrics_export import FAMILIES, Family
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
@@ -28,10 +28,10 @@ def test_types_and_labels_are_as_scraped() -> None:
     assert rows == {scraped_name(family): (family.kind, list(family.labels)) for family in FAMILIES}
 
 
-def test_every_metric_that_the_other_papers_name_exists() -> None:
+def test_every_metric_that_the_other_documents_name_exists() -> None:
     known = {scraped_name(family) for family in FAMILIES} | {"headrace_delta"}  # a format of Spark's
     suffixes = ("_bucket", "_sum", "_count")
-    for paper in [*DOCUMENT.parent.glob("*.md"), DOCUMENT.parents[1] / "README.md"]:
-        for name in re.findall(r"\bheadrace_[a-z0-9_]+", paper.read_text()):
+    for document in [*DOCUMENT.parent.glob("*.md"), DOCUMENT.parents[1] / "README.md"]:
+        for name in re.findall(r"\bheadrace_[a-z0-9_]+", document.read_text()):
             base = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
-            assert base in known, f"{paper.name} names {name}"
+            assert base in known, f"{document.name} names {name}"

@@ -10,17 +10,17 @@ import tomllib
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
+from headrace.java import find_java
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.definition_keys import KNOWN
-from headrace.pipelines.java import find_java
 from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
 from pyspark_headrace_delta.options import NAMES as TABLE_NAMES
+from tests.harness.left_out import leave_out
 
 TEXT = (Path(__file__).parents[2] / "docs/pipelines.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
@@ -33,7 +33,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
     try:
         java = find_java()
     except ClientError as error:
-        pytest.skip(str(error))
+        leave_out("Spark", str(error))
     names = ["orders-for-spark", "copies-of-spark", "counts", "payments", "bad-payments"]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():

@@ -14,8 +14,8 @@ def _row(api: Api) -> str:
     versions = (
         f"{api.min_version}–{api.max_version}" if api.max_version > api.min_version else str(api.max_version)
     )
-    if api.accept_from > api.min_version:
-        versions += f", accepted from {api.accept_from}"
+    if api.accepted.start > api.min_version:
+        versions += f", accepted from {api.accepted.start}"
     return f"| {api.key} | {name} | {versions} |"
 
 

@@ -36,7 +36,7 @@ def main(bootstrap: str, group: str, topic: str, protocol: str, committed: str, 
             consumer.commit(asynchronous=False)
             print("committed", flush=True)
     print("waiting", flush=True)
-    time.sleep(60)
+    time.sleep(60)  # until it is killed
 
 
 if __name__ == "__main__":

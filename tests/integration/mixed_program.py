@@ -7,12 +7,13 @@ topic by then is taken in, and the rows of the table are written to `rows.json`.
 from __future__ import annotations
 
 import json
+import math
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from headrace.pipelines.session import spark_session
+from tests.harness.waiting import poll
 
 
 def main(asked: dict[str, str]) -> None:
@@ -28,8 +29,7 @@ def main(asked: dict[str, str]) -> None:
         .trigger(processingTime="2 seconds")
         .start()
     )
-    while query.isActive and not (folder / "stop").exists():
-        time.sleep(0.2)
+    poll(lambda: (folder / "stop").exists() or not query.isActive, timeout_s=math.inf, poll_s=0.2)
     query.processAllAvailable()
     query.stop()
     rows: list[Any] = spark.read.format("headrace_delta").load(str(folder / "table")).collect()

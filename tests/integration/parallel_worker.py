@@ -17,7 +17,7 @@ SESSION_MS = 2_000
 
 
 def handle(notes: str, pause_ms: float, record: Record) -> None:
-    time.sleep(pause_ms / 1000)
+    time.sleep(pause_ms / 1000)  # the slow handler
     file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(file, f"{record.partition} {record.offset} {(record.key or b'').decode()}\n".encode())
     os.close(file)

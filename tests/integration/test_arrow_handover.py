@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.arrow import selection as selection_module
+from headrace.client.arrow.read import selection as selection_module
 from headrace.client.errors import ClientError
 
 ROWS: list[Any] = [
@@ -68,7 +68,7 @@ def test_duckdb_queries_a_selection_and_a_reader(orders: Any) -> None:
         assert orders.to_duckdb(connection).shape == (90, 8)
 
 
-def test_the_arrow_stream_interface_feeds_whatever_takes_it(orders: Any) -> None:
+def test_other_libraries_read_the_arrow_stream_interface(orders: Any) -> None:
     table = pa.table(orders)
     assert sorted(table["value"].to_pylist(), key=lambda row: row["id"]) == ROWS
     again = pa.RecordBatchReader.from_stream(orders.flat()).read_all()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
 
 PER_PARTITION = 300
 START = 1_700_000_000_000
@@ -152,7 +152,9 @@ def test_a_reader_that_is_dropped_ends_its_thread(bootstrap: str, filled: Any) -
     ],
     ids=str,
 )
-def test_what_cannot_be_read_is_said_at_once(bootstrap: str, filled: Any, options: Any, message: str) -> None:
+def test_invalid_read_requests_are_refused_at_once(
+    bootstrap: str, filled: Any, options: Any, message: str
+) -> None:
     arguments = {"topic": filled[0], "bootstrap": bootstrap, **options}
     with pytest.raises(ClientError, match=message):
         headrace.read(**arguments)
@@ -181,7 +183,7 @@ def test_a_read_gives_up_with_the_reason_when_the_node_stays_away(node: NodeProc
         reader.read_all()
 
 
-def test_a_topic_deleted_while_it_is_read_is_an_error_that_says_so(bootstrap: str, topic: str) -> None:
+def test_a_topic_deleted_while_it_is_read_is_an_error(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic)
     fill(bootstrap, topic, 3000, **{"batch.num.messages": 100})
     reader = headrace.read(topic, bootstrap=bootstrap, budget=20_000, timeout_ms=500)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,59 +14,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import free_ports
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.tls_proxy import TlsProxy
 
 CERTIFICATES = Path(__file__).parents[1] / "data/tls"
 TABLE = pa.table({"value": [b"%d" % n * 50 for n in range(20_000)]})
-
-
-class TlsProxy:
-    """Takes TLS connections and passes what is inside on, in a thread of its own."""
-
-    def __init__(self, port: int, target: int, *, asks_for_certificate: bool) -> None:
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(CERTIFICATES / "server.pem")
-        if asks_for_certificate:
-            self._context.load_verify_locations(CERTIFICATES / "ca.pem")
-            self._context.verify_mode = ssl.CERT_REQUIRED
-        self._port, self._target = port, target
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> TlsProxy:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        async def start() -> None:
-            await asyncio.start_server(self._serve, "127.0.0.1", self._port, ssl=self._context)
-            self._ready.set()
-
-        self._loop.run_until_complete(start())
-        self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        await asyncio.gather(_pass_on(reader, inner_writer), _pass_on(inner_reader, writer))
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass  # the other side hears of it below
-    finally:
-        writer.close()
 
 
 @pytest.fixture(params=[False, True], ids=["server", "mutual"])
@@ -84,7 +34,7 @@ def tls(request: pytest.FixtureRequest, start_node: Callable[..., NodeProcess]) 
     )
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
-    with TlsProxy(outside, inside, asks_for_certificate=request.param):
+    with TlsProxy(outside, inside, CERTIFICATES, asks_for_certificate=request.param):
         yield f"localhost:{outside}"
 
 
@@ -103,7 +53,7 @@ def test_write_and_read(tls: str) -> None:
 
 
 @pytest.mark.parametrize("tls", [False], indirect=True)
-def test_whom_not_to_trust_is_said(tls: str) -> None:
+def test_an_untrusted_certificate_is_an_error(tls: str) -> None:
     with pytest.raises(ClientError, match=r"localhost:\d+ is not trusted: .*; give the authority"):
         headrace.read("t", bootstrap=tls, security=headrace.Security(tls=True))
     port = tls.rpartition(":")[2]
@@ -113,13 +63,13 @@ def test_whom_not_to_trust_is_said(tls: str) -> None:
 
 
 @pytest.mark.parametrize("tls", [True], indirect=True)
-def test_a_missing_client_certificate_is_said(tls: str) -> None:
+def test_a_missing_client_certificate_is_an_error(tls: str) -> None:
     with pytest.raises(ClientError, match=r"CERTIFICATE_REQUIRED|closed the connection|no TLS with"):
         headrace.read("t", bootstrap=tls, security=trusting(None), timeout_ms=1000)
 
 
 @pytest.mark.parametrize("tls", [False], indirect=True)
-def test_plain_words_to_a_tls_listener(tls: str) -> None:
+def test_plaintext_to_a_tls_listener_is_an_error(tls: str) -> None:
     with pytest.raises(ClientError, match=r"closed the connection|not a Kafka reply"):
         headrace.read("t", bootstrap=tls, timeout_ms=1000)
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.arrow.results import WriteFailed
+from headrace.client.arrow.write.results import WriteFailed
 
 TIMEOUT_S = 20
 SCHEMA = pa.schema({"value": pa.binary()})
@@ -34,7 +34,7 @@ def rows_with(interruption: Any) -> Any:
     return pa.RecordBatchReader.from_batches(SCHEMA, batches())
 
 
-def test_a_topic_deleted_while_it_is_written_is_an_error_that_says_so(bootstrap: str, topic: str) -> None:
+def test_a_topic_deleted_while_it_is_written_is_an_error(bootstrap: str, topic: str) -> None:
     admin = create(bootstrap, topic)
     rows = rows_with(lambda: admin.delete_topics([topic])[topic].result(TIMEOUT_S))
     with pytest.raises(WriteFailed, match=f"{topic}.*(does not exist|unknown_topic)") as failed:
@@ -43,14 +43,14 @@ def test_a_topic_deleted_while_it_is_written_is_an_error_that_says_so(bootstrap:
     assert failed.value.rows
 
 
-def test_a_topic_made_anew_while_it_is_written_does_not_get_the_rest(bootstrap: str, topic: str) -> None:
+def test_a_topic_recreated_while_it_is_written_does_not_get_the_rest(bootstrap: str, topic: str) -> None:
     admin = create(bootstrap, topic)
 
     def make_anew() -> None:
         admin.delete_topics([topic])[topic].result(TIMEOUT_S)
         create(bootstrap, topic)
 
-    with pytest.raises(WriteFailed, match=f"{topic}.*(created anew|unknown_topic)"):
+    with pytest.raises(WriteFailed, match=f"{topic}.*(recreated|unknown_topic)"):
         headrace.write(
             rows_with(make_anew), topic, bootstrap=bootstrap, batch_bytes=500, budget=2000, timeout_ms=700
         )

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import DoubleSerializer, IntegerDeserializer,
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.testing.schema_registry import SchemaRegistry, basic, running_registry
+from tests.harness.live.schema_registry import SchemaRegistry, basic, running_registry
 
 ORDERS: list[Any] = [
     {
@@ -303,7 +303,7 @@ def test_avro_is_written_with_its_schema_registered(
     ],
     ids=str,
 )
-def test_what_is_missing_is_said(bootstrap: str, topic: str, form: Any, why: str) -> None:
+def test_a_missing_dependency_is_reported(bootstrap: str, topic: str, form: Any, why: str) -> None:
     create(bootstrap, topic)
     produce(bootstrap, topic, b"\0\0\0\0\1rest")
     with pytest.raises(ClientError, match=why):

@@ -14,12 +14,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.arrow.results import WriteFailed
-from headrace.client.arrow.types import HEADERS
+from headrace.client.arrow.kernels.types import HEADERS
+from headrace.client.arrow.write.results import WriteFailed
 from headrace.client.errors import ClientError
-from headrace.client.partitioners import RangePartitioner, hash_partition
-from headrace.client.ranges import parse_ranges
-from headrace.testing.node import NodeProcess
+from headrace.client.partitioning.partitioners import RangePartitioner, hash_partition
+from headrace.key_ranges import parse_ranges
+from tests.harness.live.node import NodeProcess
 
 
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -156,7 +156,7 @@ def test_batches_from_anywhere_and_asyncio(bootstrap: str, topic: str) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_written_is_said_at_once(
+def test_invalid_write_requests_are_refused_at_once(
     bootstrap: str, topic: str, options: Any, message: str
 ) -> None:
     create(bootstrap, topic)
@@ -179,7 +179,7 @@ def test_a_row_without_a_place_is_named(bootstrap: str, topic: str) -> None:
         )
 
 
-def test_a_refused_row_is_named_and_what_was_delivered_is_told(bootstrap: str, topic: str) -> None:
+def test_an_error_names_the_refused_row_and_what_was_delivered(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic, 1, **{"max.message.bytes": "2000"})
     values = [b"x" * 100 for _ in range(50)]
     values[33] = b"x" * 5000

@@ -6,17 +6,17 @@ Raw requests against a live node; the codes are Apache Kafka's. The group's hone
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from headrace.testing import group_wire as wire
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.groups import wire as wire
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import wait_until
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -95,11 +95,14 @@ def _ready(bootstrap: str) -> None:
     """A topic to read, and a coordinator: the first who asks for one makes the topic that it needs."""
     with RawClient(bootstrap) as client:
         client.create_topic(TOPIC, 2)
-        peer, deadline = Peer(client, "any"), time.monotonic() + 20
+        peer = Peer(client, "any")
         wanted = {"key_type": 0, "coordinator_keys": [peer.group]}
-        while peer.ask("find_coordinator", wanted).coordinators[0].error_code is not ErrorCode.none:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+
+        def is_found() -> bool:
+            found = peer.ask("find_coordinator", wanted).coordinators[0]
+            return found.error_code is ErrorCode.none
+
+        wait_until(is_found, "a group coordinator")
 
 
 @pytest.fixture
@@ -159,7 +162,7 @@ def test_a_join_that_cannot_be(peer: Peer, changes: dict[str, Any], code: ErrorC
     assert peer.join(required.member_id, **changes).error_code is code
 
 
-def test_a_join_of_a_member_nobody_knows(peer: Peer, honest: Honest) -> None:
+def test_a_join_of_an_unknown_member(peer: Peer, honest: Honest) -> None:
     assert peer.join("nobody").error_code is ErrorCode.unknown_member_id
 
 
@@ -176,7 +179,7 @@ def test_a_join_with_inconsistent_protocols(peer: Peer, honest: Honest, changes:
     assert peer.join(**changes).error_code is ErrorCode.inconsistent_group_protocol
 
 
-def test_a_member_nobody_knows(peer: Peer, honest: Honest) -> None:
+def test_an_unknown_member(peer: Peer, honest: Honest) -> None:
     assert peer.heartbeat("nobody", honest.generation) is ErrorCode.unknown_member_id
     assert peer.sync("nobody", honest.generation) is ErrorCode.unknown_member_id
     assert peer.commit("nobody", honest.generation) is ErrorCode.unknown_member_id
@@ -198,7 +201,7 @@ def test_a_sync_with_another_protocol(peer: Peer, honest: Honest) -> None:
         assert code is ErrorCode.inconsistent_group_protocol
 
 
-def test_a_group_nobody_knows(peer: Peer) -> None:
+def test_an_unknown_group(peer: Peer) -> None:
     assert peer.heartbeat("nobody", 1) is ErrorCode.unknown_member_id
     assert peer.sync("nobody", 1) is ErrorCode.unknown_member_id
     assert peer.commit("nobody", 1, version=8) is ErrorCode.illegal_generation
@@ -232,7 +235,7 @@ def test_a_static_member_with_the_id_of_another_is_fenced(peer: Peer) -> None:
     assert peer.join("nobody", group_instance_id="instance").error_code is ErrorCode.fenced_instance_id
 
 
-def test_what_members_read_is_not_deleted(peer: Peer, honest: Honest) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(peer: Peer, honest: Honest) -> None:
     wanted = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
     deleted = peer.ask("offset_delete", {"group_id": peer.group, "topics": wanted})
     assert deleted.topics[0].partitions[0].error_code is ErrorCode.group_subscribed_to_topic
@@ -262,7 +265,7 @@ def test_a_kip_848_join_that_cannot_be(peer: Peer, changes: dict[str, Any], code
     assert peer.beat("member", 0, **changes).error_code is code
 
 
-def test_a_kip_848_member_nobody_knows(peer: Peer, modern: Honest) -> None:
+def test_an_unknown_kip_848_member(peer: Peer, modern: Honest) -> None:
     assert peer.beat("nobody", modern.generation).error_code is ErrorCode.unknown_member_id
     assert peer.beat("nobody", -1).error_code is ErrorCode.unknown_member_id
     assert peer.commit("nobody", modern.generation) is ErrorCode.unknown_member_id
@@ -287,7 +290,7 @@ def test_an_instance_id_that_is_in_use(peer: Peer) -> None:
     assert peer.beat("first", first.member_epoch).error_code is ErrorCode.none
 
 
-def test_a_full_group_takes_nobody_else(peer: Peer) -> None:
+def test_a_full_group_accepts_no_member(peer: Peer) -> None:
     for name in ("one", "two"):
         assert peer.beat(name, 0).error_code is ErrorCode.none
     assert peer.beat("three", 0).error_code is ErrorCode.group_max_size_reached

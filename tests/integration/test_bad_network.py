@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.node import NodeProcess
-from headrace.testing.proxy import Proxy, Toxic
-from headrace.testing.rawclient import Canary, RawClient, simple_batch
 from headrace.wire.error_codes import ErrorCode
+from tests.harness import soak
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.proxy import Proxy, Toxic
+from tests.harness.live.raw_client import Canary, RawClient, simple_batch
+from tests.harness.waiting import wait_until
 
 StartNode = Callable[..., NodeProcess]
 TOXICS = {
@@ -105,10 +106,7 @@ def _endure(node: NodeProcess, seconds: float) -> int:
                     rounds += 1
                     if time.monotonic() > deadline:
                         break
-        deadline = time.monotonic() + 15
-        while node.descriptors() > baseline and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert node.descriptors() <= baseline, "connections stay open after their clients are gone"
+        wait_until(lambda: node.descriptors() <= baseline, "connections closed after their clients ended")
         canary.wait_for_rounds(20)
         canary.check()
     with RawClient(node.bootstrap) as client:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import crc32c
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import Canary, RawClient, simple_batch
 from headrace.wire.compression import compress
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from tests.harness import soak
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import Canary, RawClient, simple_batch
 
 MEMORY_ROOM = 64 << 20
 FUZZED_BATCHES, SOAK_BATCHES = 2_000, 200_000

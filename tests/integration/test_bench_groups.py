@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+
 from bench.cell import Cell
 from bench.measures import groups
 from bench.model import OS, Figures
 from bench.nodes import Nodes, Variant
-
 from headrace.cluster.engines.headrace import HeadraceEngine
 
 UNUSED: Any = None
@@ -28,16 +28,16 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     "measure",
     [
         groups.classic_rebalance,
-        groups.modern_target,
+        groups.kip848_target,
         groups.offset_commits,
         groups.classic_heartbeats,
-        groups.modern_heartbeats,
+        groups.kip848_heartbeats,
         groups.reload,
     ],
     ids=lambda measure: str(measure.__name__),
 )
 def test_a_measure_of_groups_runs(nodes: Nodes, measure: Any) -> None:
-    nodes.use(groups.PATIENT_PROFILE)
+    nodes.use(groups.LONG_SESSION_PROFILE)
     cell = Cell(variant=OS, nodes=nodes, tools=UNUSED, pool=UNUSED, scale=0.02, suite_scale=0.02)
     figures = cast(Figures, measure(cell))
     assert figures

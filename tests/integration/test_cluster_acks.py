@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.live_load import read_all
 from headrace.types import TopicPartition
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.load import read_all
 
 RECORDS = 50
 
@@ -65,7 +65,7 @@ def test_only_acks_all_survives_a_leader_that_dies_before_a_follower_has_a_copy(
         cluster.create_topic(sender.topic, [[0, 1, 2]], min_insync_replicas="2")
         sender.warm_up()
     cluster.wait_in_sync()
-    time.sleep(0.3)
+    time.sleep(0.3)  # every follower has a fetch that waits at the leader
 
     for follower in (1, 2):
         cluster.pause(follower)

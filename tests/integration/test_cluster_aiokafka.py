@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from headrace.client.reassignments import reassign
-from headrace.testing.live_cluster import LiveCluster
+from headrace.client.tools.reassignments import reassign
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.waiting import until
 
 TOPIC = "ridden"
 
@@ -39,14 +40,6 @@ async def _consume(consumer: AIOKafkaConsumer, read: list[bytes]) -> None:
         read.append(record.value or b"")
 
 
-async def _until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        await asyncio.sleep(0.05)
-    raise TimeoutError("not within 30 s")
-
-
 async def _ride(cluster: LiveCluster, faults: list[Callable[[], object]]) -> tuple[list[bytes], list[bytes]]:
     sent: list[bytes] = []
     read: list[bytes] = []
@@ -60,10 +53,10 @@ async def _ride(cluster: LiveCluster, faults: list[Callable[[], object]]) -> tup
         for fault in faults:
             await asyncio.to_thread(fault)
             wanted = len(sent) + 20
-            await _until(lambda wanted=wanted: len(sent) >= wanted or writing.done())
+            await until(lambda wanted=wanted: len(sent) >= wanted or writing.done())
         stopping.set()
         await writing
-        await _until(lambda: len(read) >= len(sent))
+        await until(lambda: len(read) >= len(sent))
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
@@ -91,7 +84,7 @@ def test_a_kill_a_restart_and_a_move_fail_no_send_of_aiokafka(cluster: LiveClust
     sent, read = asyncio.run(_ride(cluster, [killed, restarted, moved]))
     assert len(sent) > 60
     assert read == sent, "each once, in order"
-    picture = cluster.picture()
-    assert picture is not None
-    (partition,) = (each for each in picture.partitions if each.topic == TOPIC)
+    metadata = cluster.metadata()
+    assert metadata is not None
+    (partition,) = (each for each in metadata.partitions if each.topic == TOPIC)
     assert partition.replicas == (3, 1, 0)

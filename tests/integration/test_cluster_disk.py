@@ -6,7 +6,6 @@ Needs the right to mount; without it the test skips and says so.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from confluent_kafka import Producer
 from test_disk_full import fill
 
 from headrace.cluster.status import read_status
-from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.live_load import read_all
-from headrace.testing.rawclient import RawClient
 from headrace.types import TopicPartition
+from tests.harness.left_out import leave_out
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.load import read_all
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import poll
 
 VICTIM = 0
 FILLED, DAMAGED, ALONE = "filled", "damaged", "alone"
@@ -35,7 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "tmpfs", str(disk)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"no right to mount a tmpfs: {done.stderr.strip()}")
+        leave_out("small disks", f"no right to mount a tmpfs: {done.stderr.strip()}")
     try:
         with cluster:
             yield cluster
@@ -64,8 +65,8 @@ class Sender:
 
 def led_by_another(cluster: LiveCluster, topic: str) -> float:
     return cluster.wait_until(
-        lambda picture: all(
-            each.leader not in (VICTIM, -1) for each in picture.partitions if each.topic == topic
+        lambda metadata: all(
+            each.leader not in (VICTIM, -1) for each in metadata.partitions if each.topic == topic
         ),
         timeout_s=15,
     )
@@ -107,9 +108,9 @@ def test_t11_others_lead_what_a_full_disk_or_a_damaged_log_cannot(cluster: LiveC
 
 def told(cluster: LiveCluster, what: str) -> list[dict[str, Any]]:
     """As `cluster status --json` tells; nodes write down what happened once a second."""
-    deadline = time.monotonic() + 10
-    while True:
-        found: list[dict[str, Any]] = read_status(cluster.folder).document()[what]
-        if (found and "see that" not in found[0]["reason"]) or time.monotonic() > deadline:
-            return found
-        time.sleep(0.2)
+    return poll(
+        lambda: read_status(cluster.folder).document()[what],
+        lambda found: found and "see that" not in found[0]["reason"],
+        timeout_s=10,
+        poll_s=0.2,
+    )

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.cli import main
-from headrace.client.unclean_election import leaderless
-from headrace.cluster.status import Picture
-from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.live_load import read_all
+from headrace.client.tools.unclean_election import leaderless
+from headrace.cluster.status import ClusterMetadata
 from headrace.types import TopicPartition
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.load import read_all
 
 GONE, BEHIND = 0, 1
 QUICK = {"broker.session.timeout.ms": "2000"}
@@ -50,8 +50,8 @@ def produce(bootstrap: str, *values: bytes) -> None:
     assert producer.flush(20) == 0
 
 
-def led_by_nobody(picture: Picture) -> set[str]:
-    return {str(each) for each in picture.without_leader}
+def led_by_nobody(metadata: ClusterMetadata) -> set[str]:
+    return {str(each) for each in metadata.without_leader}
 
 
 def test_an_unclean_election_names_what_it_gives_up_and_asks(cluster: LiveCluster, elect: Elect) -> None:
@@ -64,15 +64,15 @@ def test_an_unclean_election_names_what_it_gives_up_and_asks(cluster: LiveCluste
     produce(cluster.bootstrap, b"lost", b"lost too")
     cluster.kill(GONE)
     cluster.start(BEHIND)
-    cluster.wait_until(lambda picture: led_by_nobody(picture) >= {"orders-0", "alone-0"})
+    cluster.wait_until(lambda metadata: led_by_nobody(metadata) >= {"orders-0", "alone-0"})
 
     code, _, said = elect("orders", "--unclean")
     assert code == 1
-    assert "orders-0 has no leader: node 0 had every acknowledged record; node 1 could lead" in said
-    assert "not done without confirmation: elect unclean leaders for orders-0 and give up" in said
+    assert "orders-0 has no leader: node 0 had every acknowledged record; node 1 can lead" in said
+    assert "confirmation needed: elect unclean leaders for orders-0 and lose" in said
     assert "add --yes" in said
     assert "has no partition 7" in elect("orders", "--partition", "7", "--unclean", "--yes")[2]
-    assert "goes with TOPIC and --unclean" in elect("orders", "--partition", "0")[2]
+    assert "needs TOPIC and --unclean" in elect("orders", "--partition", "0")[2]
     assert "nothing to elect" in elect("led", "--partition", "0", "--unclean")[1]
     assert [each.place for each in leaderless(cluster.bootstrap, "orders")] == [ORDERS], "nothing was done"
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
-from headrace.testing import soak
-from headrace.testing.kill_loop import (
+from tests.harness import soak
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.kill_loop import (
     ROLES,
     kill_all_and_start,
     move_away,
@@ -22,7 +23,6 @@ from headrace.testing.kill_loop import (
     stop_and_start,
     strike_under_load,
 )
-from headrace.testing.live_cluster import LiveCluster
 
 SESSION_MS = 2_000
 QUICK = {"broker.session.timeout.ms": str(SESSION_MS), "group.initial.rebalance.delay.ms": "0"}

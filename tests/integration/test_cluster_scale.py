@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from headrace.cluster.engines.process_stats import read_process_tree
-from headrace.cluster.status import Picture
-from headrace.testing import soak
-from headrace.testing.kill_loop import TOPIC, ConfluentLoad, Report
-from headrace.testing.live_cluster import LiveCluster
+from headrace.cluster.status import ClusterMetadata
+from tests.harness import soak
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.kill_loop import TOPIC, ConfluentLoad, Report
 
 PARTITIONS = 1_000
 MANY = "many"
@@ -23,17 +23,17 @@ METADATA_WITHIN_S = 1.0
 
 
 def _all_led_without(node_id: int) -> Any:
-    def all_led(picture: Picture) -> bool:
-        return all(each.leader not in (-1, node_id) for each in picture.partitions)
+    def all_led(metadata: ClusterMetadata) -> bool:
+        return all(each.leader not in (-1, node_id) for each in metadata.partitions)
 
     return all_led
 
 
 def _metadata_s(cluster: LiveCluster) -> float:
     started = time.monotonic()
-    picture = cluster.picture()
-    assert picture is not None
-    assert len(picture.partitions) >= PARTITIONS
+    metadata = cluster.metadata()
+    assert metadata is not None
+    assert len(metadata.partitions) >= PARTITIONS
     return time.monotonic() - started
 
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
 from headrace.wire.records import Record, build_batch
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
 
 NOW_MS = 1_700_000_000_000
 BATCHES = 60

@@ -14,12 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
-from headrace.testing.simclients import end_of, records_in
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from tests.harness import soak
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
+from tests.harness.simulation.clients import end_of, records_in
+from tests.harness.waiting import wait_until
 
 StartNode = Callable[..., NodeProcess]
 TOPIC = "compacted"
@@ -99,13 +100,6 @@ def state_of(records: list[Record]) -> dict[bytes, tuple[int, bytes | None]]:
 
 def log_bytes(node: NodeProcess) -> int:
     return sum(path.stat().st_size for path in (node.data / f"{TOPIC}-0").glob("*.log"))
-
-
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        time.sleep(0.2)
 
 
 def compact_under_load(node: NodeProcess, updates: int, keys: int, seed: int) -> dict[str, Any]:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.history import FinalLog, History, Send, check
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient, simple_batch
-from headrace.testing.simclients import records_in
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
+from tests.harness import soak
+from tests.harness.history import FinalLog, History, Send, check
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient, simple_batch
+from tests.harness.simulation.clients import records_in
+from tests.harness.waiting import poll, wait_until
 
 StartNode = Callable[..., NodeProcess]
 TOPIC = "filling"
@@ -34,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "tmpfs", str(mount)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"no right to mount a tmpfs: {done.stderr.strip()}")
+        leave_out("small disks", f"no right to mount a tmpfs: {done.stderr.strip()}")
     yield mount
     subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
@@ -69,11 +71,8 @@ class Writer:
         return code
 
     def send_until(self, wanted: Callable[[ErrorCode], bool], *, within_s: float = 30) -> None:
-        deadline = time.monotonic() + within_s
-        while not wanted(code := self.send()):
-            assert time.monotonic() < deadline, f"still {code.name}"
-            if code is not ErrorCode.none:
-                time.sleep(0.05)
+        code = poll(self.send, wanted, timeout_s=within_s, poll_s=0.002)
+        assert wanted(code), f"still {code.name}"
 
 
 def read_all(bootstrap: str) -> FinalLog:
@@ -147,17 +146,18 @@ def test_producing_stops_before_the_disk_is_full_and_topics_can_still_be_deleted
     node = start_node({"headrace.disk.reserve.bytes": str(20 << 20)}, directory=small_disk / "node")
     with RawClient(node.bootstrap, timeout_s=30) as client:
         client.create_topic(TOPIC, file_delete_delay_ms="0")
-        code = ErrorCode.none
-        deadline = time.monotonic() + 60
-        while code is ErrorCode.none:
-            code, _ = client.produce(TOPIC, simple_batch(os.urandom(900_000)))
-            assert time.monotonic() < deadline
-            time.sleep(0.08)  # the node looks at its disk once a second
+        code, _ = poll(
+            lambda: client.produce(TOPIC, simple_batch(os.urandom(900_000))),
+            lambda answer: answer[0] is not ErrorCode.none,
+            timeout_s=60,
+            poll_s=0.08,  # slowly: the node looks at its disk once a second
+        )
         assert code is ErrorCode.kafka_storage_error
         usage = os.statvfs(small_disk)
         assert usage.f_bavail * usage.f_frsize > 5 << 20
         client.call(20, 3, {"topic_names": [TOPIC], "timeout": 10_000})
         client.create_topic("next")
-        while client.produce("next", simple_batch(b"room"))[0] is not ErrorCode.none:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(
+            lambda: client.produce("next", simple_batch(b"room"))[0] is ErrorCode.none,
+            "room for a new topic's records",
+        )

@@ -14,9 +14,9 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace import types
-from headrace.testing.history import History, check
-from headrace.testing.live_cluster import LiveCluster
-from headrace.testing.live_load import GroupCommitter, HeavyProducer, SteadyReader, read_all
+from tests.harness.history import History, check
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.load import GroupCommitter, HeavyProducer, SteadyReader, read_all
 
 TOPIC = "drawn"
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.testing.consumer_crowd import QUICK_GROUPS, ConsumerCrowd
-from headrace.testing.node import NodeProcess
+from tests.harness.groups.polled_consumers import QUICK_GROUPS, PolledGroup
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 20
 KILLED_CONSUMER = Path(__file__).with_name("killed_consumer.py")
@@ -43,9 +43,9 @@ def fill(node: NodeProcess, topic: str, count: int, *, word: str = "record") -> 
     return values
 
 
-def crowd(node: NodeProcess, group: str, protocol: str) -> ConsumerCrowd:
+def polled_group(node: NodeProcess, group: str, protocol: str) -> PolledGroup:
     classic = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200} if protocol == "classic" else {}
-    return ConsumerCrowd(node.bootstrap, group, group_protocol=protocol, **classic)
+    return PolledGroup(node.bootstrap, group, group_protocol=protocol, **classic)
 
 
 def group_consumer(node: NodeProcess, group: str, protocol: str, **settings: object) -> Consumer:
@@ -88,13 +88,13 @@ def test_two_groups_each_receive_all(node: NodeProcess, topic: str, protocols: t
     sent = sorted(fill(node, topic, 60))
     with ExitStack() as stack:
         groups = [
-            stack.enter_context(crowd(node, f"{name} {topic}", protocol))
+            stack.enter_context(polled_group(node, f"{name} {topic}", protocol))
             for name, protocol in zip(("analytics", "storage"), protocols, strict=True)
         ]
         for group in groups:
             group.join("C1", [topic])
             group.join("C2", [topic])
-            group.settle(*((topic, partition) for partition in range(3)))
+            group.wait_until_stable(*((topic, partition) for partition in range(3)))
             group.until(lambda group=group: len(set(group.values())) == 60, "all records")
         for group in groups:
             assert sorted(set(group.values())) == sent
@@ -114,12 +114,12 @@ def test_topics_a_and_b_times_groups_a_and_b(node: NodeProcess, topic: str, prot
     for name in topics:
         make_topic(node, name, partitions=2)
         sent += fill(node, name, 20)
-    places = [(name, partition) for name in topics for partition in range(2)]
+    keys = [(name, partition) for name in topics for partition in range(2)]
     for group_name in ("A", "B"):
-        with crowd(node, f"{group_name} {topic}", protocol) as group:
+        with polled_group(node, f"{group_name} {topic}", protocol) as group:
             group.join(f"{group_name}#0", topics)
             group.join(f"{group_name}#1", topics)
-            owned = group.settle(*places)
+            owned = group.wait_until_stable(*keys)
             group.until(lambda group=group: len(set(group.values())) == 40, "all records of both")
             assert sorted(set(group.values())) == sorted(sent)
             assert [len(share) for share in owned.values()] == [2, 2]
@@ -133,10 +133,11 @@ def test_consumers_of_one_group_may_read_different_topics(
     topic_a, topic_b = f"{topic}-A", f"{topic}-B"
     for name in (topic_a, topic_b):
         make_topic(node, name, partitions=2)
-    with crowd(node, f"mixed {topic}", protocol) as group:
+    with polled_group(node, f"mixed {topic}", protocol) as group:
         group.join("only A", [topic_a])
         group.join("only B", [topic_b])
-        owned = group.settle(*((name, partition) for name in (topic_a, topic_b) for partition in range(2)))
+        both = [(name, partition) for name in (topic_a, topic_b) for partition in range(2)]
+        owned = group.wait_until_stable(*both)
     assert owned == {
         "only A": {(topic_a, 0), (topic_a, 1)},
         "only B": {(topic_b, 0), (topic_b, 1)},
@@ -234,8 +235,8 @@ def test_the_position_is_behind_the_committed_one_after_a_seek_back(
 
 def _where(consumer: Consumer, topic: str) -> tuple[int, int]:
     """(position, committed)."""
-    place = [TopicPartition(topic, 0)]
-    return consumer.position(place)[0].offset, consumer.committed(place, TIMEOUT_S)[0].offset
+    partition = [TopicPartition(topic, 0)]
+    return consumer.position(partition)[0].offset, consumer.committed(partition, TIMEOUT_S)[0].offset
 
 
 @pytest.mark.row("D14")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headrace.testing.consumer_crowd import QUICK_GROUPS, ConsumerCrowd
-from headrace.testing.node import NodeProcess
+from tests.harness.groups.polled_consumers import QUICK_GROUPS, PolledGroup
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 20
 
@@ -49,40 +49,42 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def crowd(bootstrap: str, topic: str, way: Way) -> Iterator[ConsumerCrowd]:
-    with ConsumerCrowd(bootstrap, f"group of {topic}", **way.settings) as crowd:
-        yield crowd
+def polled_group(bootstrap: str, topic: str, way: Way) -> Iterator[PolledGroup]:
+    with PolledGroup(bootstrap, f"group of {topic}", **way.settings) as polled_group:
+        yield polled_group
 
 
 class Scene:
     """A topic and the consumers A#0, A#1, … of a group."""
 
     def __init__(
-        self, crowd: ConsumerCrowd, admin: AdminClient, topic: str, *, partitions: int, consumers: int
+        self, polled_group: PolledGroup, admin: AdminClient, topic: str, *, partitions: int, consumers: int
     ) -> None:
-        self.crowd, self._admin, self._topic, self._partitions = crowd, admin, topic, partitions
+        self.polled_group, self._admin, self._topic, self._partitions = polled_group, admin, topic, partitions
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
         for name in NAMES[:consumers]:
-            crowd.join(name, [topic])
-        self.before = self.settled()
+            polled_group.join(name, [topic])
+        self.before = self.assigned_when_stable()
 
-    def settled(self) -> dict[str, list[int]]:
-        self.crowd.settle(*((self._topic, partition) for partition in range(self._partitions)))
-        return self.crowd.shares()
+    def assigned_when_stable(self) -> dict[str, list[int]]:
+        self.polled_group.wait_until_stable(
+            *((self._topic, partition) for partition in range(self._partitions))
+        )
+        return self.polled_group.shares()
 
     def add_partition(self) -> dict[str, list[int]]:
         self._partitions += 1
         wanted = NewPartitions(self._topic, self._partitions)
         self._admin.create_partitions([wanted])[self._topic].result(TIMEOUT_S)
-        return self.settled()
+        return self.assigned_when_stable()
 
     def join(self, name: str) -> dict[str, list[int]]:
-        self.crowd.join(name, [self._topic])
-        return self.settled()
+        self.polled_group.join(name, [self._topic])
+        return self.assigned_when_stable()
 
     def leave(self, name: str) -> dict[str, list[int]]:
-        self.crowd.leave(name)
-        return self.settled()
+        self.polled_group.leave(name)
+        return self.assigned_when_stable()
 
 
 def sizes(shares: dict[str, list[int]]) -> list[int]:
@@ -106,9 +108,9 @@ def moved(before: dict[str, list[int]], after: dict[str, list[int]]) -> set[int]
 @pytest.mark.row("D10")
 @in_every_way
 def test_four_partitions_over_three_consumers(
-    crowd: ConsumerCrowd, admin: AdminClient, topic: str, way: Way
+    polled_group: PolledGroup, admin: AdminClient, topic: str, way: Way
 ) -> None:
-    shares = Scene(crowd, admin, topic, partitions=4, consumers=3).before
+    shares = Scene(polled_group, admin, topic, partitions=4, consumers=3).before
     assert sizes(shares) == [1, 1, 2]
     assert everything(shares) == [0, 1, 2, 3]
     if way is ROUND_ROBIN:  # as drawn: the fourth goes to the first
@@ -120,9 +122,9 @@ def test_four_partitions_over_three_consumers(
 @pytest.mark.row("D11")
 @in_every_way
 def test_an_added_partition_goes_to_the_least_loaded(
-    crowd: ConsumerCrowd, admin: AdminClient, topic: str, way: Way
+    polled_group: PolledGroup, admin: AdminClient, topic: str, way: Way
 ) -> None:
-    scene = Scene(crowd, admin, topic, partitions=4, consumers=3)
+    scene = Scene(polled_group, admin, topic, partitions=4, consumers=3)
     after = scene.add_partition()
     assert sizes(after) == [1, 2, 2]
     assert everything(after) == [0, 1, 2, 3, 4]
@@ -137,9 +139,9 @@ def test_an_added_partition_goes_to_the_least_loaded(
 @pytest.mark.row("D11")
 @in_every_way
 def test_a_consumer_that_joins_takes_from_the_most_loaded(
-    crowd: ConsumerCrowd, admin: AdminClient, topic: str, way: Way
+    polled_group: PolledGroup, admin: AdminClient, topic: str, way: Way
 ) -> None:
-    scene = Scene(crowd, admin, topic, partitions=3, consumers=2)
+    scene = Scene(polled_group, admin, topic, partitions=3, consumers=2)
     after = scene.join("A#2")
     assert sizes(after) == [1, 1, 1]
     if way is ROUND_ROBIN:
@@ -154,9 +156,9 @@ def test_a_consumer_that_joins_takes_from_the_most_loaded(
 @pytest.mark.row("D11")
 @in_every_way
 def test_the_partitions_of_a_consumer_that_leaves_are_shared_out(
-    crowd: ConsumerCrowd, admin: AdminClient, topic: str, way: Way
+    polled_group: PolledGroup, admin: AdminClient, topic: str, way: Way
 ) -> None:
-    scene = Scene(crowd, admin, topic, partitions=3, consumers=3)
+    scene = Scene(polled_group, admin, topic, partitions=3, consumers=3)
     after = scene.leave("A#2")
     assert sizes(after) == [1, 2]
     assert everything(after) == [0, 1, 2]
@@ -169,17 +171,17 @@ def test_the_partitions_of_a_consumer_that_leaves_are_shared_out(
 
 @pytest.mark.row("D11")
 @pytest.mark.parametrize("way", [STICKY, UNIFORM], ids=lambda way: way.name)
-def test_who_keeps_a_partition_is_told_nothing_of_it(
-    crowd: ConsumerCrowd, admin: AdminClient, topic: str, way: Way
+def test_a_kept_partition_causes_no_rebalance_callback(
+    polled_group: PolledGroup, admin: AdminClient, topic: str, way: Way
 ) -> None:
     """Incremental rebalances: listeners hear of what moves only, and nothing is lost."""
-    scene = Scene(crowd, admin, topic, partitions=3, consumers=2)
-    begin = len(crowd.told)
+    scene = Scene(polled_group, admin, topic, partitions=3, consumers=2)
+    begin = len(polled_group.rebalances)
     after = scene.join("A#2")
     (gone,) = after["A#2"]
-    told = [note for note in crowd.told[begin:] if note.places]
-    assert [(note.kind, note.places) for note in told] == [
+    rebalances = [event for event in polled_group.rebalances[begin:] if event.keys]
+    assert [(event.kind, event.keys) for event in rebalances] == [
         ("revoked", {(topic, gone)}),
         ("assigned", {(topic, gone)}),
     ]
-    assert told[1].consumer == "A#2"
+    assert rebalances[1].consumer == "A#2"

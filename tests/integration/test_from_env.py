@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headrace.cluster.engines.engine import free_ports
+from headrace.kernels.library import load_library
+from tests.harness.left_out import leave_out
+from tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAWN_COMPOSE = ROOT / "tests" / "unit" / "config" / "drawn-compose.yaml"
@@ -36,6 +40,7 @@ def _drawn_environment(data: Path, inner: int, outer: int, metrics: int) -> dict
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{inner},PLAINTEXT_HOST://localhost:{outer}",
         "KAFKA_LOG_DIRS": str(data),
         "HEADRACE_METRICS_PORT": str(metrics),
+        "HEADRACE_COORDINATION": "sqlite",  # with ZooKeeper: test_drawn_containers.py
     }
     return {**{name: value.strip('"') for name, value in pairs}, **addresses}
 
@@ -43,11 +48,11 @@ def _drawn_environment(data: Path, inner: int, outer: int, metrics: int) -> dict
 class FromEnv:
     """A node started from variables, with its output."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **more: str) -> None:
         self.inner, self.outer, self.metrics = free_ports(3)
         self.log = directory / "serve.log"
         variables = _drawn_environment(directory / "data", self.inner, self.outer, self.metrics)
-        variables["KAFKA_COLOUR"] = "blue"
+        variables |= {"KAFKA_COLOUR": "blue", **more}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 SERVE, env=_environment(variables), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -64,16 +69,11 @@ class FromEnv:
             return None
 
     def wait_ready(self) -> None:
-        for _ in range(READY_S * 20):
-            if self.http_status("/readyz") == 200:
-                return
-            if self.process.poll() is not None:
-                break
-            try:
-                self.process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-        pytest.fail(f"the node was not ready:\n{self.log.read_text()}")
+        wait_until(self._is_ready, self.log.read_text, timeout_s=READY_S)
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return self.http_status("/readyz") == 200
 
     def told_by(self, host: str, port: int) -> list[tuple[str, int]]:
         metadata = AdminClient({"bootstrap.servers": f"{host}:{port}"}).list_topics(timeout=10)
@@ -93,20 +93,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FromEnv]:
 
 
 @pytest.mark.row("D20")
-def test_each_listener_of_the_drawn_file_tells_its_own_address(node):
+def test_each_listener_of_the_compose_file_advertises_its_own_address(node):
     assert node.told_by("127.0.0.1", node.inner) == [("127.0.0.1", node.inner)]
     assert node.told_by("localhost", node.outer) == [("localhost", node.outer)]
 
 
-def test_what_the_health_check_asks_is_answered(node):
+def test_health_check_endpoints_answer(node):
     assert node.http_status("/readyz") == 200
     assert node.http_status("/healthz") == 200
     assert node.http_status("/metrics") == 200
 
 
-def test_what_is_ignored_is_said_once(node):
+def test_ignored_variables_are_reported_once(node):
     output = node.log.read_text()
-    assert output.count("KAFKA_ZOOKEEPER_CONNECT") == 1
+    assert output.count("KAFKA_HEAP_OPTS") == 1
     assert output.count("ignored, not settings of Headrace: KAFKA_COLOUR") == 1
 
 
@@ -125,7 +125,7 @@ def _refused(variables: Mapping[str, str]) -> str:
     return ended.stderr
 
 
-def test_a_reachable_listener_is_refused_in_one_line_that_says_what_to_do(tmp_path):
+def test_a_reachable_listener_is_refused_with_the_next_step(tmp_path):
     complaint = _refused(
         {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka:9092", "KAFKA_LOG_DIRS": str(tmp_path / "data")}
     )
@@ -138,3 +138,41 @@ def test_a_bad_value_names_its_variable(tmp_path):
     complaint = _refused({"KAFKA_NUM_PARTITIONS": "many", "KAFKA_LOG_DIRS": str(tmp_path / "data")})
     assert "KAFKA_NUM_PARTITIONS" in complaint
     assert "many" in complaint
+
+
+def test_one_of_three_voters_is_refused_in_one_line_and_leaves_nothing(tmp_path):
+    complaint = _refused(
+        {
+            "KAFKA_NODE_ID": "2",
+            "KAFKA_PROCESS_ROLES": "broker,controller",
+            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093",
+            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+            "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "KAFKA_LOG_DIRS": str(tmp_path / "data"),
+        }
+    )
+    assert "KAFKA_CONTROLLER_QUORUM_VOTERS names 3 nodes" in complaint
+    assert "HEADRACE_COORDINATION=zk://" in complaint
+    assert len(complaint.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_node_without_kernels_says_what_is_missing(tmp_path):
+    """A container without a compiler lost the validation of records without a word."""
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    node = FromEnv(tmp_path, PYTHONPATH=str(source))
+    try:
+        node.wait_ready()
+    finally:
+        node.process.kill()
+        node.process.wait()
+    assert node.log.read_text().count("the C kernels are missing: records inside batches are not") == 1
+
+
+def test_a_node_with_kernels_does_not_warn(node):
+    if load_library() is None:
+        leave_out("compiled kernels", "they are missing or old: python -m headrace.kernels.build")
+    assert "kernels" not in node.log.read_text()

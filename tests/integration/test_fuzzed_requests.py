@@ -1,119 +1,149 @@
-"""Decoder fuzz (T15) on a live socket: damaged requests of every API and version are answered or closed.
+"""Decoder fuzz (T15) on live sockets: sound, hostile and damaged requests are answered or closed.
 
-The million frames in process are tests/property/wire/test_wire_garbage.py.
+Several connections at once, records that the worker process checks among them; memory of the node and of its
+worker processes is compared with that before. In process: tests/simulation/test_fuzzed_node.py.
 """
 
 from __future__ import annotations
 
-import random
-import struct
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
+from random import Random
 
+import psutil
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import Canary, RawClient
-from headrace.wire.api_table import APIS
+from headrace.wire.batch import HEADER_SIZE
 from headrace.wire.messages import encode_request
+from headrace.wire.records import Record, build_batch
+from tests.harness import soak
+from tests.harness.fuzzing.damage import damaged
+from tests.harness.fuzzing.frames import TOPIC, framed, one_frame
+from tests.harness.fuzzing.record_targets import mended
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import Canary, RawClient
+from tests.harness.waiting import wait_until
 
 StartNode = Callable[..., NodeProcess]
-LIVE, SOAK_LIVE = 1_000, 50_000
+SHORT, LONG = 3_000, 50_000
+CONNECTIONS = 8
 MEMORY_ROOM = 64 << 20
-NASTY = [
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"\x80\0\0\0",
-    b"\xff\xff\xff\xff\x0f",
-    b"\0",
-    b"\x80" * 12,
-]
+ANSWER_S = 1.0
+PRODUCE, LZ4 = 0, 3
+LARGE = "large-batches"
+"""A topic that no hostile name hits."""
+SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
 
 
-def damaged_requests(count: int, seed: int) -> Iterator[bytes]:
-    """Bodies of frames: sound ones with bytes flipped, cut, inserted, and nasty lengths put in."""
-    source = random.Random(seed)
-    versions = [
-        (key, version) for key, api in APIS.items() for version in range(api.accept_from, api.max_version + 1)
-    ]
-    sound = {
-        (key, version): encode_request(key, version, 1, "fuzz", _fields(key))[4:] for key, version in versions
-    }
-    for _ in range(count):
-        frame = bytearray(sound[source.choice(versions)])
-        for _ in range(source.randint(1, 6)):
-            place = source.randint(min(8, len(frame)), len(frame))
-            damage = source.random()
-            if damage < 0.4 and place < len(frame):
-                frame[place] = source.randrange(256)
-            elif damage < 0.7:
-                nasty = source.choice(NASTY)
-                frame[place : place + len(nasty)] = nasty
-            elif damage < 0.9:
-                frame[place:place] = source.randbytes(source.randint(1, 30))
-            else:
-                del frame[place:]
-        yield bytes(frame)
+def live_frame(chance: Random) -> bytes:
+    """Now and then a large compressed batch, sound or damaged, for the worker process."""
+    if chance.random() > 0.02:
+        return one_frame(chance)
+    batch = large_batch(chance)
+    if chance.random() < 0.5:
+        batch = bytes(mended(damaged(batch, chance, keep=HEADER_SIZE)))
+    data = [{"index": 0, "records": batch}]
+    fields = {"acks": 1, "timeout": 100, "topic_data": [{"name": LARGE, "partition_data": data}]}
+    body = encode_request(PRODUCE, 8, 1, "fuzz", fields)[4:]
+    return framed(body if chance.random() < 0.8 else damaged(body, chance, keep=4))
 
 
-def _fields(key: int) -> dict[str, object]:
-    """Something in the arrays, so that damage reaches the inner structures."""
-    if key == 0:
-        data = [{"index": 0, "records": b"r" * 80}]
-        return {"acks": 1, "timeout": 100, "topic_data": [{"name": "t", "partition_data": data}]}
-    if key == 1:
-        return {"topics": [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0}]}]}
-    if key == 2:
-        return {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
-    if key == 3:
-        return {"topics": [{"name": "t"}]}
-    if key == 19:
-        configs = [{"name": "retention.ms", "value": "1"}]
-        topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "configs": configs}
-        return {"topics": [topic], "validate_only": True}
-    return {}
+def large_batch(chance: Random) -> bytes:
+    """More, once expanded, than the event loop checks by itself."""
+    value = chance.randbytes(50) * 20
+    return bytes(build_batch([Record(place, 0, b"k", value) for place in range(400)], codec=LZ4))
 
 
-def fuzz_live(node: NodeProcess, count: int, seed: int) -> dict[str, int]:
-    outcomes = {"answered": 0, "closed": 0, "waiting": 0}
-    client = RawClient(node.bootstrap, timeout_s=1)
-    for body in damaged_requests(count, seed):
-        frame = struct.pack(">i", len(body)) + body
+class Attacker(threading.Thread):
+    """One connection after the other; counts how each frame ended."""
+
+    def __init__(self, node: NodeProcess, count: int, seed: int) -> None:
+        super().__init__(name=f"attacker {seed}")
+        self.outcomes: Counter[str] = Counter()
+        self.failure: Exception | None = None
+        self._node = node
+        self._count = count
+        self._chance = Random(seed)
+
+    def run(self) -> None:
         try:
-            client.send(frame)
-            outcome = "closed" if client.receive() is None else "answered"
-        except TimeoutError:
-            outcome = "waiting"  # acks=0 has no answer, and a fetch may wait as long as it asked for
-        except ConnectionError:
-            outcome = "closed"
-        outcomes[outcome] += 1
-        if outcome != "answered":
+            client = self._connect()
+            for _ in range(self._count):
+                outcome = _outcome(client, live_frame(self._chance))
+                self.outcomes[outcome] += 1
+                if outcome != "answered":
+                    client.socket.close()
+                    client = self._connect()
             client.socket.close()
-            client = RawClient(node.bootstrap, timeout_s=1)
-    client.socket.close()
-    return outcomes
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            self.failure = error
+
+    def _connect(self) -> RawClient:
+        return RawClient(self._node.bootstrap, timeout_s=ANSWER_S)
 
 
-def endure(node: NodeProcess, count: int, seed: int) -> dict[str, int]:
+def _outcome(client: RawClient, frame: bytes) -> str:
+    try:
+        client.send(frame)
+        return "closed" if client.receive() is None else "answered"
+    except TimeoutError:
+        return "waiting"  # acks=0 has no answer, and a fetch or a join may wait as long as it asked for
+    except OSError:
+        return "closed"
+
+
+def worker_bytes(node: NodeProcess) -> int:
+    """Resident memory of the largest process that the node has started: they start when they are needed."""
+    largest = 0
+    for process in psutil.Process(node.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            largest = max(largest, process.memory_info().rss)
+    return largest
+
+
+def attack(node: NodeProcess, count: int, seed: int) -> Counter[str]:
+    attackers = [Attacker(node, count // CONNECTIONS, seed + place) for place in range(CONNECTIONS)]
+    for attacker in attackers:
+        attacker.start()
+    for attacker in attackers:
+        attacker.join()
+    assert not [attacker.failure for attacker in attackers if attacker.failure is not None]
+    return sum((attacker.outcomes for attacker in attackers), Counter())
+
+
+def endure(node: NodeProcess, count: int, seed: int) -> dict[str, object]:
+    """Outcomes and growth of memory; counted from when caches are warm and workers have started."""
+    with RawClient(node.bootstrap) as client:
+        client.create_topic(TOPIC)
+        small = {"retention_bytes": "1048576", "segment_bytes": "1048576"}
+        client.create_topic(LARGE, record_validation="full", **small)
     with Canary(node.bootstrap) as canary:
-        memory, since = node.rss_bytes(), canary.begin()
-        outcomes = fuzz_live(node, count, seed)
+        attack(node, count // 10, seed + 1000)
+        memory, worker, since = node.rss_bytes(), worker_bytes(node), canary.begin()
+        outcomes = attack(node, count, seed)
         canary.wait_for_rounds(20)
-        canary.check(since)
-        assert node.rss_bytes() - memory < MEMORY_ROOM
+        p99_ms = canary.check(since)
+        grown, worker_grown = node.rss_bytes() - memory, worker_bytes(node) - worker
     assert node.alive
+    assert worker, "no batch reached a worker process"
+    assert grown < MEMORY_ROOM
+    assert worker_grown < MEMORY_ROOM
     assert outcomes["waiting"] < count // 20
-    return outcomes
+    assert "Traceback" not in node.log_path.read_text(errors="replace"), node.log_tail()
+    wait_until(lambda: node.descriptors() < 200, "connections closed")
+    figures = {"frames": count, "outcomes": dict(outcomes), "canary_p99_ms": round(p99_ms, 1)}
+    return {**figures, "node_grown_mib": grown >> 20, "worker_grown_mib": worker_grown >> 20}
 
 
-def test_t15_damaged_requests_on_a_live_socket_are_answered_or_closed(start_node: StartNode) -> None:
-    endure(start_node({"auto.create.topics.enable": "false"}), LIVE, soak.first_seed())
+def test_t15_frames_on_live_sockets_are_answered_or_closed_and_memory_stays(start_node: StartNode) -> None:
+    endure(start_node(SETTINGS), SHORT, soak.first_seed())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_soak_t15_damaged_requests(start_node: StartNode) -> None:
+def test_soak_t15_fuzz_live_frames(start_node: StartNode) -> None:
     started, seed = time.monotonic(), soak.first_seed() + 1
-    outcomes = endure(start_node({"auto.create.topics.enable": "false"}), SOAK_LIVE, seed)
-    soak.write_report("T15", started, {"seed": seed, "frames": SOAK_LIVE, "outcomes": outcomes})
+    soak.write_report("T15", started, {"seed": seed, **endure(start_node(SETTINGS), LONG, seed)})

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.testing.group_storm import NODE_SETTINGS, StormPlan, StormReport, run_storm
-from headrace.testing.node import NodeProcess
-from headrace.testing.soak import first_seed, write_report
+from tests.harness.groups.storm import NODE_SETTINGS, StormPlan, StormReport, run_storm
+from tests.harness.live.node import NodeProcess
+from tests.harness.soak import first_seed, write_report
 
 PROTOCOLS = ("classic", "consumer")
 StartNode = Callable[..., NodeProcess]
@@ -38,7 +38,7 @@ def test_a_short_storm(start_node: StartNode, protocol: str) -> None:
         partitions=12,
         seconds=7,
         change_s=(0.2, 1.0),
-        node_lives_s=(2, 4),
+        node_uptime_s=(2, 4),
         seed=first_seed(),
         calm_s=20,
     )
@@ -56,7 +56,7 @@ def test_storm_of_fifty_members_for_five_minutes(start_node: StartNode, protocol
         partitions=100,
         seconds=300,
         change_s=(0.1, 1.5),
-        node_lives_s=(10, 40),
+        node_uptime_s=(10, 40),
         seed=first_seed(),
     )
     report = run_storm(start_node(NODE_SETTINGS), plan)

@@ -1,4 +1,4 @@
-"""The drawn program, examples/kafka_demo.py: a topic of three, three consumers, a producer; one leaves."""
+"""The drawn program, `kafka-demo`: a topic of three, three consumers, a producer; one leaves."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import wait_until
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "kafka_demo.py"
+PROGRAM = [sys.executable, "-m", "headrace.cli.kafka_demo"]
 PATIENCE_S = 30
-_RECEIVED = re.compile(r"received \[(user-\d+)\] (message \d+) from partition (\d), offset (\d+)")
+_RECEIVED = re.compile(r"received \[(user-\d+)\] (message \d+) from (?:\S+ )?partition (\d), offset (\d+)")
 _SENT = re.compile(r"sent \[(user-\d+)\] (message \d+) to partition (\d), offset (\d+)")
 
 
@@ -27,7 +26,7 @@ class Program:
     """A run of it; its lines are collected as they come."""
 
     def __init__(self, bootstrap: str, *arguments: str) -> None:
-        command = [sys.executable, str(PROGRAM), "-bootstrap", bootstrap, *arguments]
+        command = [*PROGRAM, "-bootstrap", bootstrap, *arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -87,18 +86,18 @@ def run(node: NodeProcess) -> Iterator[Callable[..., Program]]:
 
 
 def until(holds: Callable[[], bool], programs: list[Program]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "\n\n".join("\n".join(program.lines) for program in programs)
-        time.sleep(0.02)
+    wait_until(
+        holds,
+        lambda: "\n\n".join("\n".join(program.lines) for program in programs),
+        timeout_s=PATIENCE_S,
+    )
 
 
 @pytest.mark.row("D17")
 @pytest.mark.row("D11")
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["cooperative", "eager", "consumer"])
 def test_the_drawn_scene(node: NodeProcess, run: Callable[..., Program], protocol: str) -> None:
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([NewTopic("multi-topic", 3, 1)])["multi-topic"].result(PATIENCE_S)
+    create(node, multi_topic=3)
     consume = ["-mode", "consumer", "-topic", "multi-topic", "-group", "my-group", "-protocol", protocol]
     consumers = [run(*consume) for _ in range(3)]
     until(lambda: sorted(len(consumer.partitions) for consumer in consumers) == [1, 1, 1], consumers)
@@ -109,13 +108,50 @@ def test_the_drawn_scene(node: NodeProcess, run: Callable[..., Program], protoco
     assert [consumer.lines for consumer in consumers if not consumer.found(_RECEIVED)] == []
 
     leaver, *stay = consumers
+    before = [len(consumer.lines) for consumer in stay]
     assert leaver.end(signal.SIGINT) == 0
     assert "leaving" in "".join(leaver.lines)
     until(lambda: sorted(len(consumer.partitions) for consumer in stay) == [1, 2], stay)
+    later = [line for consumer, count in zip(stay, before, strict=True) for line in consumer.lines[count:]]
+    assert any(" revoked partition" in line for line in later) == (protocol == "eager"), later
     sent += produce_all(run, 48)
     until(lambda: received_by(consumers) == sorted(sent), consumers)
     for consumer in stay:
         assert consumer.end(signal.SIGTERM) == 0, consumer.lines
+
+
+def create(node: NodeProcess, **partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    wanted = [NewTopic(name.replace("_", "-"), count, 1) for name, count in partitions.items()]
+    for created in admin.create_topics(wanted).values():
+        created.result(PATIENCE_S)
+
+
+@pytest.mark.row("D17")
+@pytest.mark.row("D13")
+def test_two_groups_read_two_topics(node: NodeProcess, run: Callable[..., Program]) -> None:
+    create(node, orders=2, payments=1)
+    both = ["-mode", "consumer", "-topic", "orders,payments", "-group"]
+    consumers = [run(*both, group) for group in ("billing", "audit")]
+    producer = run("-mode", "producer", "-topic", "orders,payments", "-messages", "24", "-pause", "0")
+    assert producer.end() == 0
+    for consumer in consumers:
+        until(lambda consumer=consumer: len(consumer.found(_RECEIVED)) == 48, consumers)
+        assert any("assigned orders partition 0, orders partition 1, payments" in x for x in consumer.lines)
+        assert len([line for line in consumer.lines if "from payments partition 0" in line]) == 24
+
+
+@pytest.mark.row("D17")
+def test_trouble_is_one_line_with_the_next_command(node: NodeProcess, run: Callable[..., Program]) -> None:
+    missing = run("-mode", "consumer", "-topic", "missing")
+    assert missing.end() == 1
+    assert missing.lines == [
+        "kafka-demo: topic 'missing' does not exist; list the topics: headrace topics list"
+    ]
+    nowhere = Program("127.0.0.1:1", "-mode", "producer")
+    assert nowhere.end() == 1
+    assert len(nowhere.lines) == 1
+    assert "start a node with `headrace serve`" in nowhere.lines[0]
 
 
 def produce_all(run: Callable[..., Program], count: int) -> list[tuple[str, ...]]:
@@ -136,7 +172,7 @@ def received_by(consumers: list[Program]) -> list[tuple[str, ...]]:
 
 @pytest.mark.row("D17")
 def test_without_a_mode_it_says_what_it_takes() -> None:
-    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "{producer,consumer}" in done.stderr
     assert "-mode" in done.stderr

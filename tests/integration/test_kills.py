@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.history import History, check
-from headrace.testing.live_load import HeavyProducer, read_all
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient
 from headrace.types import TopicPartition
+from tests.harness import soak
+from tests.harness.history import History, check
+from tests.harness.live.load import HeavyProducer, read_all
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient
+from tests.harness.waiting import wait_until
 
 StartNode = Callable[..., NodeProcess]
 TOPIC = "killed"
@@ -41,12 +42,12 @@ def kill_again_and_again(node: NodeProcess, kills: int, seed: int) -> dict[str, 
         producer.start()
     restarts_s = []
     for _ in range(kills):
-        time.sleep(source.uniform(0.2, 1.0))
+        time.sleep(source.uniform(0.2, 1.0))  # the next kill comes at any moment
         node.kill()
         started = time.monotonic()
         node.start(timeout_ms=60_000)
         restarts_s.append(time.monotonic() - started)
-    time.sleep(0.5)
+    wait_until(lambda: all(max(producer.acknowledged_at, default=0) > started for producer in producers))
     for producer in producers:
         producer.finish()
     history = History([send for producer in producers for send in producer.history.sends])

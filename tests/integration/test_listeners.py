@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.cluster.engines.engine import free_ports
-from headrace.testing.node import NodeProcess
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 StartNode = Callable[..., NodeProcess]
 TIMEOUT_S = 20
@@ -38,12 +39,12 @@ def _told(bootstrap: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.row("D20")
-def test_each_side_is_told_an_address_that_it_can_reach(start_node: StartNode) -> None:
+def test_clients_of_each_listener_get_an_address_they_can_reach(start_node: StartNode) -> None:
     """The outer client knows the node as localhost, the inner one by another address of the same host."""
     try:
         socket.create_server(("127.0.0.2", 0)).close()
     except OSError:
-        pytest.skip("this system has no second loopback address")
+        leave_out("two listeners", "this system has no second loopback address")
     outside, inside = free_ports(2)
     node = start_node(
         listeners=[
@@ -60,13 +61,13 @@ def test_each_side_is_told_an_address_that_it_can_reach(start_node: StartNode) -
 
 
 @pytest.mark.row("D20")
-def test_a_client_in_another_network_reaches_only_what_it_is_told(
+def test_a_client_in_another_network_uses_the_advertised_address(
     start_node: StartNode, tmp_path: Path
 ) -> None:
     """The container case for real: a network namespace that reaches the inner address and no other."""
     run = subprocess.run(["ip", "netns", "add", NAMESPACE], capture_output=True, text=True, check=False)
     if run.returncode != 0:
-        pytest.skip(f"no right to make a network namespace: {run.stderr.strip()}")
+        leave_out("networks of their own", f"no right to make one: {run.stderr.strip()}")
     try:
         _join_namespace()
         outside, inside = free_ports(2)
@@ -103,7 +104,7 @@ def _join_namespace() -> None:
     ):
         done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            pytest.skip(f"no virtual network here: {done.stderr.strip()}")
+            leave_out("networks of their own", f"no right to make one: {done.stderr.strip()}")
 
 
 _INNER = """

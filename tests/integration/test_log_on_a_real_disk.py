@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from headrace.log.compaction import compact
-from headrace.log.descriptors import DescriptorPool
+from headrace.log.compaction.compaction import compact
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import scrub
+from headrace.log.segments.descriptors import DescriptorPool
 from headrace.realworld import RealFiles, RealTasks
-from headrace.testing.log_tools import Producer, StillClock, batch, batch_of, flush, open_log, read_all
 from headrace.wire.records import Record
+from tests.harness.batches.log_tools import Producer, StillClock, batch, batch_of, flush, open_log, read_all
 
 GIB = 1 << 30
 

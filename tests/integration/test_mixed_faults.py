@@ -19,10 +19,14 @@ from pathlib import Path
 import pytest
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.java import find_java
-from headrace.testing import network_cuts, soak
-from headrace.testing.history import Anomaly
-from headrace.testing.kill_loop import (
+from headrace.java import find_java
+from headrace.types import TopicPartition
+from tests.harness import soak
+from tests.harness.history import Anomaly
+from tests.harness.left_out import leave_out
+from tests.harness.live import network_cuts
+from tests.harness.live.cluster import LiveCluster, OnALan, host_name
+from tests.harness.live.kill_loop import (
     PARTITIONS,
     TOPIC,
     ConfluentLoad,
@@ -36,11 +40,10 @@ from headrace.testing.kill_loop import (
     stop_and_start,
     strike_under_load,
 )
-from headrace.testing.lan import Lan, why_lans_are_missing
-from headrace.testing.live_cluster import LiveCluster, OnALan, host_name
-from headrace.testing.live_load import read_all
-from headrace.testing.proxied_links import ProxiedLinks
-from headrace.types import TopicPartition
+from tests.harness.live.lan import Lan, why_lans_are_missing
+from tests.harness.live.load import read_all
+from tests.harness.live.proxied_links import ProxiedLinks
+from tests.harness.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("mixed_program.py")
 NODES = 4
@@ -76,11 +79,11 @@ class SparkBeside:
 
     def wait_started(self) -> None:
         self._clients.wait_started()
-        deadline = time.monotonic() + START_S
-        while not list((self._folder / "checkpoint/commits").glob("[0-9]*")):
-            assert self._job.poll() is None, self._tail()
-            assert time.monotonic() < deadline, self._tail()
-            time.sleep(0.5)
+        wait_until(self._has_committed, self._tail, timeout_s=START_S, poll_s=0.5)
+
+    def _has_committed(self) -> bool:
+        assert self._job.poll() is None, self._tail()
+        return any((self._folder / "checkpoint/commits").glob("[0-9]*"))
 
     def wait_progress(self) -> None:
         self._clients.wait_progress()
@@ -160,7 +163,7 @@ def test_soak_t20_everything_mixed_with_a_streaming_job(tmp_path: Path) -> None:
     try:
         find_java()
     except ClientError as error:
-        pytest.skip(str(error))
+        leave_out("Spark", str(error))
     minutes = float(os.environ.get("HEADRACE_SOAK_MINUTES", "20"))
     started = time.monotonic()
     with _cluster(tmp_path) as (cluster, links):

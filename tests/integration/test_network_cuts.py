@@ -19,11 +19,13 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble
-from headrace.testing import network_cuts, soak
-from headrace.testing.kill_loop import Fault, strike_under_load
-from headrace.testing.lan import OUTSIDE, Lan, why_lans_are_missing
-from headrace.testing.live_cluster import LiveCluster, OnALan, host_name
-from headrace.testing.proxied_links import ProxiedLinks
+from tests.harness import soak
+from tests.harness.left_out import leave_out
+from tests.harness.live import network_cuts
+from tests.harness.live.cluster import LiveCluster, OnALan, host_name
+from tests.harness.live.kill_loop import Fault, strike_under_load
+from tests.harness.live.lan import OUTSIDE, Lan, why_lans_are_missing
+from tests.harness.live.proxied_links import ProxiedLinks
 
 NODES = [host_name(node_id) for node_id in range(3)]
 SERVERS = ["zk1", "zk2", "zk3"]
@@ -42,7 +44,7 @@ _ECHO = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(({!r},
 @pytest.fixture
 def lan() -> Iterator[Lan]:
     if reason := why_lans_are_missing():
-        pytest.skip(reason)
+        leave_out("networks of their own", reason)
     with Lan([*NODES, *SERVERS]) as lan:
         yield lan
 

@@ -16,16 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 
-from headrace.client.admin import Admin
 from headrace.client.parallel import Observer, ParallelConsumer, Record, RecordFailed, Stats, cancelled
-from headrace.client.reader import RecordReader
-from headrace.testing.node import NodeProcess
+from headrace.client.tools.admin import Admin
+from headrace.client.tools.reader import topic_reader
 from headrace.types import TopicPartition
+from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import check_stays, poll, wait_until
 
 pytestmark = pytest.mark.row("D15")
 
@@ -74,11 +76,8 @@ def ends(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> dict[int, 
     return Admin(bootstrap).offsets(topic, range(partitions), "latest")
 
 
-def wait_for(condition: Callable[[], bool], what: str = "") -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
+def wait_for(condition: Callable[[], bool], what: str = "the condition") -> None:
+    wait_until(condition, what, timeout_s=WAIT_S)
 
 
 class Notes(Observer):
@@ -92,7 +91,7 @@ class Notes(Observer):
         self.held_at_most = 0
 
     def __call__(self, record: Record) -> None:
-        time.sleep(self._pause_s)
+        time.sleep(self._pause_s)  # the slow handler
         with self._lock:
             self.handled.append((record.partition, record.offset, record.key))
 
@@ -159,7 +158,7 @@ def test_a_handler_slower_than_the_poll_interval_keeps_its_partitions_and_memory
     def handle(record: Record) -> None:
         if not slow_once.is_set():
             slow_once.set()
-            time.sleep(4)
+            time.sleep(4)  # longer than max.poll.interval.ms
         notes(record)
 
     consumer = ParallelConsumer(
@@ -176,10 +175,13 @@ def test_a_handler_slower_than_the_poll_interval_keeps_its_partitions_and_memory
     with consumer:
         wait_for(lambda: consumer.stats().in_flight == 7)
         wait_for(lambda: len(consumer.stats().paused) == PARTITIONS, "a pause of all")
-        deadline = time.monotonic() + WAIT_S
-        while not done([consumer], 200, notes) and time.monotonic() < deadline:
+
+        def all_done() -> bool:
+            nonlocal most
             most = max(most, consumer.stats().in_flight)
-            time.sleep(0.01)
+            return done([consumer], 200, notes)
+
+        wait_for(all_done, "all records")
         assert not lost
         assert not consumer.stats().paused
     assert most == 7
@@ -224,7 +226,7 @@ def test_partitions_lost_while_they_are_paused_come_back_and_nothing_is_committe
     check_order_and_loss(notes.handled, ends(bootstrap, topic))
 
 
-def test_poison_becomes_a_dead_letter_that_tells_its_story(bootstrap, topic):
+def test_a_poison_record_becomes_a_dead_letter_with_its_error(bootstrap, topic):
     fill(bootstrap, topic, 50, partitions=1)
     notes = Notes()
 
@@ -243,7 +245,7 @@ def test_poison_becomes_a_dead_letter_that_tells_its_story(bootstrap, topic):
     assert committed(bootstrap, topic, topic, 1) == {0: 50}
     partitions = [part.index for part in Admin(bootstrap).describe_topic(letters).partitions]
     stops = Admin(bootstrap).offsets(letters, partitions, "latest")
-    reader = RecordReader(bootstrap, letters, dict.fromkeys(partitions, 0), stops)
+    reader = topic_reader(bootstrap, letters, dict.fromkeys(partitions, 0), stops)
     (letter,) = list(reader)
     reader.close()
     assert (letter.key, letter.value) == (f"k{30 % KEYS}".encode(), b"30")
@@ -271,9 +273,7 @@ def test_work_that_outlasts_a_revocation_is_cancelled_and_done_by_the_next_owner
     told = threading.Event()
 
     def hang(_: Record) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not cancelled() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        poll(cancelled, timeout_s=WAIT_S)
         told.set()
 
     notes = Notes()
@@ -326,8 +326,12 @@ def test_a_static_member_that_restarts_finds_its_partitions_without_a_rebalance(
             wait_for(lambda: len(stays.stats().partitions) == len(leaves.stats().partitions) == 2)
             held = leaves.stats().partitions
         revoked = len(notes.revocations)
-        time.sleep(1)
-        assert len(stays.stats().partitions) == 2, "they wait for their owner"
+        five_heartbeats_s = 1
+        check_stays(
+            lambda: len(stays.stats().partitions) == 2,
+            "a rebalance: the partitions do not wait for their owner",
+            seconds=five_heartbeats_s,
+        )
         with member("b") as back:
             wait_for(lambda: back.stats().partitions == held)
             assert len(notes.revocations) == revoked
@@ -380,8 +384,10 @@ def test_a_killed_member_loses_and_reorders_nothing(bootstrap, topic, tmp_path, 
     fill(bootstrap, topic, records)
     first = Program(bootstrap, topic, tmp_path / "first", 5, executor)
     wait_for(lambda: len(first.handled()) > 150)
+    workers = psutil.Process(first.process.pid).children(recursive=True)
     first.end(signal.SIGKILL)
-    time.sleep(0.2)  # worker processes notice that their parent has gone
+    _, left = psutil.wait_procs(workers, WAIT_S)
+    assert not left, "worker processes notice that their parent has gone"
     of_first = first.handled()
     assert len(of_first) < records
     positions = committed(bootstrap, topic, topic)

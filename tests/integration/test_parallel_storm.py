@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_parallel_consumer import QUICK_GROUPS, Program, check_order_and_loss, committed, ends, fill
 
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
 
 RECORDS = 60_000
 MEMBERS = 3
@@ -37,14 +37,14 @@ class Storm:
         )
         if number == "SIGSTOP":
             member.process.send_signal(signal.SIGSTOP)
-            time.sleep(self._random.uniform(1, 4))
+            time.sleep(self._random.uniform(1, 4))  # how long the member stands still
             member.process.send_signal(signal.SIGCONT)
             return
         assert member.end(signal.Signals[number]) == ""
         self.members[index] = self._start()
 
     def calm(self) -> None:
-        time.sleep(self._random.uniform(0.3, 2.5))
+        time.sleep(self._random.uniform(0.3, 2.5))  # the next blow comes at any moment
 
     def end(self) -> list[tuple[int, int, str]]:
         for member in self.members:

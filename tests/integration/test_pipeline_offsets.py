@@ -73,7 +73,7 @@ def test_a_checkpoint_beside_its_topic(
     code, out, said = offsets()
     assert code == 0
     assert out.splitlines()[1].split("\t")[:7] == [topic, "0", "4", "0", "10", "10", "recreated"]
-    assert "was deleted and created anew" in said
+    assert "was deleted and recreated" in said
 
     before = (folder / "offsets/0").read_text()
     assert offsets("--to", "latest")[0] == 0
@@ -85,7 +85,7 @@ def test_a_checkpoint_beside_its_topic(
     wanted.write_text(json.dumps({topic: {"0": 3, "1": 999}}))
     code, _, said = offsets("--to", str(wanted))
     assert code == 0
-    assert "offset 999 is not in the log, the nearest is 10" in said
+    assert "offset 999 is not in the log, using 10" in said
     wanted.write_text(json.dumps({topic: {"0": 3}}))
     assert [each["new"] for each in offsets.moved(str(wanted))] == [3]
     assert [each["offset"] for each in offsets.shown()] == [3, 10], "what is not named stays"
@@ -94,7 +94,7 @@ def test_a_checkpoint_beside_its_topic(
     future.result(20)
     gone, _ = offsets.shown()
     assert (gone["state"], gone["first"], gone["lag"]) == ("aged out", 7, 3)
-    assert "up to 4 records aged out" in gone["explanation"]
+    assert "up to 4 records were removed by retention" in gone["explanation"]
     assert [each["new"] for each in offsets.moved("earliest")] == [7, 0]
     assert [each["new"] for each in offsets.moved("@0")] == [7, 0], "the first since then"
     assert [each["new"] for each in offsets.moved("2100-01-01T00:00:00Z")] == [10, 10], "none since then"
@@ -103,16 +103,16 @@ def test_a_checkpoint_beside_its_topic(
     assert {each["state"] for each in offsets.shown()} == {"deleted"}
     code, _, said = offsets("--to", "earliest")
     assert code == 0
-    assert f"topic '{topic}' was deleted: it will no longer be in the checkpoint" in said
+    assert f"topic '{topic}' was deleted: it is removed from the checkpoint" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--execute"], "it needs --to"),
-        (["--to", "soon"], "'soon' is no moment: use 2026-01-31T12:00:00Z"),
+        (["--execute"], "needs --to"),
+        (["--to", "soon"], "'soon' is not a date and time: use 2026-01-31T12:00:00Z"),
         (["--to", "none.json"], "none.json: No such file"),
-        (["--to", "WRONG"], "holds no offsets; write"),
+        (["--to", "WRONG"], "has no offsets; write"),
         (["--to", "OTHER"], "partition 9 of topic"),
     ],
 )

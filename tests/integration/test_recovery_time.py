@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing import soak
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import RawClient, simple_batch
+from tests.harness import soak
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import RawClient, simple_batch
 
 StartNode = Callable[..., NodeProcess]
 TOPIC = "recovered"

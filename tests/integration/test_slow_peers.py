@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.testing.node import NodeProcess
-from headrace.testing.rawclient import Canary, RawClient, simple_batch
+from headrace.wire.error_codes import ErrorCode
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.raw_client import Canary, RawClient, simple_batch
+from tests.harness.waiting import wait_until
 
 StartNode = Callable[..., NodeProcess]
 MEMORY_ROOM = 64 << 20
@@ -35,13 +37,18 @@ def canary(node: NodeProcess) -> Iterator[Canary]:
         canary.check()
 
 
+def _raise_descriptor_limit() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def test_a_slow_sender_is_served_in_the_end(node: NodeProcess, canary: Canary) -> None:
     with RawClient(node.bootstrap) as client:
         client.create_topic("slow")
         frame = client.produce_frame("slow", simple_batch(b"v" * 100))
         for start in range(0, len(frame), 10):
             client.send(frame[start : start + 10])
-            time.sleep(0.02)
+            time.sleep(0.02)  # the slow sender
         assert client.receive() is not None
         assert client.end_offset("slow") == 1
 
@@ -52,6 +59,62 @@ def test_a_sender_that_stops_in_a_frame_is_closed_when_idle(node: NodeProcess, c
         started = time.monotonic()
         assert client.is_closed_by_node(10)
         assert 2 < time.monotonic() - started < 8
+
+
+# Clients that keep memory from others
+
+LARGE_VALUE = 4_000_000
+
+
+@pytest.fixture
+def small_node(start_node: StartNode) -> NodeProcess:
+    """With little memory for requests, so that few clients can hold it all."""
+    node = start_node({"headrace.request.memory.bytes": "16777216", "socket.request.max.bytes": "8388608"})
+    with RawClient(node.bootstrap) as client:
+        client.create_topic("large", max_message_bytes="8000000")
+    return node
+
+
+def _stalled_frames(node: NodeProcess, count: int, sent_bytes: int) -> list[RawClient]:
+    """Clients that announce a frame of 8 MB, send so much of it and then nothing."""
+    clients = [RawClient(node.bootstrap) for _ in range(count)]
+    for client in clients:
+        client.send(struct.pack(">i", 8_000_000) + bytes(sent_bytes))
+    return clients
+
+
+def _seconds_for_a_large_request(node: NodeProcess, address: str) -> float:
+    with RawClient(node.bootstrap, timeout_s=40, address=address) as client:
+        started = time.monotonic()
+        code, _ = client.produce("large", simple_batch(os.urandom(LARGE_VALUE)))
+        assert code is ErrorCode.none
+        return time.monotonic() - started
+
+
+def test_thousands_of_begun_frames_do_not_keep_a_large_one_waiting(small_node: NodeProcess) -> None:
+    """A frame of which six bytes have come takes the memory of six bytes, not 64 KiB."""
+    _raise_descriptor_limit()
+    stalled = _stalled_frames(small_node, 2000, 2)
+    took = _seconds_for_a_large_request(small_node, "127.0.0.1")
+    print(f"a large request beside 2000 begun ones: {took:.2f} s")
+    assert took < 5
+    for client in stalled:
+        client.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "within_s"), [("127.0.0.1", 20), ("127.0.0.2", 5)], ids=["same address", "other address"]
+)
+def test_clients_that_hold_all_memory_and_stall_make_way(
+    small_node: NodeProcess, address: str, within_s: float
+) -> None:
+    """A quarter is for other addresses; of the same one, those go first that send nothing for two seconds."""
+    stalled = _stalled_frames(small_node, 400, 60_000)
+    took = _seconds_for_a_large_request(small_node, address)
+    print(f"a large request from {address} beside stalled ones: {took:.2f} s")
+    assert took < within_s
+    for client in stalled:
+        client.socket.close()
 
 
 def test_a_reader_that_never_reads_is_bounded_in_memory(node: NodeProcess, canary: Canary) -> None:
@@ -82,7 +145,7 @@ def test_a_reader_that_never_reads_is_bounded_in_memory(node: NodeProcess, canar
         client.socket.close()
 
 
-def test_small_replies_that_nobody_reads_are_bounded_too(node: NodeProcess, canary: Canary) -> None:
+def test_unread_small_replies_are_bounded_in_memory(node: NodeProcess, canary: Canary) -> None:
     memory = node.rss_bytes()
     with RawClient(node.bootstrap, receive_buffer=4096) as client:
         client.socket.settimeout(0.2)
@@ -100,12 +163,8 @@ def test_small_replies_that_nobody_reads_are_bounded_too(node: NodeProcess, cana
 def test_idle_connections_are_closed_and_their_descriptors_return(node: NodeProcess, canary: Canary) -> None:
     before = node.descriptors()
     idle = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(300)]
-    deadline = time.monotonic() + 10
-    while node.descriptors() < before + 300 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    while node.descriptors() > before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert node.descriptors() <= before
+    wait_until(lambda: node.descriptors() >= before + 300, "300 accepted connections", timeout_s=10)
+    wait_until(lambda: node.descriptors() <= before, "all idle connections closed", timeout_s=10)
     for connection in idle:
         connection.close()
 
@@ -134,8 +193,7 @@ def test_t17_floods_of_connections_are_outlived(
     start_node: StartNode, connections: int, seconds: int
 ) -> None:
     """Idle connections and a storm of new ones that send half a header and leave."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _raise_descriptor_limit()
     node = start_node()
     with Canary(node.bootstrap) as canary:
         canary.wait_for_rounds(100)
@@ -146,7 +204,7 @@ def test_t17_floods_of_connections_are_outlived(
         while time.monotonic() < deadline:
             with socket.create_connection(("127.0.0.1", node.port)) as brief:
                 brief.sendall(b"\0\0")
-            time.sleep(0.005)
+            time.sleep(0.005)  # so many new connections a second
         canary.check(since, p99_ms=max(10 * quiet_ms, 300))
         assert node.rss_bytes() - memory < MEMORY_ROOM
         for connection in idle:

@@ -13,13 +13,13 @@ import headrace
 from headrace.client.errors import ClientError
 from headrace.wire.batch import HEADER_SIZE
 from headrace.wire.records import Record, build_batch
-from pyspark_headrace.connections import kept
-from pyspark_headrace.internal_topics import STAGING
+from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.sink_columns import SinkColumns
-from pyspark_headrace.sink_messages import InStaging, Written
-from pyspark_headrace.sink_task import write_task
-from pyspark_headrace.staging import StagingReader, StagingWriter
+from pyspark_headrace.writing.columns import SinkColumns
+from pyspark_headrace.writing.commit_messages import InStaging, Written
+from pyspark_headrace.writing.internal_topics import STAGING
+from pyspark_headrace.writing.staging import StagingReader, StagingWriter
+from pyspark_headrace.writing.task import write_task
 
 VALUES = SinkColumns(names=frozenset({"value"}))
 
@@ -29,8 +29,8 @@ def batch(tag: str, count: int, size: int = 10) -> bytearray:
 
 
 def read_back(bootstrap: str, run: InStaging) -> bytes:
-    connections = kept(bootstrap)
-    reader = StagingReader(connections.cluster, timeout_ms=10_000)
+    connections = pooled_client(bootstrap)
+    reader = StagingReader(connections.client, timeout_ms=10_000)
     return connections.call(reader.read(run))
 
 
@@ -39,7 +39,7 @@ def bodies(*batches: bytes | bytearray) -> bytes:
 
 
 def test_staged_batches_come_back_as_they_were(bootstrap: str) -> None:
-    one, other = (StagingWriter(kept(bootstrap), timeout_ms=20_000) for _ in range(2))
+    one, other = (StagingWriter(pooled_client(bootstrap), timeout_ms=20_000) for _ in range(2))
     other._partition = one._partition  # tasks that share a partition
     first = {("a", 0): [batch("x", 3), batch("y", 5)], ("a", 7): [batch("z", 1, size=200_000)]}
     runs = one.put(first)
@@ -57,16 +57,16 @@ def test_staged_batches_come_back_as_they_were(bootstrap: str) -> None:
     assert found[2][HEADER_SIZE:] == bodies(batch("later", 2))
     assert found[3][HEADER_SIZE:] == bodies(batch("between", 4))
     assert [len(each) for each in found] == [run.size for run in (*runs, *between)]
-    with pytest.raises(ClientError, match="other records lie at offset"):
+    with pytest.raises(ClientError, match="holds other records"):
         read_back(bootstrap, dataclasses.replace(runs[2], start=between[0].start))
-    with pytest.raises(ClientError, match=r"are not there any more: .*offset_out_of_range"):
+    with pytest.raises(ClientError, match=r"are no longer in .*: .*offset_out_of_range"):
         read_back(bootstrap, dataclasses.replace(runs[2], start=10**9, end=10**9 + 1))
     for writer in (one, other):
         writer.close()
 
 
 def test_the_staging_topic_keeps_a_day(bootstrap: str) -> None:
-    StagingWriter(kept(bootstrap), timeout_ms=20_000).close()
+    StagingWriter(pooled_client(bootstrap), timeout_ms=20_000).close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, STAGING.name)
     (described,) = admin.describe_configs([resource]).values()
@@ -98,7 +98,7 @@ def test_exactly_once_without_transactions_is_refused_before_a_row_is_written(
 ) -> None:
     chosen = dataclasses.replace(settings, exactly_once="batch")
     with pytest.raises(
-        ClientError, match=r"exactlyOnce=batch needs transactions, and the broker at .* serves none"
+        ClientError, match=r"exactlyOnce=batch needs transactions, and the broker at .* has none"
     ):
         write_task(rows(), chosen, VALUES, awaits_broker=False)
     assert settings.topic is not None

@@ -13,15 +13,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.testing.node import NodeProcess
+from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.columns import projection
-from pyspark_headrace.connections import kept
 from pyspark_headrace.options import read_settings, write_settings
-from pyspark_headrace.sink_columns import SinkColumns
-from pyspark_headrace.sink_messages import Written
-from pyspark_headrace.sink_task import write_task
-from pyspark_headrace.splits import Range
-from pyspark_headrace.task import read_range
+from pyspark_headrace.reading.splits import Range
+from pyspark_headrace.reading.task import read_range
+from pyspark_headrace.writing.columns import SinkColumns
+from pyspark_headrace.writing.commit_messages import Written
+from pyspark_headrace.writing.task import write_task
+from tests.harness.live.node import NodeProcess
 
 VALUES = projection(StructType([StructField("value", BinaryType())]))
 SINK_COLUMNS = SinkColumns(names=frozenset({"value"}))
@@ -70,5 +70,5 @@ def _rows() -> Iterator[pa.RecordBatch]:
 
 
 def _topic_id(node: NodeProcess, topic: str) -> str:
-    connections = kept(node.bootstrap)
-    return str(connections.call(connections.cluster.topic(topic)).topic_id)
+    connections = pooled_client(node.bootstrap)
+    return str(connections.call(connections.client.topic(topic)).topic_id)

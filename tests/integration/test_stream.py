@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
-from headrace.testing.stream_members import QUICK, StreamGroup
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.groups.stream_members import QUICK, StreamGroup
+from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import check_stays
 
 TIMEOUT_S = 20
 with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -85,7 +86,7 @@ def test_without_a_group_only_what_comes_is_read(quick: str, topic: str, options
     [("earliest", [b"old", b"new"]), (datetime.now(UTC) - timedelta(hours=1), [b"new"])],
     ids=["earliest", "time"],
 )
-def test_a_stream_begins_where_it_is_told(
+def test_a_stream_starts_at_the_requested_offsets(
     quick: str, topic: str, options: Any, start: Any, expected: list[bytes]
 ) -> None:
     create(quick, topic)
@@ -100,8 +101,8 @@ def test_new_partitions_and_topics_of_a_pattern_are_read_from_their_beginning(
     quick: str, topic: str, options: Any
 ) -> None:
     create(quick, topic)
-    heard: list[Any] = []
-    with headrace.stream(re.compile(f"{topic}.*"), on_assigned=heard.append, **options) as stream:
+    rebalances: list[Any] = []
+    with headrace.stream(re.compile(f"{topic}.*"), on_assigned=rebalances.append, **options) as stream:
         assert stream.poll(100) is None
         create(quick, topic + "-more")
         write(quick, topic + "-more", b"of the new topic")
@@ -112,7 +113,7 @@ def test_new_partitions_and_topics_of_a_pattern_are_read_from_their_beginning(
         admin.delete_topics([topic + "-more"])[topic + "-more"].result(TIMEOUT_S)
         while len(stream.assignment()) > 2:
             stream.poll(50)
-    assert sorted(each for change in heard for each in change) == [
+    assert sorted(each for change in rebalances for each in change) == [
         (topic, 0),
         (topic, 1),
         (topic + "-more", 0),
@@ -188,7 +189,7 @@ def test_commits_go_out_while_the_reader_is_busy(quick: str, topic: str, options
             assert time.monotonic() < deadline
 
 
-def test_what_a_stream_has_not_dealt_with_is_not_committed(quick: str, topic: str, options: Any) -> None:
+def test_unprocessed_records_are_not_committed(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
     write(quick, topic, b"one")
     stream = headrace.stream(topic, group=topic, **options)
@@ -201,7 +202,7 @@ def test_what_a_stream_has_not_dealt_with_is_not_committed(quick: str, topic: st
     assert committed(quick, topic, topic) <= 0
 
 
-def test_a_group_without_commits_begins_where_it_is_told(quick: str, topic: str, options: Any) -> None:
+def test_a_group_without_commits_starts_at_the_given_offsets(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
     write(quick, topic, b"before")
     options["group"] = topic
@@ -241,7 +242,7 @@ def test_a_slow_reader_keeps_its_partitions(quick: str, topic: str, protocol: st
         member.pause_s = 2.5 if protocol == "consumer" else 1.2  # longer than the session
         group.until_read([b"x"] * 8)
         member.stop_reading()
-        assert member.heard == [("assigned", [0, 1])]
+        assert member.rebalances == [("assigned", [0, 1])]
 
 
 @with_both_protocols
@@ -257,7 +258,7 @@ def test_a_reader_that_stays_away_loses_its_partitions_and_gets_others_back(
         group.until_read([b"slow"])
         group.join("there")
         group.until(
-            lambda: {0, 1} == {each for kind, lost in away.heard if kind == "lost" for each in lost},
+            lambda: {0, 1} == {each for kind, lost in away.rebalances if kind == "lost" for each in lost},
             "the partitions are lost",
         )
         away.pause_s = 0.0
@@ -265,7 +266,7 @@ def test_a_reader_that_stays_away_loses_its_partitions_and_gets_others_back(
 
 
 @with_both_protocols
-def test_what_is_revoked_waits_for_the_reader(quick: str, topic: str, protocol: str) -> None:
+def test_a_revocation_waits_for_the_reader(quick: str, topic: str, protocol: str) -> None:
     """The second has its share only when the first is done with its batch, and nothing is read twice."""
     create(quick, topic, 2)
     with StreamGroup(quick, topic, topic, protocol=protocol) as group:
@@ -279,8 +280,7 @@ def test_what_is_revoked_waits_for_the_reader(quick: str, topic: str, protocol: 
         first.pause_s = 0.0
         write(quick, topic, *[b"y"] * 4, partitioner="round_robin")
         group.until_read([b"x"] * 4 + [b"y"] * 4)
-        time.sleep(0.2)
-        assert len(group.values()) == 8
+        check_stays(lambda: len(group.values()) == 8, group.values, seconds=0.2)
 
 
 def test_cooperative_members_keep_what_does_not_move(quick: str, topic: str) -> None:
@@ -290,8 +290,8 @@ def test_cooperative_members_keep_what_does_not_move(quick: str, topic: str) -> 
         group.until_shared(4)
         group.join("second")
         group.until_shared(2, 2)
-        assert first.heard[0] == ("assigned", [0, 1, 2, 3])
-        assert [(kind, len(partitions)) for kind, partitions in first.heard[1:]] == [("revoked", 2)]
+        assert first.rebalances[0] == ("assigned", [0, 1, 2, 3])
+        assert [(kind, len(partitions)) for kind, partitions in first.rebalances[1:]] == [("revoked", 2)]
 
 
 @with_both_protocols
@@ -301,12 +301,12 @@ def test_a_static_member_comes_back_to_its_partitions(quick: str, topic: str, pr
         group.join("one", instance_id="one")
         other = group.join("two", instance_id="two")
         group.until_shared(2, 2)
-        had, heard = set(group.members["one"].owned), len(other.heard)
+        had, rebalances = set(group.members["one"].owned), len(other.rebalances)
         group.leave("one")
         group.join("one", instance_id="one")
         group.until_shared(2, 2)
         assert group.members["one"].owned == had
-        assert len(other.heard) == heard, "nobody else noticed"
+        assert len(other.rebalances) == rebalances, "nobody else noticed"
 
 
 def test_of_two_with_one_instance_id_the_newer_takes_over(quick: str, topic: str, options: Any) -> None:
@@ -413,7 +413,7 @@ def test_a_callback_that_fails_ends_the_stream(quick: str, topic: str, options: 
         next(stream)
 
 
-def test_who_a_stream_is_in_its_group(quick: str, topic: str, options: Any) -> None:
+def test_a_stream_has_group_metadata(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
     write(quick, topic, b"x")
     with headrace.stream(topic, group=topic, instance_id="me", **options) as stream:
@@ -431,11 +431,11 @@ def test_who_a_stream_is_in_its_group(quick: str, topic: str, options: Any) -> N
 
 def test_asyncio_streams_share_a_group(quick: str, topic: str, options: Any) -> None:
     create(quick, topic, 2)
-    heard: list[Any] = []
+    rebalances: list[Any] = []
 
     async def hear(partitions: Any) -> None:
         await asyncio.sleep(0)
-        heard.append(partitions)
+        rebalances.append(partitions)
 
     async def read() -> list[bytes]:
         values: list[bytes] = []
@@ -450,11 +450,11 @@ def test_asyncio_streams_share_a_group(quick: str, topic: str, options: Any) -> 
         return values
 
     assert sorted(asyncio.run(read())) == [b"a", b"b"]
-    assert sorted({each for partitions in heard for each in partitions}) == [(topic, 0), (topic, 1)]
+    assert sorted({each for partitions in rebalances for each in partitions}) == [(topic, 0), (topic, 1)]
     assert [committed(quick, topic, topic, partition) for partition in (0, 1)] == [1, 1]
 
 
-def test_who_waited_in_vain_may_wait_again(quick: str, topic: str, options: Any) -> None:
+def test_a_timed_out_read_can_be_repeated(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
 
     async def read() -> Any:
@@ -507,7 +507,7 @@ def test_an_asyncio_stream_wants_its_context(quick: str, topic: str, options: An
         ({"topics": []}, r"\[\] names no topic; give a name"),
         ({"bootstrap": "127.0.0.1:1"}, "no Kafka broker can be reached.*refused"),
         ({"columns": ["valeu"]}, "'valeu' is not a column"),
-        ({"start": "yesterday"}, "'yesterday' says nothing about where to begin; use"),
+        ({"start": "yesterday"}, "'yesterday' is not a start; use"),
         ({"start": "committed"}, "without a group nothing is committed"),
         ({"group": ""}, "the group has no name"),
         ({"group": "g", "protocol": "modern"}, "'modern' is not a group protocol"),
@@ -516,7 +516,7 @@ def test_an_asyncio_stream_wants_its_context(quick: str, topic: str, options: An
     ],
     ids=str,
 )
-def test_what_cannot_be_streamed_is_said_at_once(
+def test_invalid_stream_requests_are_refused_at_once(
     quick: str, options: Any, wrong: dict[str, Any], message: str
 ) -> None:
     arguments = {"topics": "orders", **options, **wrong}
@@ -535,7 +535,7 @@ def test_what_cannot_be_streamed_is_said_at_once(
         ("consumer", {"assignor": "best"}, "unsupported_assignor.*best"),
     ],
 )
-def test_what_the_group_refuses_ends_the_stream(
+def test_an_error_of_the_group_ends_the_stream(
     quick: str, topic: str, options: Any, protocol: str, wrong: Any, message: str
 ) -> None:
     create(quick, topic)
@@ -544,7 +544,7 @@ def test_what_the_group_refuses_ends_the_stream(
         next(stream)
 
 
-def test_members_that_agree_on_no_assignor_are_told(quick: str, topic: str, options: Any) -> None:
+def test_members_without_a_common_assignor_get_an_error(quick: str, topic: str, options: Any) -> None:
     create(quick, topic)
     options |= {"group": topic, "protocol": "classic"}
     with StreamGroup(quick, topic, topic, protocol="classic", assignor="range") as group:

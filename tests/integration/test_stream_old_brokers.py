@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import headrace
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.stream_members import QUICK, StreamGroup
 from headrace.wire.api_table import APIS
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.groups.stream_members import QUICK, StreamGroup
 
 KAFKA_1_0 = {
     "fetch": 6,

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
-from headrace.testing.stream_members import StreamGroup, StreamMember
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.groups.stream_members import StreamGroup, StreamMember
+from tests.harness.live.node import NodeProcess
 
 PARTITIONS = 6
 MOST_MEMBERS = 4
@@ -54,7 +54,7 @@ class Writer:
             rows = pa.table({"value": values, "partition": places})
             headrace.write(rows, self._topic, bootstrap=self._bootstrap, partition="partition")
             self.written += values
-            time.sleep(0.02)
+            self._ending.wait(0.02)
 
     def end(self) -> list[bytes]:
         self._ending.set()
@@ -72,7 +72,7 @@ def storm(bootstrap: str, topic: str, seed: int, steps: int, options: dict[str, 
         names = (f"member {number}" for number in itertools.count())
         group.join(next(names))
         for _ in range(steps):
-            time.sleep(chance.uniform(0, 0.4))
+            time.sleep(chance.uniform(0, 0.4))  # the next change comes at any moment
             if len(group.members) < MOST_MEMBERS and chance.random() < 0.55:
                 group.join(next(names))
             elif len(group.members) > 1:

@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from headrace.client.admin import Admin
 from headrace.client.errors import ClientError
-from headrace.testing.consumer_crowd import QUICK_GROUPS
-from headrace.testing.node import NodeProcess
-from headrace.testing.stream_members import QUICK, StreamGroup
+from headrace.client.tools.admin import Admin
+from tests.harness.groups.polled_consumers import QUICK_GROUPS
+from tests.harness.groups.stream_members import QUICK, StreamGroup
+from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import check_stays, wait_until
 
 TIMEOUT_S = 20
 with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -64,7 +65,7 @@ def test_a_group_outlives_its_coordinator(start_node: Any, protocol: str) -> Non
         values = write(node.bootstrap, "t", range(100), partitioner="round_robin")
         group.until_read(values)
         node.kill()
-        time.sleep(0.3)
+        time.sleep(0.3)  # members meet a node that is gone
         node.start()
         values += write(node.bootstrap, "t", range(100, 200), partitioner="round_robin")
         group.until_read(values)
@@ -88,7 +89,7 @@ def test_a_stream_gives_up_with_the_reason_when_the_node_stays_away(node: NodePr
             stream.poll(0)
 
 
-def test_what_retention_took_is_passed_over_and_said(
+def test_records_deleted_by_retention_are_skipped_and_reported(
     start_node: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bootstrap = start_node(QUICK_GROUPS).bootstrap
@@ -104,7 +105,7 @@ def test_what_retention_took_is_passed_over_and_said(
         while offsets[-1] < 99:
             offsets += next(stream)["offset"].to_pylist()
     assert offsets == list(range(50, 100))
-    assert f"{topic}-0 does not hold offset 3: going on at 50" in caplog.text
+    assert f"{topic}-0 does not hold offset 3: continuing at 50" in caplog.text
     with headrace.stream(topic, start="committed", commit=False, **options) as stream:
         stream.poll(300)
         stream.commit({(topic, 0): 3})
@@ -126,7 +127,7 @@ def test_an_offset_past_the_end_goes_on_at_the_end(bootstrap: str, topic: str) -
         assert stream.position() == {(topic, 0): 3}
 
 
-def test_a_topic_deleted_while_it_is_streamed_is_an_error_that_says_so(bootstrap: str, topic: str) -> None:
+def test_a_topic_deleted_while_it_is_streamed_is_an_error(bootstrap: str, topic: str) -> None:
     admin = create(bootstrap, topic)
     with headrace.stream(topic, bootstrap=bootstrap, timeout_ms=500, **QUICK) as stream:
         stream.poll(50)
@@ -135,7 +136,7 @@ def test_a_topic_deleted_while_it_is_streamed_is_an_error_that_says_so(bootstrap
             stream.poll(20_000)
 
 
-def test_a_topic_made_anew_while_it_is_streamed_is_an_error_that_says_so(bootstrap: str, topic: str) -> None:
+def test_a_topic_recreated_while_it_is_streamed_is_an_error(bootstrap: str, topic: str) -> None:
     admin = create(bootstrap, topic)
     write(bootstrap, topic, range(5))
     with headrace.stream(topic, bootstrap=bootstrap, start="earliest", **QUICK) as stream:
@@ -143,7 +144,7 @@ def test_a_topic_made_anew_while_it_is_streamed_is_an_error_that_says_so(bootstr
         admin.delete_topics([topic])[topic].result(TIMEOUT_S)
         create(bootstrap, topic)
         write(bootstrap, topic, range(10))
-        with pytest.raises(ClientError, match=f"{topic}' was deleted and created anew"):
+        with pytest.raises(ClientError, match=f"{topic}' was deleted and recreated"):
             stream.poll(20_000)
 
 
@@ -168,8 +169,9 @@ def test_a_stream_keeps_to_its_budget(bootstrap: str, topic: str) -> None:
     budget = 800_000
     with headrace.stream(topic, bootstrap=bootstrap, start="earliest", budget=budget) as stream:
         seen = next(stream).num_rows
-        time.sleep(0.5)
-        assert 0 < stream._core._fetch._held <= budget
+        fetcher = stream._core._fetch._fetcher
+        wait_until(lambda: fetcher._held > 0)
+        check_stays(lambda: fetcher._held <= budget, "more than the budget was fetched", seconds=0.5)
         while seen < 8000:
             seen += next(stream).num_rows
     assert seen == 8000

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-from headrace.testing import soak
-from headrace.testing.kill_loop import Fault, in_turn, strike_under_load
-from headrace.testing.live_cluster import LiveCluster
+from tests.harness import soak
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.kill_loop import Fault, in_turn, strike_under_load
 
 SESSION_S = 2.0
 QUICK = {
@@ -61,7 +61,7 @@ def _struck_for(
         chosen = choose(ensemble)
         for server in chosen:
             strike(server)
-        time.sleep(seconds)
+        time.sleep(seconds)  # how long the servers are struck
         for server in chosen:
             mend(server)
         for server in ensemble.servers:

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from headrace.coordination.memory import MemoryState, MemoryStore
-from headrace.testing import faults
-from headrace.testing.one_node import HOST, PORT, node_config
-from headrace.testing.simclients import CREATE_TOPICS, SimConnection, Target, connect
-from headrace.testing.simnode import SimNode
 from headrace.testing.simworld import Simulation, SimWorld
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from tests.harness.simulation import faults
+from tests.harness.simulation.clients import SimConnection, Target, connect
+from tests.harness.simulation.node import SimNode
+from tests.harness.simulation.one_node import HOST, PORT, node_config
 
 PRODUCE = 0
 TARGET = Target(host=HOST, port=PORT, topic="topic", partitions=1)
@@ -38,7 +39,7 @@ class Lab:
         await self.connect()
         settings = [{"name": name, "value": value} for name, value in configs.items()]
         topic = {"name": "topic", "num_partitions": 1, "replication_factor": 1, "configs": settings}
-        await self.connection.call(CREATE_TOPICS, {"topics": [topic], "timeout": 10_000})
+        await self.connection.call(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 10_000})
 
     async def connect(self) -> None:
         self.connection = await connect(self.clients, TARGET, "lab")

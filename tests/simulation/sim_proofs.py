@@ -12,7 +12,7 @@ _TRACES = """
 import json, logging, sys
 from importlib import import_module
 logging.disable(logging.CRITICAL)
-run_seed = import_module(f"headrace.testing.{sys.argv[1]}").run_seed
+run_seed = import_module(f"tests.harness.simulation.{sys.argv[1]}").run_seed
 print(json.dumps([run_seed(seed).trace_hash for seed in range(int(sys.argv[2]))]))
 """
 
@@ -28,7 +28,7 @@ def traces(simulation: str, seeds: int, *, hash_seed: str) -> list[str]:
 
 def caught(path: Path, seeds: int, simulation: str) -> str:
     """What noticed that the rule is missing."""
-    command = [sys.executable, "-m", "headrace.testing.mutations", str(path), str(seeds), simulation]
+    command = [sys.executable, "-m", "tests.harness.mutations", str(path), str(seeds), simulation]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

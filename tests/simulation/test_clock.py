@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from sim_lab import TARGET, Lab, simulate
 
-from headrace.testing.simclients import EARLIEST, list_offset
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.simulation.clients import EARLIEST, list_offset
 
 DAY_MS = 86_400_000
 
@@ -49,7 +49,7 @@ def test_a_jump_ends_no_session_and_no_wait(jump_ms: int) -> None:
     simulate(scenario)
 
 
-def test_a_jump_that_stays_is_believed_after_an_hour() -> None:
+def test_a_lasting_clock_jump_is_accepted_after_an_hour() -> None:
     async def scenario(lab: Lab) -> None:
         for _ in range(5):
             assert await lab.produce() is ErrorCode.none

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from headrace.client.errors import ClientError
-from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
-from headrace.testing.simclients import METADATA
-from headrace.testing.simrouting import open_any
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
+from tests.harness.simulation.routing import open_any
 
 
 async def during(lab: ClusterLab, fault: str, node_id: int) -> asyncio.Task[None]:
@@ -25,7 +25,7 @@ async def answers(lab: ClusterLab, node_id: int) -> bool:
         connection = await open_any(lab.world, [lab.addresses[node_id]], "lab")
     except ClientError:
         return False
-    await connection.call(METADATA, {"topics": []})
+    await connection.call(ApiKey.METADATA, {"topics": []})
     connection.abort()
     return True
 
@@ -47,7 +47,7 @@ def test_a_paused_node_does_not_answer_until_it_goes_on() -> None:
     assert silent == 4
 
 
-def test_an_expired_session_takes_the_nodes_entry_and_it_registers_anew() -> None:
+def test_an_expired_session_removes_the_nodes_entry_and_the_node_registers_again() -> None:
     async def scenario(lab: ClusterLab) -> None:
         before = lab.invariants.view.nodes[1].epoch
         await lab.faults.inject("expire_session", 1)
@@ -73,21 +73,21 @@ def test_a_cut_keeps_nodes_apart_and_not_their_clients(fault: str) -> None:
     simulate_cluster(scenario, profile="zookeeper")
 
 
-def test_a_node_cut_off_from_the_store_is_in_doubt_of_its_session() -> None:
-    in_doubt = 0
+def test_a_session_may_have_expired_when_a_node_is_cut_off_from_the_store() -> None:
+    expiring = 0
     for seed in range(6):
 
         async def scenario(lab: ClusterLab) -> None:
-            nonlocal in_doubt
+            nonlocal expiring
             cut = await during(lab, "cut_off_from_store", 0)
             broker = lab.nodes[0].broker
             assert broker is not None
             await asyncio.sleep(2.5)
-            in_doubt += broker.cluster.session_in_doubt and not cut.done()
+            expiring += broker.cluster.session_may_have_expired and not cut.done()
             await cut
 
         simulate_cluster(scenario, seed, profile="zookeeper")
-    assert 0 < in_doubt < 6
+    assert 0 < expiring < 6
 
 
 def test_late_views_are_late() -> None:

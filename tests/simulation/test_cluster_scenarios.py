@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.testing.cluster_scenarios import SCENARIOS
+from tests.harness.simulation.cluster_scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

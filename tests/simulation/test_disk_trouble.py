@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 from headrace.errors import CorruptLogError
-from headrace.testing import several_nodes
-from headrace.testing.cluster_lab import ClusterLab, simulate_cluster
-from headrace.testing.cluster_plan import draw_plan
-from headrace.testing.several_nodes import TOPIC
-from headrace.testing.simclients import open_connection
 from headrace.testing.simworld import DATA_DIRECTORY
 from headrace.types import NO_NODE
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.simulation import several_nodes
+from tests.harness.simulation.clients import open_connection
+from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
+from tests.harness.simulation.cluster_plan import draw_plan
+from tests.harness.simulation.several_nodes import TOPIC
 
 ELECT_LEADERS, METADATA = 43, 3
 ROOM = 1 << 40
@@ -54,7 +54,7 @@ def damage(lab: ClusterLab, node_id: int) -> None:
 
 
 @pytest.mark.parametrize("profile", ["sqlite", "zookeeper"])
-def test_a_leader_whose_log_is_damaged_resigns_and_fetches_it_anew(profile: str) -> None:
+def test_a_leader_with_a_damaged_log_resigns_and_fetches_it_again(profile: str) -> None:
     async def scenario(lab: ClusterLab) -> None:
         await all_in_sync(lab)
         await lab.produced(b"before")
@@ -163,7 +163,7 @@ def test_a_node_that_stops_does_not_take_its_logs_for_damaged() -> None:
         await asyncio.sleep(0)
         rest = tuple(node for node in lab.state.isr if node != stopping)
         changed = replace(view.topics[TOPIC], partitions=(replace(lab.state, isr=rest),))
-        broker.partitions.follow(view, replace(view, topics={**view.topics, TOPIC: changed}))
+        broker.partitions.apply_view(view, replace(view, topics={**view.topics, TOPIC: changed}))
         await closing
         names = lab.nodes[stopping].machine.files.listdir(DATA_DIRECTORY)
         assert f"{TOPIC}-0" in names

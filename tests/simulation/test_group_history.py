@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from headrace.testing.group_history import Commit, GroupHistory, Owned, Start, check
+from tests.harness.groups.history import Commit, GroupHistory, Owned, Start, check
 
 RECORDS = 200
 PARTITIONS = 3
@@ -36,7 +36,7 @@ def right_history(seed: int) -> tuple[GroupHistory, dict[int, int]]:
                 done = RECORDS
             if random.random() < 0.3 and epoch > 2:
                 late = history.commit("late", partition, epoch - 2, position)
-                history.settle(late, "fail")
+                history.record_outcome(late, "fail")
     return history, dict.fromkeys(range(PARTITIONS), RECORDS)
 
 
@@ -61,16 +61,16 @@ def try_to_commit(
     commit = history.commit(*wanted)
     fate = random.random()
     if fate < 0.7:
-        history.settle(commit, "ok")
+        history.record_outcome(commit, "ok")
         return wanted[3]
     if fate < 0.85:
-        history.settle(commit, "fail")
+        history.record_outcome(commit, "fail")
         return committed
     return random.choice((wanted[3], committed))
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_what_a_right_broker_does_passes(seed: int) -> None:
+def test_a_correct_history_passes(seed: int) -> None:
     history, ends = right_history(seed)
     assert check(history, ends) == []
 
@@ -181,11 +181,11 @@ def test_a_late_commit_of_the_same_member_in_an_older_epoch_is_its_own_business(
     history.take("a", 0, 0, 4)
     begin(history, "a", 0, 2, -1)
     history.take("a", 0, 0, 4)
-    history.settle(history.commit("a", 0, 1, 5), "ok")
+    history.record_outcome(history.commit("a", 0, 1, 5), "ok")
     assert check(history, {0: 5}) == []
 
 
-def test_an_anomaly_says_where_and_what() -> None:
+def test_an_anomaly_names_partition_and_kind() -> None:
     history, ends = right_history(0)
     two_owners(history)
     assert str(check(history, ends)[0]).startswith("two-owners in partition 0: m0-")

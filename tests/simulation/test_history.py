@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.testing.history import FinalLog, History, Outcome, Poll, Send, check
 from headrace.types import TopicPartition
+from tests.harness.history import FinalLog, History, Outcome, Poll, Send, check
 
 TP = TopicPartition("topic", 0)
 
@@ -74,7 +74,7 @@ def test_an_anomaly_of_polls_is_found(anomaly: str, polls: list[list[tuple[int, 
     assert anomaly in kinds(history, (0, b"a"), (1, b"b"))
 
 
-def test_what_was_not_promised_may_be_lost() -> None:
+def test_unacknowledged_records_may_be_lost() -> None:
     assert kinds(History([sent(b"a", offset=0, durable=False), sent(b"b", "info")])) == []
 
 

@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 from sim_proofs import caught, traces
 
-from headrace.testing import faults, soak
-from headrace.testing.mutations import check_fresh, load_mutation
-from headrace.testing.seed_runs import kept_seeds, run_all, run_some
+from tests.harness import soak
+from tests.harness.mutations import check_fresh, load_mutation
+from tests.harness.simulation import faults
+from tests.harness.simulation.seeds import known_seeds, run_all, run_some
 
 SIMULATION = "one_node"
-FRESH_SEEDS = 300
+ENOUGH_SEEDS = 200
+"""So many draw every fault."""
 SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("seeds.txt")
 MUTATIONS = sorted(Path(__file__).with_name("mutations").glob("*.toml"))
 QUICK_TO_CATCH = {
-    "hw_over_unsynced",
+    "high_watermark_over_unsynced",
     "duplicates_appended",
     "read_past_high_watermark",
     "short_write_taken_for_whole",
@@ -29,23 +31,24 @@ QUICK_TO_CATCH = {
 
 
 def test_seeds_that_once_failed_still_pass() -> None:
-    assert run_some(SIMULATION, kept_seeds(SEEDS_FILE)).failures == []
+    assert run_some(SIMULATION, known_seeds(SEEDS_FILE)).failures == []
 
 
-def test_t2_fresh_seeds_break_no_promise() -> None:
-    first = soak.first_seed()
-    tally = run_all(SIMULATION, range(first, first + FRESH_SEEDS))
+@pytest.mark.seeds
+def test_t2_fresh_seeds_find_no_anomaly() -> None:
+    seeds = soak.fresh_seeds()
+    tally = run_all(SIMULATION, seeds)
     assert tally.failures == [], "add the seeds to tests/simulation/seeds.txt"
-    assert set(tally.faults) == set(faults.ALL)
-    assert tally.outcomes["ok"] > 50 * FRESH_SEEDS
-    assert tally.figures["records_read"] > 50 * FRESH_SEEDS
-    assert tally.figures["starts"] > 2 * FRESH_SEEDS
+    assert set(tally.faults) == set(faults.ALL) or len(seeds) < ENOUGH_SEEDS
+    assert tally.outcomes["ok"] > 50 * len(seeds)
+    assert tally.figures["records_read"] > 50 * len(seeds)
+    assert tally.figures["starts"] > 2 * len(seeds)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_soak_t2_many_fresh_seeds_break_no_promise() -> None:
-    started, first = time.monotonic(), soak.first_seed() + FRESH_SEEDS
+def test_soak_t2_many_fresh_seeds_find_no_anomaly() -> None:
+    started, first = time.monotonic(), soak.fresh_seeds().stop
     tally = run_all(SIMULATION, range(first, first + SOAK_SEEDS))
     soak.write_report("T2", started, {"first_seed": first, "seeds": SOAK_SEEDS, **tally.as_report()})
     assert tally.failures == []

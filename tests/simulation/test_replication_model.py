@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.mutations import load_mutation
-from headrace.testing.replication_model import ReplicationModel, run_seed
-from headrace.testing.replication_mutations import caught_by
-from headrace.testing.replication_scenarios import SCENARIOS
+from tests.harness.mutations import load_mutation
+from tests.harness.replication.model import ReplicationModel, run_seed
+from tests.harness.replication.mutations import caught_by
+from tests.harness.replication.scenarios import SCENARIOS
 
 MUTATIONS = sorted((Path(__file__).parent / "mutations" / "replication").glob("*.toml"))
 SEEDS_PER_MUTATION = 500
@@ -39,17 +39,17 @@ def test_a_sole_in_sync_replica_restarts_with_a_tail_above_the_high_watermark() 
     model = ReplicationModel(1)
     model.faulty = False
     first, *others = model.nodes
-    model.look(first)
+    model.apply_view(first)
     for _ in range(3):
         model.produce(first)
     for node in others:
         model.kill(node)
         model.expire(node)
-    model.settle()
-    model.look(first)
+    model.elect()
+    model.apply_view(first)
     model.kill(first)
     model.restart(first)
-    model.look(first)
+    model.apply_view(first)
     assert (model.state.isr, set(model.state.elr), first.high_watermark) == ((0,), {1, 2}, 0)
     model.heal()
     assert all(node.log.values[:3] == first.log.values[:3] for node in model.nodes)

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from sim_proofs import caught, traces
 
-from headrace.testing import cluster_faults, soak
-from headrace.testing.mutations import check_fresh, load_mutation
-from headrace.testing.seed_runs import kept_seeds, run_all
+from tests.harness import soak
+from tests.harness.mutations import check_fresh, load_mutation
+from tests.harness.simulation import cluster_faults
+from tests.harness.simulation.seeds import known_seeds, run_all
 
 SIMULATION, PROOF = "several_nodes", "cluster_proof"
-FRESH_SEEDS = 300
+ENOUGH_SEEDS = 200
+"""So many draw every fault."""
 SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("cluster_seeds.txt")
 _PATCHES = Path(__file__).parent / "mutations"
@@ -52,26 +54,27 @@ ALL_FAULTS = {
 
 
 def test_seeds_that_once_failed_still_pass() -> None:
-    assert run_all(SIMULATION, kept_seeds(SEEDS_FILE)).failures == []
+    assert run_all(SIMULATION, known_seeds(SEEDS_FILE)).failures == []
 
 
+@pytest.mark.seeds
 @pytest.mark.timeout(900)
-def test_t2_fresh_seeds_break_no_promise() -> None:
-    first = soak.first_seed()
-    tally = run_all(SIMULATION, range(first, first + FRESH_SEEDS))
+def test_t2_fresh_seeds_find_no_anomaly() -> None:
+    seeds = soak.fresh_seeds()
+    tally = run_all(SIMULATION, seeds)
     assert tally.failures == [], "add the seeds to tests/simulation/cluster_seeds.txt"
-    assert set(tally.faults) == ALL_FAULTS
-    assert tally.outcomes["ok"] > 30 * FRESH_SEEDS
-    assert tally.figures["records_read"] > 30 * FRESH_SEEDS
-    assert tally.figures["commits"] > 5 * FRESH_SEEDS
-    assert tally.figures["elections"] > 2 * FRESH_SEEDS
-    assert tally.figures["starts"] > 4 * FRESH_SEEDS
+    assert set(tally.faults) == ALL_FAULTS or len(seeds) < ENOUGH_SEEDS
+    assert tally.outcomes["ok"] > 30 * len(seeds)
+    assert tally.figures["records_read"] > 30 * len(seeds)
+    assert tally.figures["commits"] > 5 * len(seeds)
+    assert tally.figures["elections"] > 2 * len(seeds)
+    assert tally.figures["starts"] > 4 * len(seeds)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_soak_t2_many_fresh_seeds_of_a_cluster_break_no_promise() -> None:
-    started, first = time.monotonic(), soak.first_seed() + FRESH_SEEDS
+def test_soak_t2_many_fresh_seeds_of_a_cluster_find_no_anomaly() -> None:
+    started, first = time.monotonic(), soak.fresh_seeds().stop
     tally = run_all(SIMULATION, range(first, first + SOAK_SEEDS))
     soak.write_report("T2-cluster", started, {"first_seed": first, "seeds": SOAK_SEEDS, **tally.as_report()})
     assert tally.failures == []

@@ -169,7 +169,7 @@ def test_a_loop_that_spins_is_reported() -> None:
     loop.close()
 
 
-def test_an_exception_that_nobody_took_is_kept() -> None:
+def test_an_unretrieved_exception_is_kept() -> None:
     loop = _loop()
 
     async def failing() -> None:

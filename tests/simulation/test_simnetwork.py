@@ -217,7 +217,7 @@ def test_a_cut_holds_back_one_way_and_what_was_sent_arrives_after_it() -> None:
     simulate(scenario)
 
 
-def test_nobody_hears_of_the_end_of_a_process_behind_a_cut() -> None:
+def test_the_end_of_a_process_behind_a_network_cut_is_not_noticed() -> None:
     async def scenario(pair: Pair) -> None:
         await pair.connect()
         pair.simulation.network.cut("server", "client")

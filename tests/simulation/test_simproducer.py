@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from headrace.testing.history import History
-from headrace.testing.simclients import BrokenPromise, SimConnection, Target
-from headrace.testing.simproducer import ProducerKind, SimProducer
 from headrace.testing.simworld import Simulation
 from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
+from tests.harness.history import History
+from tests.harness.simulation.clients import BrokenPromise, SimConnection, Target
+from tests.harness.simulation.producer import ProducerKind, SimProducer
 
 IN_FLIGHT = 3
 
@@ -78,7 +78,7 @@ def run(*codes: ErrorCode) -> tuple[History, list[int]]:
         return history, simulation.run(scenario(simulation))
 
 
-def test_what_comes_after_a_lost_answer_acknowledges_what_came_before() -> None:
+def test_a_later_acknowledgement_covers_earlier_batches() -> None:
     """Else it would come again when the broker remembers only the five batches after it."""
     history, sequences = run(ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas, ErrorCode.none)
     assert {send.outcome for send in history.sends} == {"ok"}
@@ -86,7 +86,7 @@ def test_what_comes_after_a_lost_answer_acknowledges_what_came_before() -> None:
     assert [send.offset is None for send in history.sends[: sequences[2]]] == [True] * sequences[2]
 
 
-def test_what_was_refused_is_sent_again_in_order() -> None:
+def test_refused_batches_are_resent_in_order() -> None:
     refused = ErrorCode.not_enough_replicas, *[ErrorCode.out_of_order_sequence_number] * (IN_FLIGHT - 1)
     history, sequences = run(*refused)
     assert sequences[IN_FLIGHT : 2 * IN_FLIGHT] == sequences[:IN_FLIGHT]

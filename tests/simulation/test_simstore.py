@@ -11,8 +11,8 @@ import pytest
 from headrace.coordination.memory import Profile
 from headrace.coordination.store import Applied, Create, SessionLost
 from headrace.errors import CoordinationError, OutcomeUnknown
-from headrace.testing.simstore import STORE_HOST, SimStore, StoreServer
 from headrace.testing.simworld import Simulation, SimWorld
+from tests.harness.simulation.store import STORE_HOST, SimStore, StoreServer
 
 Scenario = Callable[[Simulation, StoreServer, SimStore], Coroutine[Any, Any, None]]
 
@@ -72,7 +72,7 @@ def test_unknown_outcomes_come_both_ways() -> None:
     simulate(scenario)
 
 
-def test_what_was_sent_happens_though_its_sender_sleeps() -> None:
+def test_a_sent_commit_is_applied_while_its_sender_is_paused() -> None:
     async def scenario(simulation: Simulation, server: StoreServer, store: SimStore) -> None:
         world = simulation.start_process("node2")
         theirs = server.connect(world)
@@ -109,21 +109,21 @@ def test_an_expired_session_is_found_lost_at_its_next_renewal() -> None:
         session = await store.open_session(3000)
         await session.renew()
         server.expire(store._world.process)
-        assert not session.in_doubt
+        assert not session.may_have_expired
         with pytest.raises(SessionLost):
             await session.renew()
-        assert session.in_doubt
+        assert session.may_have_expired
 
     simulate(scenario)
 
 
-def test_a_session_that_cannot_be_renewed_is_in_doubt_before_it_ends() -> None:
+def test_a_session_that_cannot_be_renewed_may_have_expired_before_it_ends() -> None:
     async def scenario(simulation: Simulation, server: StoreServer, store: SimStore) -> None:
         session = await store.open_session(3000)
         await store.commit([Create("/alive", b"", owner=session.id)])
         simulation.network.cut("node0", STORE_HOST)
         await asyncio.sleep(2.1)
-        assert session.in_doubt
+        assert session.may_have_expired
         assert "/alive" in server.state.view().entries
 
     simulate(scenario)

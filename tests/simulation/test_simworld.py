@@ -26,7 +26,7 @@ def simulate(
     return simulation.loop.trace_hash()
 
 
-def test_it_is_a_world() -> None:
+def test_the_simulated_world_implements_world() -> None:
     with Simulation(1) as simulation:
         world: World = simulation.start_process("host")
         assert world.clock.monotonic() > 0
@@ -44,7 +44,7 @@ def test_a_clock_jump_moves_the_wall_clock_only() -> None:
     simulate(scenario)
 
 
-def test_time_stands_still_within_a_callback_unless_asked_for() -> None:
+def test_time_does_not_advance_within_a_callback_by_default() -> None:
     async def scenario(simulation: Simulation) -> None:
         clock = simulation.start_process("host").clock
         assert {clock.monotonic() for _ in range(200)} == {clock.monotonic()}
@@ -213,7 +213,7 @@ def test_a_task_that_fails_unseen_fails_the_simulation() -> None:
         simulate(scenario)
 
 
-def test_a_task_that_fails_unseen_fails_the_simulation_also_when_somebody_keeps_it() -> None:
+def test_a_failed_task_fails_the_simulation_although_it_is_referenced() -> None:
     kept: list[asyncio.Task[None]] = []
 
     async def failing() -> None:
@@ -228,7 +228,7 @@ def test_a_task_that_fails_unseen_fails_the_simulation_also_when_somebody_keeps_
         simulate(scenario)
 
 
-def test_a_task_whose_error_was_taken_by_whoever_awaits_it_is_no_failure() -> None:
+def test_a_task_whose_error_was_awaited_is_no_failure() -> None:
     async def scenario(simulation: Simulation) -> None:
         world = simulation.start_process("host")
 

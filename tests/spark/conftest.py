@@ -14,8 +14,9 @@ from spark_lab import Broker
 
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import free_ports
-from headrace.pipelines.java import find_java
-from headrace.testing.node import NodeProcess
+from headrace.java import find_java
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,7 @@ def java_home() -> Path:
     try:
         return find_java()
     except ClientError as error:
-        pytest.skip(str(error))
+        leave_out("Spark", str(error))
 
 
 @pytest.fixture(scope="session")

@@ -247,6 +247,6 @@ def _kill_broker(job: Job) -> None:
     job.broker.kill()
     try:
         job.go_on()
-        time.sleep(_BROKER_AWAY_S)
+        time.sleep(_BROKER_AWAY_S)  # how long the broker is away
     finally:
         job.broker.come_back()

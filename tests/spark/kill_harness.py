@@ -28,7 +28,7 @@ from spark_lab import wait_until
 
 import headrace
 from headrace.client.errors import ClientError
-from pyspark_headrace.internal_topics import SINKS
+from pyspark_headrace.writing.internal_topics import SINKS
 
 HERE = Path(__file__).parent
 RECORDS = 1000

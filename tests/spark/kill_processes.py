@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+
+from tests.harness.waiting import wait_until
 
 TIMEOUT_S = 900
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -41,13 +42,14 @@ class Program:
         self._driver.wait(TIMEOUT_S)
 
     def wait_until(self, happened: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        lives = True
-        while not happened():
+        def happened_or_ended() -> bool:
+            lives = self._driver.poll() is None  # before the look: it may have happened at the very end
+            if happened():
+                return True
             assert lives, self.output()
-            assert time.monotonic() < deadline, self.output()
-            time.sleep(0.05)
-            lives = self._driver.poll() is None  # before the next look: it may have happened at the very end
+            return False
+
+        wait_until(happened_or_ended, self.output, timeout_s=TIMEOUT_S, poll_s=0.05)
 
     def ended(self) -> int:
         return self._driver.wait(TIMEOUT_S)

@@ -8,17 +8,19 @@ output can be held against the group's offsets. Nothing here brings about an acc
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from spark_cluster import MASTER_HOST, standalone_cluster
 
-from headrace.pipelines.java import find_java
+from headrace.java import find_java
 from headrace.pipelines.session import spark_session
+from tests.harness.waiting import poll
 
 TWO_HOSTS = "two hosts"
 """A master of our own: a cluster of executors on two addresses of this machine."""
@@ -36,6 +38,10 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
         .trigger(availableNow=True)
         .start()
     )
+
+
+def ended_or_left(query: Any, job: dict[str, Any]) -> bool:
+    return not query.isActive or bool(job["is_left_at"] and Path(job["is_left_at"]).exists())
 
 
 def failure(query: Any) -> str:
@@ -65,8 +71,7 @@ def run(spark: Any, program: dict[str, Any]) -> bool:
     left = []
     for job in program["jobs"]:
         query = start(spark, job)
-        while query.isActive and not (job["is_left_at"] and Path(job["is_left_at"]).exists()):
-            time.sleep(0.05)
+        poll(partial(ended_or_left, query, job), timeout_s=math.inf, poll_s=0.05)
         if query.isActive:
             left.append((query, Path(job["said"])))
         else:

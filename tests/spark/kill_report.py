@@ -16,31 +16,31 @@ from pathlib import Path
 from kill_cells import ACCIDENTS, CONDITIONS
 
 from headrace.cluster.engines.kafka_jars import KAFKA_VERSION
-from headrace.testing.soak import commit
+from tests.harness.soak import commit
 
 _TEST = "test_spark_kill_matrix["
 
-_HEAD = """# Spark programs killed: each record once
+_HEAD = """# Kill matrix of Spark programs: each record exactly once
 
 Queries read topics in micro-batches of 400 records and write them to Delta tables (records from Headrace) and to
 topics (on Apache Kafka, `exactlyOnce=batch`, read committed): one of each for every cell. In the second
-micro-batch each meets the accident of its row; then its program, or one that takes over the checkpoint, goes on to
-the end. The column says what Spark does meanwhile. Tasks note their attempts, and a condition that did not take
-place fails its column.
+micro-batch the fault of the row is injected; then the program, or a new one on the same checkpoint, runs to the
+end. The column is the condition under which Spark runs. Tasks record their attempts, and a condition that did not
+occur fails its column.
 
 | | what happens |
 |---|---|
-| driver killed | SIGKILL of its Python and Java with the process that commits, before the output was touched, when the commit lacks its last step, and after it but before Spark noted it; executors have to notice by themselves |
-| old driver woken | SIGSTOP of driver and executors at those moments; SIGCONT when its successor is done: every query of it must end with an error |
-| executor killed | SIGKILL of the executor and its workers when a task has given its rows to the sink |
-| broker killed | SIGKILL, and back after two seconds: tables when a task is about to read, topics when the transaction is to be committed |
-| adaptive slices | adaptive execution merges slices, other ones in the program that goes on |
-| speculation | in every micro-batch a straggling task runs twice at once |
-| task failure | in every micro-batch a task fails after it gave its rows |
+| driver killed | SIGKILL of its Python and Java with the process that commits, before anything is written, before the last step of the commit, and after the commit but before Spark recorded it; executors have to detect it |
+| old driver woken | SIGSTOP of driver and executors at those points; SIGCONT when the new driver has finished: every query of the old one must fail |
+| executor killed | SIGKILL of the executor and its workers when a task has passed its rows to the sink |
+| broker killed | SIGKILL, restarted after two seconds: tables before a task reads, topics before the transaction is committed |
+| adaptive slices | adaptive execution merges partitions, different ones in the program that continues |
+| speculation | in every micro-batch a slow task runs twice at the same time |
+| task failure | in every micro-batch a task fails after it has passed on its rows |
 | other slices and executors | 3 shuffle partitions on 2 executors, then 7 on 1 |
 
-Passed means, for both outputs: each record is there exactly once; the group's offsets were ahead of the output
-at none of the looks taken all the time, about one a second; at the end they say that all is done.
+Passed means, for both outputs: each record is there exactly once; the group's offsets, read about once a second, were
+never ahead of the output; at the end they are at the end of the topic.
 
 ```sh
 PYTEST_ADDOPTS=--junitxml=build/soak/spark.xml make soak PART=spark
@@ -82,7 +82,7 @@ def page(outcomes: dict[str, Outcome], tested: str) -> str:
 
 def _summary(outcomes: dict[str, Outcome], tested: str) -> str:
     if not outcomes:
-        return "Not run as a whole yet; `make test` runs one cell of it, and `make compat` two others."
+        return "Not run as a whole yet; `make check` runs one cell of it, and `make compat` two others."
     days = sorted({each.day for each in outcomes.values()})
     used = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "deltalake"))
     passed = sum(each.word == "passed" for each in outcomes.values())

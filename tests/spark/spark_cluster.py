@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pyspark
 
 from headrace.cluster.engines.engine import free_ports
+from tests.harness.waiting import wait_until
 
 MASTER_HOST = "127.0.0.1"
 _START_S = 60
@@ -78,7 +78,8 @@ def _process(
 
 
 def _wait_for(log: Path, pattern: str) -> None:
-    deadline = time.monotonic() + _START_S
-    while re.search(pattern, log.read_text()) is None:
-        assert time.monotonic() < deadline, f"{pattern} is not in {log}:\n{log.read_text()[-2000:]}"
-        time.sleep(0.1)
+    wait_until(
+        lambda: re.search(pattern, log.read_text()),
+        lambda: f"{pattern} in {log}:\n{log.read_text()[-2000:]}",
+        timeout_s=_START_S,
+    )

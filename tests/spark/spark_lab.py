@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import headrace
-from headrace.testing.node import NodeProcess
+from tests.harness import waiting
+from tests.harness.live.node import NodeProcess
 
 TIMEOUT_S = 120
 
@@ -101,10 +101,7 @@ class Query:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+    waiting.wait_until(happened, timeout_s=TIMEOUT_S, poll_s=0.05)
 
 
 def reported(query: Any) -> dict[str, Any]:

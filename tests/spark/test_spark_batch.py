@@ -102,7 +102,7 @@ def test_times_bound_a_read(read: Callable[..., Any]) -> None:
     assert places(read(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")) == []
 
 
-def test_a_read_begins_where_a_group_stands(read: Callable[..., Any], broker: Broker) -> None:
+def test_a_read_starts_at_the_offsets_of_a_group(read: Callable[..., Any], broker: Broker) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 37)], asynchronous=False)
     consumer.close()
@@ -134,7 +134,7 @@ def test_an_empty_topic_has_no_rows(spark: Any, broker: Broker, new_topic: Calla
     ("options", "said"),
     [
         ({"subscribe": "nowhere"}, "topic 'nowhere' does not exist; create it"),
-        ({"startingOffsets": json.dumps({"orders": {"0": 500}})}, "has no offset 500: it holds 0 to 40"),
+        ({"startingOffsets": json.dumps({"orders": {"0": 500}})}, "has no offset 500: its log has 0 to 40"),
         (
             {"startingOffsets": json.dumps({"orders": {"7": 1}})},
             "partition 7 of topic 'orders', which is not",
@@ -143,7 +143,7 @@ def test_an_empty_topic_has_no_rows(spark: Any, broker: Broker, new_topic: Calla
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'?"),
     ],
 )
-def test_what_cannot_be_read_is_said(read: Callable[..., Any], options: dict[str, str], said: str) -> None:
+def test_invalid_reads_are_refused(read: Callable[..., Any], options: dict[str, str], said: str) -> None:
     assert said in message_of(lambda: read(**options).collect())
 
 

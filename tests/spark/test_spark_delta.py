@@ -125,7 +125,7 @@ def test_a_new_checkpoint_under_an_old_name_is_refused(
     assert read.schema.simpleString() == "struct<value:string,partition:int,offset:bigint>"
     shutil.rmtree(store.checkpoint)
     said = message_of(lambda: store.run(txnAppId="orders", partitionBy="partition"))
-    assert "txnAppId 'orders' has counted the batches of another query" in said
+    assert "txnAppId 'orders' was used by another query" in said
     assert "partitioned by partition" in message_of(store.run)
     assert len(store.values()) == 50
 
@@ -177,18 +177,18 @@ def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["id"], {"path": "s3://bucket/table"}, "only file systems are served, not s3:"),
-        (["id"], {"path": ""}, "no table is given"),
+        (["id"], {"path": "s3://bucket/table"}, "only file systems are supported, not s3:"),
+        (["id"], {"path": ""}, "no table is set"),
         (["id"], {"targetFileSize": "huge"}, "'targetfilesize' cannot be 'huge'; write it like 128m"),
         (["id"], {"mergeShema": "true"}, "did you mean 'mergeSchema'?"),
         (["id"], {"txnAppId": "nightly"}, "only work together in a batch write"),
         (["id"], {"partitionBy": "day"}, "there is no column 'day' to partition by, only id"),
         (["id"], {"partitionBy": "id"}, "partitioned by all of its columns"),
-        (["id", "NULL AS n"], {}, "column 'n' is void, which tables cannot hold"),
+        (["id", "NULL AS n"], {}, "column 'n' is void, which Delta does not support"),
         (["id AS `my id`"], {}, "a column cannot be named 'my id'"),
     ],
 )
-def test_what_cannot_be_written_is_said(
+def test_invalid_writes_are_refused(
     spark: Any, tmp_path: Path, columns: list[str], options: dict[str, str], said: str
 ) -> None:
     writer = spark.range(2).selectExpr(*columns).write.format("headrace_delta").mode("append")
@@ -208,7 +208,7 @@ def test_statistics_let_readers_skip_files(spark: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_what_cannot_be_read_is_said(spark: Any, tmp_path: Path) -> None:
+def test_invalid_reads_are_refused(spark: Any, tmp_path: Path) -> None:
     reader = spark.read.format("headrace_delta")
     assert "there is no Delta table in" in message_of(lambda: reader.load(str(tmp_path)))
     spark.range(3).write.format("headrace_delta").mode("append").save(str(tmp_path))

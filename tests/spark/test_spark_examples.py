@@ -22,8 +22,9 @@ from confluent_kafka.admin import NewTopic
 from spark_lab import Broker
 
 import headrace
-from headrace.client.groups import Groups
-from headrace.testing.node import NodeProcess
+from headrace.client.tools.groups import Groups
+from tests.harness.left_out import leave_out
+from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -86,7 +87,7 @@ def test_plain_structured_streaming(spark: Any, orders: Any, tmp_path: Path) -> 
 
 def test_a_declarative_pipeline(java_home: Path, orders: Any, tmp_path: Path) -> None:
     if find_spec("grpc_status") is None:
-        pytest.skip("no gRPC: pip install headrace[declarative]")
+        leave_out("declarative pipelines", "no gRPC: pip install headrace[declarative]")
     broker, made = orders
     project = tmp_path / "project"
     shutil.copytree(EXAMPLES / "declarative", project)

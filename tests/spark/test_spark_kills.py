@@ -17,7 +17,7 @@ from kill_harness import Job, Table, Topic, create_topic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.testing.node import NodeProcess
+from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,4 +1,4 @@
-"""What a checkpoint knows: deleted, made anew and aged out are told apart, and queries go on as asked."""
+"""Data loss: deleted, recreated and truncated topics are distinguished, and onDataLoss decides."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_records_that_aged_out_are_counted(broker: Broker, query: Query, topic: 
     broker.fill(topic, 20, 50)
     broker.delete_before(topic, 0, 45)
     said = message_of(query.run)
-    assert "no longer holds offset 20: it begins at 45 now, so that up to 25 records aged out" in said
+    assert "no longer holds offset 20: it begins at 45 now; up to 25 records were removed" in said
     assert query.batches == []
     ran = query.run(onDataLoss="skip")
     assert query.taken() == [f"value {number}" for number in range(45, 50)]
@@ -36,7 +36,7 @@ def test_records_that_aged_out_are_counted(broker: Broker, query: Query, topic: 
     assert query.batches == []
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(
+def test_a_recreated_topic_is_not_confused_with_the_old_one(
     broker: Broker, query: Query, topic: str, new_topic: Callable[..., str]
 ) -> None:
     """It is longer than the old one was: by offsets alone nobody would notice."""
@@ -44,7 +44,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(
     new_topic(1)
     values = broker.fill(topic, 1000, 1030)
     said = message_of(query.run)
-    assert f"topic '{topic}' was deleted and created anew" in said
+    assert f"topic '{topic}' was deleted and recreated" in said
     assert "set onDataLoss=skip to read the new topic from its beginning" in said
     query.run(onDataLoss="skip")
     assert query.taken() == values
@@ -52,14 +52,14 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(
     assert query.batches == []
 
 
-def test_a_deleted_topic_is_said_to_be_deleted(
+def test_a_deleted_topic_is_reported_as_deleted(
     broker: Broker, query: Query, topic: str, new_topic: Callable[..., str]
 ) -> None:
     other = new_topic(1, suffix="-other")
     values = broker.fill(other, 0, 5)
     broker.delete(topic)
     said = message_of(lambda: query.run(subscribe=f"{topic},{other}"))
-    assert f"topic '{topic}' was deleted; what the query had not read of it is lost" in said
+    assert f"topic '{topic}' was deleted; records that the query had not read are lost" in said
     query.run(onDataLoss="skip")
     assert query.taken() == values
 
@@ -70,4 +70,4 @@ def test_a_checkpoint_of_another_query_is_refused(spark: Any, query: Query) -> N
     newest.write_text("\n".join([*lines[:-1], '{"orders": {"0": 5}}']))
     for stray in query.checkpoint.glob("offsets/.*.crc"):
         stray.unlink()
-    assert "the checkpoint holds no offsets of this source" in message_of(query.run)
+    assert "the checkpoint has no offsets of this source" in message_of(query.run)

@@ -22,7 +22,7 @@ from spark_lab import TIMEOUT_S, Broker
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups
+from headrace.client.tools.groups import Groups
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.progress import Batch
 from headrace.pipelines.runner import Runner
@@ -131,7 +131,7 @@ def test_store_analyze_and_copy_take_every_record_once(
     assert late.num_rows == len(analyzed) + 3, "of the window that was open"
 
 
-def test_what_is_wrong_with_a_pipeline_is_told_in_a_line(
+def test_an_invalid_pipeline_is_reported_in_one_line(
     spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(1)
@@ -188,7 +188,7 @@ def test_ctrl_c_stops_between_two_batches_and_offsets_move_then(
             os.killpg(started.pid, signal.SIGKILL)
             started.wait()
     assert started.returncode == 0, said
-    assert "SIGINT: stopping after the micro-batch that runs" in said
+    assert "SIGINT: stopping after the current micro-batch" in said
     assert "Traceback" not in said + out
 
     batches = [first, *map(json.loads, out.splitlines())]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from spark_lab import TIMEOUT_S, Broker, message_of
 
 import headrace
@@ -27,7 +28,9 @@ def written(broker: Broker, topic: str) -> list[Any]:
     ]
 
 
-def test_every_row_goes_where_it_says(spark: Any, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_every_row_goes_to_its_topic_and_partition(
+    spark: Any, broker: Broker, new_topic: Callable[..., str]
+) -> None:
     one, other = new_topic(3), new_topic(1, suffix="-other")
     rows = [
         ("a", b"k", one, 2, [("trace", b"1"), ("none", None)], "not written"),
@@ -47,6 +50,23 @@ def test_every_row_goes_where_it_says(spark: Any, broker: Broker, new_topic: Cal
         key=str,
     )
     assert written(broker, other) == [(0, None, b"d", [])]
+
+
+@pytest.mark.row("D5")
+def test_rows_go_to_the_partition_of_their_key_range(spark: Any, broker: Broker, topic: str) -> None:
+    """The topic enforces them: a row placed by hash would be refused."""
+    configs = {"headrace.partitioner.ranges": "A..M,N..Z", "headrace.partitioner": "enforce"}
+    broker.admin.create_topics([NewTopic(topic, 2, 1, config=configs)])[topic].result(20)
+    names = ["Anna", "Zoe", "Mia", "Nils", "Otto", "Bert"]
+    frame = spark.createDataFrame([(name, name.lower()) for name in names], "key STRING, value STRING")
+    options = {"bootstrap": broker.bootstrap, "topic": topic}
+    frame.write.format("headrace").options(**options).mode("append").save()
+    assert {entry[:2] for entry in written(broker, topic)} == {
+        (0 if name < "N" else 1, name.encode()) for name in names
+    }
+    outside = spark.createDataFrame([("1", "v")], "key STRING, value STRING")
+    writer = outside.write.format("headrace").options(**options).mode("append")
+    assert "key '1' is outside every range (A..M, N..Z)" in message_of(writer.save)
 
 
 def test_the_topic_option_goes_before_the_column(
@@ -106,14 +126,14 @@ def test_a_stream_appends_its_whole_result_in_complete_mode(
     [
         (["id AS value"], {"topic": "out"}, "column 'value' is bigint, but must be binary or string"),
         (["id"], {"topic": "out"}, "there is no column 'value' to write, only id"),
-        (["'v' AS value"], {}, "no topic is given"),
-        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "serves none; leave it out"),
+        (["'v' AS value"], {}, "no topic is set"),
+        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "has none; leave it out"),
         (["'v' AS value"], {"topic": "out", "compresion": "zstd"}, "did you mean 'compression'?"),
         (["'v' AS value", "CAST(NULL AS STRING) AS topic"], {}, "a row has no topic"),
         (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
     ],
 )
-def test_what_cannot_be_written_is_said(
+def test_invalid_writes_are_refused(
     spark: Any, broker: Broker, columns: list[str], options: dict[str, str], said: str
 ) -> None:
     writer = spark.range(2).selectExpr(*columns).write.format("headrace").mode("append")

@@ -16,8 +16,9 @@ from confluent_kafka.admin import NewPartitions
 from spark_lab import Broker, Query, message_of, reported, wait_until
 
 import headrace
-from headrace.client.groups import Groups
+from headrace.client.tools.groups import Groups
 from headrace.types import TopicPartition
+from tests.harness.waiting import check_stays
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -89,8 +90,8 @@ def test_a_quiet_query_makes_no_batches_and_opens_no_connections(
         broker.node.restart()
         polls = len(running.recentProgress)
         wait_until(lambda: running.status["message"].startswith("Waiting") and broker.node.alive)
-        time.sleep(2)
-        assert query.offsets() == stood
+        several_polls_s = 2
+        check_stays(lambda: query.offsets() == stood, query.offsets, seconds=several_polls_s)
         assert running.lastProgress["batchId"] in (batch, batch + 1)  # idle progress names the next one
         assert polls <= len(running.recentProgress)
         seen += broker.fill(topic, 500, 510)
@@ -125,7 +126,7 @@ def _fill_and_count(broker: Broker, query: Query, topic: str, seen: list[str]) -
     values = broker.fill(topic, 100, 120)
     seen += values
     query.wait_for(len(seen))
-    time.sleep(0.5)
+    time.sleep(0.5)  # time for further connections, if there were any
     with_query = broker.connections_opened() - before
     before = broker.connections_opened()
     broker.fill(topic + "-aside", 0, 20)

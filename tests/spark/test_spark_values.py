@@ -14,7 +14,7 @@ import pytest
 from spark_lab import Broker, Query, message_of
 
 import headrace
-from headrace.testing.schema_registry import running_registry
+from tests.harness.live.schema_registry import running_registry
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -77,7 +77,7 @@ def test_json_becomes_typed_columns_and_what_does_not_fit_goes_elsewhere(
     }
 
 
-def test_what_does_not_fit_goes_to_a_table(
+def test_rejected_records_go_to_a_table(
     read: Callable[..., Any], broker: Broker, new_topic: Callable[..., str], spark: Any, tmp_path: Path
 ) -> None:
     """Both partitions' tasks make the table at once; a read after that adds to it."""
@@ -148,6 +148,6 @@ def _at(topic: str, offset: int) -> str:
     return json.dumps({topic: {"0": offset}})
 
 
-def test_a_stream_that_cannot_be_says_why(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_an_impossible_stream_is_refused_with_the_reason(spark: Any, broker: Broker, tmp_path: Path) -> None:
     query = Query(spark, broker, tmp_path, subscribe="orders", endingOffsets="latest")
     assert "'endingOffsets' is for batch reads" in message_of(query.run)

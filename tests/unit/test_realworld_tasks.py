@@ -9,7 +9,7 @@ import pytest
 from headrace.realworld import RealTasks
 
 
-def test_a_task_that_ends_by_an_error_is_told_of_though_it_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_task_is_logged_although_it_is_referenced(caplog: pytest.LogCaptureFixture) -> None:
     async def failing() -> None:
         raise ValueError("not foreseen")
 
@@ -17,7 +17,7 @@ def test_a_task_that_ends_by_an_error_is_told_of_though_it_is_kept(caplog: pytes
         kept = RealTasks().spawn(failing(), name="node heartbeat")
         await asyncio.wait({kept})
         await asyncio.sleep(0)
-        assert caplog.messages == ["the task 'node heartbeat' ended by an error"]
+        assert caplog.messages == ["the task 'node heartbeat' failed"]
         (record,) = caplog.records
         assert record.exc_info is not None
         assert isinstance(record.exc_info[1], ValueError)

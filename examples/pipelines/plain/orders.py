@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.session import spark_session

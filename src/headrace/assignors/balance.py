@@ -1,8 +1,8 @@
-"""The heart of the sticky assignors: as even as the subscriptions allow, and little is moved.
+"""Balancing for the sticky assignors: as even as the subscriptions allow, with few moved partitions.
 
-Where all members subscribe to the same topics, no balanced assignment moves less. Where they differ, loads
-are still as even as can be (no chain of moves from a fuller member to one with two fewer is left), and a
-chain takes partitions that have to move anyway before it takes others. Read next: sticky.py.
+When all members subscribe to the same topics, no balanced assignment moves fewer partitions. Otherwise,
+loads are still as even as possible (no chain of moves from a member to one with two fewer remains), and a
+chain moves partitions that have to move anyway before others. Read next: sticky.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.assignors.subscriptions import (
 def balance(
     members: Sequence[Subscriber[T]], partition_counts: Mapping[T, int], owners: Mapping[tuple[T, int], str]
 ) -> Assignment[T]:
-    """`members` in the order in which they are served; `owners`: who has which partition now."""
+    """Balance the partitions. `members` in order of preference; `owners`: current owner by partition."""
     topics = subscribers_by_topic(members, partition_counts)
     if not topics:
         return {member.member_id: {} for member in members}
@@ -36,7 +36,7 @@ def balance(
     ]
     if all(len(topic_members) == len(members) for topic_members in topics.values()):
         return _share_evenly(members, kept, free)
-    return _Uneven(members, topics, kept).settle(free)
+    return _Uneven(members, topics, kept).assign(free)
 
 
 def _still_valid(
@@ -105,7 +105,7 @@ def balance_last_target(
 def _hand_out(
     free: list[tuple[T, int]], held: dict[str, list[tuple[T, int]]], quotas: Mapping[str, int]
 ) -> None:
-    """In turn, so that neighbouring partitions of a topic go to different members."""
+    """Assign in turn, so that adjacent partitions of a topic go to different members."""
     waiting = [member_id for member_id in held if len(held[member_id]) < quotas[member_id]]
     turn = 0
     for partition in sorted(free):
@@ -119,7 +119,7 @@ def _hand_out(
 
 
 def _quotas(loads: Mapping[str, int], total: int) -> dict[str, int]:
-    """How many each may have. One more than the share goes first to those who have more than it already."""
+    """Quota of each member. Members that own more than the even share get the larger quotas first."""
     share, extra = divmod(total, len(loads))
     quotas = dict.fromkeys(loads, share)
     fuller_first = sorted(loads, key=lambda member_id: loads[member_id] <= share)
@@ -129,7 +129,7 @@ def _quotas(loads: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 class _Uneven(Generic[T]):
-    """Members with different subscriptions: fill up the emptiest, then even out along chains of moves."""
+    """Members with different subscriptions: assign to the least loaded, then balance by chains of moves."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _Uneven(Generic[T]):
         for (topic, partition), owner in kept.items():
             self._give(owner, topic, partition)
 
-    def settle(self, free: list[tuple[T, int]]) -> Assignment[T]:
+    def assign(self, free: list[tuple[T, int]]) -> Assignment[T]:
         # Topics with few subscribers leave no choice, so they come first.
         for topic, partition in sorted(free, key=lambda item: (len(self._subscribers[item[0]]), item)):
             self._give(min(self._subscribers[topic], key=self._emptiest), topic, partition)
@@ -174,7 +174,7 @@ class _Uneven(Generic[T]):
         self._loads[member_id] -= 1
 
     def _even_out_once(self) -> bool:
-        """Moves along one chain from the fullest member that has one; False when no chain is left."""
+        """Move along one chain from the most loaded member that has one; False when none remains."""
         fewest = min(self._loads.values())
         exhausted: set[str] = set()
         for giver in sorted(self._loads, key=self._emptiest, reverse=True):
@@ -191,7 +191,7 @@ class _Uneven(Generic[T]):
         return False
 
     def _bring_one_home(self) -> bool:
-        """Swaps two partitions, loads unchanged, if that gives one back to the member that had it."""
+        """Swap two partitions, with unchanged loads, if that returns one to its former owner."""
         for holder in self._held:
             for topic, partition in self._partitions_of(holder):
                 home = self._home.get((topic, partition), holder)
@@ -235,7 +235,7 @@ class _Uneven(Generic[T]):
         return []
 
     def _moves_from(self, member_id: str) -> list[tuple[str, T, int, int]]:
-        """For each member that could take something: the cheapest thing to give it, and its price."""
+        """For each possible receiver: the cheapest partition to move to it, and its cost."""
         best: dict[str, tuple[int, T, int]] = {}
         for topic, partitions in self._held[member_id].items():
             away = [partition for partition in partitions if self._home.get((topic, partition)) != member_id]

@@ -1,6 +1,6 @@
 """Range: each topic's partitions in runs over its subscribers; topics of one size are split alike.
 
-Equal to Kafka's range assignors, the client's and the broker's, where racks play no part.
+Equal to Kafka's range assignors of client and broker without rack awareness.
 Read next: subscriptions.py.
 """
 

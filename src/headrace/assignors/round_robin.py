@@ -1,4 +1,4 @@
-"""Round robin: all partitions in a row, dealt to the members in turn; who does not subscribe is passed over.
+"""Round robin: partitions are assigned to subscribed members in turn.
 
 Equal to Kafka's client assignor `roundrobin`. Read next: subscriptions.py.
 """

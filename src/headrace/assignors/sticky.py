@@ -1,7 +1,7 @@
-"""Sticky and cooperative sticky: even, and members keep what they had.
+"""Sticky and cooperative sticky: balanced, and members keep their partitions.
 
-Members say themselves what they own, so two may claim one partition: the newer generation wins, and of two
-equal claims neither counts. Cooperative: what changes hands is left out until its holder has given it up.
+Members report what they own, so two may claim one partition: the newer generation wins, and two equal claims
+are both ignored. Cooperative: a moved partition is not assigned until its owner has revoked it.
 Read next: balance.py.
 """
 
@@ -24,7 +24,7 @@ def assign(subscribers: Iterable[Subscriber[T]], partition_counts: Mapping[T, in
 def assign_cooperatively(
     subscribers: Iterable[Subscriber[T]], partition_counts: Mapping[T, int]
 ) -> Assignment[T]:
-    """What may be held now. The members that give something up rejoin, and the next round hands it out."""
+    """The assignment without moved partitions; the next rebalance assigns those."""
     members = list(subscribers)
     assignment = assign(members, partition_counts)
     holders: dict[tuple[T, int], set[str]] = {}

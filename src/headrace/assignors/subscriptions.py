@@ -1,4 +1,4 @@
-"""What every assignor is given and gives back. Topics are names (clients) or ids (the broker).
+"""Input and output of the assignors. Topics are names (clients) or ids (the broker).
 
 Assignors are pure functions `assign(subscribers, partition_counts) -> Assignment` and import nothing of ours.
 Read next: range.py, round_robin.py, sticky.py, uniform.py.
@@ -17,14 +17,14 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber(Generic[T]):
-    """A member of the group. `owned` and `generation` matter to the assignors that keep what is there."""
+    """A member of the group. `owned` and `generation` are used by the sticky assignors."""
 
     member_id: str
     topics: Collection[T]
     instance_id: str | None = None
     owned: Mapping[T, Collection[int]] = field(default_factory=dict)
     generation: int = NO_GENERATION
-    """In which generation the member came to own this; an older claim to a partition loses."""
+    """Generation of `owned`; an older claim to a partition loses."""
 
 
 Assignment = dict[str, dict[T, list[int]]]
@@ -50,7 +50,7 @@ def _java_order(text: str) -> bytes:
 def subscribers_by_topic(
     subscribers: Sequence[Subscriber[T]], partition_counts: Mapping[T, int]
 ) -> dict[T, list[Subscriber[T]]]:
-    """The topics that exist and that somebody subscribes to, in order, with their subscribers in order."""
+    """Existing topics with subscribers, in order, each with its subscribers in order."""
     found: dict[T, list[Subscriber[T]]] = {}
     for member in subscribers:
         for topic in set(member.topics):

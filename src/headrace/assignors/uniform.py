@@ -1,7 +1,7 @@
-"""Uniform, KIP-848's default: even, and members keep what their last target gave them.
+"""Uniform, KIP-848's default: balanced, and members keep the partitions of their last target.
 
-Unlike sticky, `owned` is the coordinator's own last target, so nobody claims what another has. Rack-unaware.
-Read next: balance.py; machines/consumer_target.py, who calls this.
+Unlike sticky, `owned` is the coordinator's own last target, so claims cannot conflict. Rack-unaware.
+Read next: balance.py; machines/groups/consumer/target.py, its caller.
 """
 
 from __future__ import annotations

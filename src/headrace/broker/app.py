@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -18,16 +19,25 @@ from headrace.broker.logging_setup import set_up_logging
 from headrace.broker.node import DEFAULT_DESCRIPTORS, Broker, start_node
 from headrace.config import NodeConfig
 from headrace.realworld import RealWorld
+from headrace.wire.record_layout import WALK
 
 logger = logging.getLogger(__name__)
 
+_COLLECTION_THRESHOLDS = 5_000, 5, 40
+"""Full collections after a million new objects. By default one large request causes a dozen, and each keeps
+the event loop for a tenth of a second."""
 
 
 def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None) -> int:
-    """Serves until told to stop. Returns the exit code; raises HeadraceError when the node cannot start."""
+    """Serves until a signal. Returns the exit code; raises HeadraceError when the node cannot start."""
     set_up_logging(config["headrace.log.format"])
     for note in config.notes:
         logger.warning("%s", note)
+    if WALK is None:
+        logger.warning(
+            "the C kernels are missing: records inside batches are not validated unless "
+            "record.validation=full; compile them: python -m headrace.kernels.build"
+        )
     return _run_on_fastest_loop(_serve(config, on_ready))
 
 
@@ -38,6 +48,7 @@ async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
         hostname=socket.gethostname(),
         descriptors=_raise_descriptor_limit(),
     )
+    _make_collections_short()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows
@@ -47,13 +58,19 @@ async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
     try:
         await broker.stop()
     finally:
-        if broker.failure is not None:  # whatever else goes wrong with a failed disk
+        if broker.failure is not None:  # also after further errors of a failed disk
             raise broker.failure
     return 0
 
 
+def _make_collections_short() -> None:
+    """Called when the node has started: what exists now is never garbage."""
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)
+    gc.freeze()
+
+
 def _raise_descriptor_limit() -> int:
-    """The soft limit is a default for small programs; up to the hard one nobody need be asked."""
+    """Raises the soft limit of open files to the hard limit, which needs no privilege."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,6 +1,6 @@
-"""The node's log lines on standard error: text for people, or one JSON object per line for machines.
+"""Sets up logging to standard error, as text or as one JSON object per line.
 
-Names, keys and error texts come from clients, so control characters are never printed as they are (S17).
+Names, keys and error texts come from clients, so control characters are always escaped (S17).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Also what starts an escape sequence, what some viewers take for a line end, and what reverses the text."""
+"""Includes escape, Unicode line separators and characters that change the text direction."""
 
 
 def set_up_logging(log_format: str, stream: TextIO | None = None, level: int = logging.INFO) -> None:
@@ -23,7 +23,7 @@ def set_up_logging(log_format: str, stream: TextIO | None = None, level: int = l
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # It tells of every attempt to connect, several a second; the store says in our words what matters of it.
+    # kazoo logs every connection attempt, several per second; the store logs what matters.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 

@@ -1,34 +1,28 @@
-"""Counters of one node: plain integers, so that the hot path pays well under a microsecond.
+"""Counters of one node: plain integers, well under a microsecond on the hot path.
 
-Knows nothing of Prometheus or HTTP. Read next: metrics_export.py (names, help texts), docs/metrics.md.
+Independent of Prometheus and HTTP. Read next: reporting/metrics_export.py, docs/metrics.md.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headrace.types import TopicPartition
+from headrace.types import NO_NODE, PartitionState
 from headrace.world import Clock
-
-if TYPE_CHECKING:
-    from headrace.broker.cluster_metrics import ClusterMetrics
-    from headrace.broker.group_metrics import GroupMetrics
 
 LATENCY_BOUNDS = (
     0.00005, 0.0001, 0.0002, 0.0005,
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
-"""Upper bounds in seconds; what is slower counts in one more bucket without a bound."""
+"""Upper bounds in seconds; one more bucket has no bound."""
 
 WINDOW_STEP_S = 10.0
 WINDOW_STEPS = 6
-"""A p99 gauge looks back over the last WINDOW_STEPS × WINDOW_STEP_S seconds."""
+"""A p99 gauge covers the last WINDOW_STEPS × WINDOW_STEP_S seconds."""
 
 OTHER_API = -1
-"""Keys that Kafka does not have are counted together: a client must not grow our memory."""
+"""Unknown API keys are counted together: clients must not grow the memory of the node."""
 _API_KEYS = range(128)
 
 _MOST_CLIENTS = 500
@@ -36,7 +30,7 @@ _OTHER_CLIENT = ("other", "other")
 
 
 class Histogram:
-    """Latencies since the start, and enough snapshots to tell the p99 of the last minute."""
+    """Latencies since the start, with snapshots for the p99 of the last minute."""
 
     __slots__ = ("_snapshots", "buckets", "seconds")
 
@@ -65,7 +59,7 @@ class Histogram:
 
 
 def quantile_of(buckets: list[int], quantile: float) -> float | None:
-    """Straight line within the bucket, as Prometheus does; the last bound for what is slower than it."""
+    """Interpolated within the bucket, as Prometheus does; at most the last bound."""
     rank = sum(buckets) * quantile
     if rank <= 0:
         return None
@@ -79,7 +73,7 @@ def quantile_of(buckets: list[int], quantile: float) -> float | None:
 
 
 class TopicCounters:
-    """Held by the partitions of a topic, which add to it in place."""
+    """Counters of a topic, changed in place by its partitions."""
 
     __slots__ = ("bytes_in", "bytes_out", "fetches", "produces", "records_in")
 
@@ -91,27 +85,41 @@ class TopicCounters:
         self.bytes_out = 0
 
 
-class PartitionFigures(Protocol):
-    """What a scrape reads of a partition."""
+class GroupCounters:
+    """Of the groups that this node coordinates."""
 
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def online(self) -> bool: ...
+    __slots__ = ("commits", "expired", "loads", "rebalances")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        """Committed offsets, not requests."""
+        self.expired = 0
+        self.rebalances = {"Classic": 0, "Consumer": 0}
+        """By group type, as ListGroups names it."""
+        self.loads = Histogram()
 
 
-class ReplicationFigures(NamedTuple):
-    """Of this node's part in replicated partitions."""
+class ControllerCounters:
+    """Of the partition states that this node wrote as controller."""
 
-    followed: int
-    longest_lag: int
-    below_min_insync: int
+    __slots__ = ("elections", "isr_expands", "isr_shrinks", "unclean_elections")
+
+    def __init__(self) -> None:
+        self.elections = 0
+        self.unclean_elections = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+
+    def count(self, before: PartitionState, after: PartitionState, *, lossy: bool) -> None:
+        if after.leader not in (before.leader, NO_NODE):
+            self.elections += 1
+            self.unclean_elections += lossy
+        self.isr_shrinks += bool(set(before.isr) - set(after.isr))
+        self.isr_expands += bool(set(after.isr) - set(before.isr))
 
 
 class Metrics:
-    """One per node. Attributes without a method are changed in place by their owner."""
+    """One per node. Attributes without a method are changed in place by the component that counts."""
 
     __slots__ = (
         "_apis",
@@ -121,19 +129,17 @@ class Metrics:
         "bytes_in",
         "bytes_out",
         "clients",
-        "cluster",
         "connections",
         "connections_opened",
         "connections_refused",
-        "damaged",
+        "controller",
         "errors",
         "frames_bytes",
         "fsync",
         "groups",
         "loop",
         "own_records_dropped",
-        "partitions",
-        "replication",
+        "throttles",
         "topics",
     )
 
@@ -155,12 +161,11 @@ class Metrics:
         self.fsync = Histogram()
         self.loop = Histogram()
         self.own_records_dropped: dict[str, int] = {}
-        """By topic: of what the node writes about itself, what could not be written."""
-        self.partitions: Callable[[], Iterable[PartitionFigures]] = tuple
-        self.damaged: Callable[[], Mapping[Any, tuple[TopicPartition, str]]] = dict
-        self.groups: GroupMetrics | None = None
-        self.replication: Callable[[], ReplicationFigures] | None = None
-        self.cluster: ClusterMetrics | None = None
+        """By internal topic: records about this node that could not be written."""
+        self.throttles: dict[str, list[float]] = {}
+        """By quota: how often clients were throttled, and for how many seconds altogether."""
+        self.groups = GroupCounters()
+        self.controller = ControllerCounters()
 
     def request_done(self, api_key: int, seconds: float) -> None:
         try:
@@ -171,7 +176,7 @@ class Metrics:
         api.seconds += seconds
 
     def requests_done(self, api_key: int, seconds: float, count: int) -> None:
-        """Several that took so long together, one after the other."""
+        """Counts requests handled one after the other in `seconds` altogether."""
         each = seconds / count
         self.request_done(api_key, each)
         api = self._apis[api_key]
@@ -181,6 +186,11 @@ class Metrics:
     def request_error(self, api_key: int, code: int) -> None:
         key = (api_key if api_key in _API_KEYS else OTHER_API, code)
         self.errors[key] = self.errors.get(key, 0) + 1
+
+    def throttled(self, quota: str, seconds: float) -> None:
+        counted = self.throttles.setdefault(quota, [0, 0.0])
+        counted[0] += 1
+        counted[1] += seconds
 
     def topic(self, name: str) -> TopicCounters:
         counters = self.topics.get(name)
@@ -192,23 +202,20 @@ class Metrics:
         self.topics.pop(name, None)
 
     def client_seen(self, name: str, version: str) -> None:
-        """Clients tell who they are in ApiVersions; names beyond the first hundreds are lumped together."""
+        """Counts a client by the software name in ApiVersions; names beyond _MOST_CLIENTS count as one."""
         key = (name, version)
         if key not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             key = _OTHER_CLIENT
         self.clients[key] = self.clients.get(key, 0) + 1
 
-    def fsync_done(self, seconds: float) -> None:
-        self.fsync.observe(seconds)
-
     def loop_delay(self, seconds: float) -> None:
-        """Called some times a second by the probe; also moves the window of the p99 gauges."""
+        """Called by the event-loop probe, ten times a second; also moves the window of the p99 gauges."""
         self.loop.observe(seconds)
         self._ticked_at = self._clock.monotonic()
         self.move_window()
 
     def seconds_since_tick(self) -> float:
-        """How long ago the probe last ran, or since the start."""
+        """Time since the event-loop probe last ran, or since the start."""
         return self._clock.monotonic() - self._ticked_at
 
     def move_window(self) -> None:
@@ -220,5 +227,5 @@ class Metrics:
             histogram.end_window_step()
 
     def requests(self) -> list[tuple[int, Histogram]]:
-        """Api key and latencies of each API that was asked for, in the order of the keys."""
+        """API key and latencies of each API that was requested, by key."""
         return sorted(self._apis.items())

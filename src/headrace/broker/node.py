@@ -1,6 +1,7 @@
-"""A node: puts the parts together, starts and stops them in order.
+"""A node: builds its components, starts and stops them in order.
 
-Read next: app.py (the process around a node), partitions.py, dispatch.py, housekeeping.py.
+Components take what they use by keyword; only this module and app.py know the Broker (docs/decisions/0020).
+Read next: app.py (the process of a node), partition/registry.py, dispatch/dispatcher.py.
 """
 
 from __future__ import annotations
@@ -9,66 +10,105 @@ import asyncio
 import contextlib
 import errno
 import logging
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from headrace.broker.assignments import Assignments
-from headrace.broker.connection_hub import connection_hub
-from headrace.broker.controller import Controller
-from headrace.broker.controller_office import ControllerOffice
-from headrace.broker.disk_guard import DiskGuard
-from headrace.broker.disk_report import DiskReport
-from headrace.broker.dispatch import Dispatcher
-from headrace.broker.flush_default import NAME as FLUSH
-from headrace.broker.flush_default import default_flush, is_flush_set
-from headrace.broker.flusher import Flusher
-from headrace.broker.group_coordinator import GroupCoordinator
-from headrace.broker.group_timeline import GroupTimeline
-from headrace.broker.housekeeping import Housekeeping
-from headrace.broker.http_endpoint import HttpEndpoint
-from headrace.broker.lag_samples import LagSamples
-from headrace.broker.metadata_replies import MetadataReplies
+from headrace.broker.authorization.authorized_handlers import authorized, authorized_members
+from headrace.broker.controller.change_propagation import ChangePropagation
+from headrace.broker.controller.controller import Controller
+from headrace.broker.controller.disk_report import DiskReport
+from headrace.broker.controller.loop import ControllerLoop
+from headrace.broker.controller.metadata_cache import MetadataCache
+from headrace.broker.controller.reassignments import Reassignments
+from headrace.broker.controller.remote_creation import create_on_controller
+from headrace.broker.controller.topic_rules import NewTopic
+from headrace.broker.controller.view_waits import ViewWaits
+from headrace.broker.dispatch.dispatcher import Dispatcher
+from headrace.broker.dispatch.forwarding import RequestForwarder
+from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.handlers.acls import AclHandlers
+from headrace.broker.handlers.cluster import ClusterHandlers
+from headrace.broker.handlers.configs import ConfigHandlers
+from headrace.broker.handlers.coordinators import CoordinatorHandlers
+from headrace.broker.handlers.fetch import FetchHandler
+from headrace.broker.handlers.group_members import GroupMemberHandlers
+from headrace.broker.handlers.group_offsets import GroupOffsetHandlers
+from headrace.broker.handlers.groups import GroupHandlers
+from headrace.broker.handlers.metadata import MetadataHandlers
+from headrace.broker.handlers.offsets import OffsetHandlers
+from headrace.broker.handlers.produce import ProduceHandler
+from headrace.broker.handlers.producers import ProducerHandlers
+from headrace.broker.handlers.quotas import QuotaHandlers
+from headrace.broker.handlers.replicas import ReplicaHandlers
+from headrace.broker.handlers.topics import TopicHandlers
+from headrace.broker.handlers.users import UserHandlers
 from headrace.broker.metrics import Metrics
-from headrace.broker.min_insync import configured_min_insync
-from headrace.broker.node_checkpoints import LogOffsets, NodeCheckpoints
-from headrace.broker.offset_saver import OffsetSaver
-from headrace.broker.own_topics import EVENTS, LAG, OwnTopic
-from headrace.broker.partitions import Partitions
-from headrace.broker.peers import Peers
-from headrace.broker.remote_creation import created_elsewhere
-from headrace.broker.replication import Replication
-from headrace.broker.topic_settings import TopicSettings, topic_settings
-from headrace.broker.view_waits import ViewWaits
+from headrace.broker.network.connections import make_connections
+from headrace.broker.network.deferred_reply import DeferredHandler
+from headrace.broker.network.request_context import Handler
+from headrace.broker.network.request_tasks import RequestTasks
+from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints, OffsetSaver
+from headrace.broker.partition.disk_guard import DiskGuard
+from headrace.broker.partition.flush_default import NAME as FLUSH
+from headrace.broker.partition.flush_default import default_flush, is_flush_set
+from headrace.broker.partition.flusher import Flusher
+from headrace.broker.partition.housekeeping import Housekeeping, PeriodicJob
+from headrace.broker.partition.min_insync import configured_min_insync
+from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.topic_settings import TopicSettings, topic_settings
+from headrace.broker.quotas.client_throttles import make_throttles
+from headrace.broker.replication.event_queue import EventQueue
+from headrace.broker.replication.peers import Peers
+from headrace.broker.replication.replicas import Replication
+from headrace.broker.reporting.group_timeline import WRITE_S, GroupTimeline
+from headrace.broker.reporting.http_endpoint import HttpEndpoint
+from headrace.broker.reporting.internal_topics import EVENTS, LAG, InternalTopicWriter
+from headrace.broker.reporting.lag_samples import SAMPLE_INTERVAL_S, LagSamples
+from headrace.broker.reporting.metric_family import MetricSources
+from headrace.broker.security.audit import AuditLog
+from headrace.broker.security.authorization import Authorization
+from headrace.broker.security.authorizer import Authorizer
+from headrace.broker.security.login import Logins
+from headrace.broker.security.mechanism import Mechanisms
+from headrace.broker.security.mechanisms import make_token_logins, session_limits, user_mechanisms
+from headrace.broker.security.metrics_token import MetricsToken
+from headrace.broker.security.node_login import NodeLogin
+from headrace.broker.security.tls import RELOAD_S, ListenerTls, Reloaded, reload_all
+from headrace.broker.security.users import Users
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
+from headrace.config.acl_settings import super_users
 from headrace.config.coordination_address import SqliteAddress
-from headrace.coordination.cluster import Cluster
+from headrace.config.metrics_settings import uses_tls
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.hosts import boot_id
-from headrace.coordination.opening import open_store
+from headrace.coordination.open_store import open_store
 from headrace.coordination.store import Store
+from headrace.coordination.zookeeper_security import zookeeper_security
 from headrace.errors import ConfigError, CoordinationError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
-from headrace.log.descriptors import DescriptorPool
+from headrace.log.segments.descriptors import DescriptorPool
 from headrace.types import ClusterView, Endpoint, Topic, TopicPartition
 from headrace.world import FileLock, Listener, World, new_uuid
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_DESCRIPTORS = 1024
-_LET_IN_WITHIN_MS = 60_000
-_HAND_OVER_MS = 10_000
+_ADMISSION_TIMEOUT_MS = 60_000
+_CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 _OTHER_DESCRIPTORS = 128
-"""For the coordination store, the operators' endpoint, the worker processes, files open for a moment."""
+"""For the coordination store, the HTTP endpoint, worker processes, files that are open briefly."""
 
 
 class Broker:
-    """One node. Handlers find here what they need."""
+    """One node: its components, wired together, and their start and stop."""
 
     def __init__(
         self,
         *,
         world: World,
         config: NodeConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         checkpoints: NodeCheckpoints,
         lock: FileLock,
         descriptors: int,
@@ -79,18 +119,6 @@ class Broker:
         self.node_id: int = config["node.id"]
         self.cluster = cluster
         self.checkpoints = checkpoints
-        self.metrics = Metrics(world.clock)
-        self.peers = Peers(
-            world=world,
-            node_id=self.node_id,
-            view=lambda: cluster.view,
-            listener=config["inter.broker.listener.name"],
-        )
-        self.view_waits = ViewWaits(cluster, world)
-        self.controller = Controller(cluster, world, config, partial(created_elsewhere, self))
-        self.office = ControllerOffice(self, self._topic_settings)
-        self.assignments = Assignments(self)
-        self.metadata_replies = MetadataReplies()
         self._phase: str | None = "starting"
         self.failure: HeadraceError | None = None
         self.stop_wanted = asyncio.Event()
@@ -99,35 +127,391 @@ class Broker:
         self._lock = lock
         self._directory_id = directory_id
         self._listeners: list[Listener] = []
+        self.tls = {
+            each.name: ListenerTls(world, config, each.name) for each in config.listeners if each.tls
+        }
+        self._metrics_tls = ListenerTls(world, config, None) if uses_tls(config) else None
+        self._metrics_token = MetricsToken(world.files, config)
+        # Components, each built from those above it.
+        self.metrics = Metrics(world.clock)
+        self.events = EventQueue(world.clock, enabled=config["headrace.events.enable"])
+        self.audit = AuditLog(world.clock)
+        self.metadata_cache = MetadataCache()
+        self.view_waits = ViewWaits(cluster, world)
+        self.node_login = NodeLogin(
+            node_id=self.node_id, secret=lambda: cluster.node_secret, random=world.random
+        )
+        self.peers = self._make_peers()
+        self.propagation = ChangePropagation(
+            world=world, node_id=self.node_id, cluster=cluster, peers=self.peers
+        )
         self.offsets = OffsetSaver(world, checkpoints, self._log_offsets)
         self._flusher = Flusher(world, self.metrics, self._disk_failed)
-        self.partitions = Partitions(
-            world=world,
+        self.partitions = self._make_partitions(max(descriptors // 2 - _OTHER_DESCRIPTORS, 16))
+        self.controller = self._make_controller()
+        self.controller_loop = self._make_controller_loop()
+        self.reassignments = Reassignments(
+            cluster=cluster, controller=self.controller, controller_loop=self.controller_loop
+        )
+        self.replication = self._make_replication()
+        self.authorization = self._make_authorization()
+        self.groups = self._make_groups()
+        self.timeline = self._make_timeline()
+        self.lag = self._make_lag_samples()
+        self.connections = make_connections(world, self.metrics, config, max_connections=descriptors // 2)
+        self.throttles = make_throttles(world.clock, self.metrics, config)
+        self._request_tasks = RequestTasks(world.tasks, self.throttles.metered)
+        self._token_logins = make_token_logins(world, config)
+        self.dispatcher = self._make_dispatcher()
+        self.disk_report = self._make_disk_report()
+        self._housekeeping = self._make_housekeeping()
+        self._http = HttpEndpoint(world, self.metric_sources(), self.why_not_ready, self._metrics_token)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Sets the callbacks from lower components into higher ones, which are built later.
+
+        The only step after construction in which one component gets to know another.
+        """
+        self.partitions.connect(
+            take_role=self.replication.assign_role,
+            removed=self.replication.forget,
+            opened_late=self.groups.opened_late,
+            disk_changed=self.disk_report.disk_changed,
+        )
+
+    def _make_peers(self) -> Peers:
+        tls = self.tls.get(self.config.inter_broker_listener)
+        return Peers(
+            world=self.world,
             node_id=self.node_id,
-            directory=config.data_directory,
+            view=lambda: self.cluster.view,
+            listener=self.config["inter.broker.listener.name"] and self.config.inter_broker_listener,
+            login=self.node_login,
+            tls=None if tls is None else tls.client,
+        )
+
+    def _make_partitions(self, descriptors: int) -> Partitions:
+        return Partitions(
+            world=self.world,
+            node_id=self.node_id,
+            directory=self.config.data_directory,
             metrics=self.metrics,
             flusher=self._flusher,
-            descriptors=DescriptorPool(world.files, max(descriptors // 2 - _OTHER_DESCRIPTORS, 16)),
+            descriptors=DescriptorPool(self.world.files, descriptors),
             settings_of=self._topic_settings,
-            changed_topics=cluster.changed_topics,
-            checkpoints=checkpoints,
+            changed_topics=self.cluster.changed_topics,
+            checkpoints=self.checkpoints,
             persist_offsets=self.offsets.persist,
         )
-        self.metrics.partitions = self.partitions.all
-        self.metrics.damaged = self.partitions.damaged
-        self.replication = Replication(self)
-        self.partitions.take_role = self.replication.take
-        self.partitions.removed = self.replication.forget
-        self.controller.opened = self.partitions.opened
-        self.groups = GroupCoordinator(self)
-        self.timeline = GroupTimeline(self, OwnTopic(self, EVENTS))
-        self.lag = LagSamples(self, OwnTopic(self, LAG))
-        self.hub = connection_hub(world, self.metrics, config, max_connections=descriptors // 2)
-        self._dispatcher = self.hub.dispatch = Dispatcher(self)
-        disk = DiskGuard(world.files, config.data_directory, config["headrace.disk.reserve.bytes"])
-        self.disk_report = DiskReport(self)
-        self._housekeeping = Housekeeping(self, disk)
-        self._http = HttpEndpoint(world, self.metrics, self.why_not_ready)
+
+    def _make_controller(self) -> Controller:
+        return Controller(
+            self.cluster,
+            self.world,
+            self.config,
+            create_on_controller=partial(
+                create_on_controller,
+                node_id=self.node_id,
+                cluster=self.cluster,
+                peers=self.peers,
+                view_waits=self.view_waits,
+            ),
+            opened=self.partitions.opened,
+            known_elsewhere=self.propagation.wait,
+        )
+
+    def _make_controller_loop(self) -> ControllerLoop:
+        return ControllerLoop(
+            world=self.world,
+            config=self.config,
+            cluster=self.cluster,
+            controller=self.controller,
+            partitions=self.partitions,
+            peers=self.peers,
+            view_waits=self.view_waits,
+            metadata_cache=self.metadata_cache,
+            events=self.events,
+            counters=self.metrics.controller,
+            settings_of=self._topic_settings,
+        )
+
+    def _make_replication(self) -> Replication:
+        return Replication(
+            world=self.world,
+            config=self.config,
+            cluster=self.cluster,
+            peers=self.peers,
+            partitions=self.partitions,
+            persist_offsets=self.offsets.persist,
+            events=self.events,
+        )
+
+    def _make_groups(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            world=self.world,
+            config=self.config,
+            cluster=self.cluster,
+            controller=self.controller,
+            partitions=self.partitions,
+            counters=self.metrics.groups,
+            authorization=self.authorization,
+        )
+
+    def _make_timeline(self) -> GroupTimeline:
+        return GroupTimeline(
+            world=self.world,
+            config=self.config,
+            cluster=self.cluster,
+            groups=self.groups,
+            events=self.events,
+            topic=self.internal_topic(EVENTS),
+        )
+
+    def _make_lag_samples(self) -> LagSamples:
+        return LagSamples(
+            world=self.world,
+            config=self.config,
+            partitions=self.partitions,
+            groups=self.groups,
+            topic=self.internal_topic(LAG),
+        )
+
+    def _make_disk_report(self) -> DiskReport:
+        return DiskReport(
+            world=self.world,
+            node_id=self.node_id,
+            cluster=self.cluster,
+            partitions=self.partitions,
+            events=self.events,
+        )
+
+    def internal_topic(self, topic: NewTopic) -> InternalTopicWriter:
+        return InternalTopicWriter(
+            topic,
+            world=self.world,
+            node_id=self.node_id,
+            cluster=self.cluster,
+            controller=self.controller,
+            partitions=self.partitions,
+            peers=self.peers,
+            metrics=self.metrics,
+        )
+
+    def _make_housekeeping(self) -> Housekeeping:
+        retention_interval = "offsets.retention.check.interval.ms"
+        reserve: int = self.config["headrace.disk.reserve.bytes"]
+        return Housekeeping(
+            world=self.world,
+            partitions=self.partitions,
+            offsets=self.offsets,
+            disk=DiskGuard(self.world.files, self.config.data_directory, reserve),
+            metrics=self.metrics,
+            setting=self.controller.node_setting,
+            before_tick=self.connections.next_tick,
+            after_tick=self.disk_report.check,
+            jobs=(
+                PeriodicJob(
+                    name="offsets retention", every=retention_interval, run=self.groups.check_retention
+                ),
+                PeriodicJob(name="group events", every=WRITE_S, run=self.timeline.write),
+                PeriodicJob(name="lag samples", every=SAMPLE_INTERVAL_S, run=self.lag.sample),
+                *self._certificate_jobs(),
+            ),
+        )
+
+    def _certificate_jobs(self) -> tuple[PeriodicJob, ...]:
+        reloaded: list[Reloaded] = list(self.tls.values())
+        if self._metrics_tls is not None:
+            reloaded.append(self._metrics_tls)
+        if self.config["headrace.metrics.token.file"]:
+            reloaded.append(self._metrics_token)
+        if not reloaded:
+            return ()
+        thread = self.world.tasks.thread("certificates")
+        reload = partial(reload_all, reloaded, thread)
+        return (PeriodicJob(name="certificates", every=RELOAD_S, run=reload),)
+
+    def metric_sources(self) -> MetricSources:
+        return MetricSources(
+            metrics=self.metrics,
+            partitions=self.partitions.all,
+            damaged=self.partitions.damaged,
+            groups=self.groups.groups,
+            replication=self.replication.figures,
+            view=lambda: self.cluster.view,
+            is_controller=lambda: self.cluster.is_controller,
+        )
+
+    def _make_authorization(self) -> Authorization | None:
+        """None: no authorizer is configured, and everything is allowed."""
+        config = self.config
+        if not config["authorizer.class.name"]:
+            return None
+        authorizer = Authorizer(
+            lambda: self.cluster.view.acls,
+            super_users=super_users(config["super.users"]),
+            allow_everyone_if_no_acl_found=config["allow.everyone.if.no.acl.found"],
+        )
+        self.cluster.subscribe(self._acls_changed)
+        return Authorization(authorizer, self.audit.denied)
+
+    def _acls_changed(self, old: ClusterView, new: ClusterView) -> None:
+        """What was allowed to a connection's last requests is checked again with its next."""
+        if old.acls is not new.acls:
+            self.connections.forget_requests()
+
+    def _make_dispatcher(self) -> Dispatcher:
+        world, codec = self.world, self.world.tasks.thread("codec")
+        produce = ProduceHandler(
+            node_id=self.node_id,
+            view=lambda: self.cluster.view,
+            partitions=self.partitions,
+            clock=world.clock,
+            tasks=world.tasks,
+            metrics=self.metrics,
+            memory=self.connections.memory,
+            request_tasks=self._request_tasks,
+            authorization=self.authorization,
+            throttles=self.throttles,
+        )
+        fetch = FetchHandler(
+            node_id=self.node_id,
+            view=lambda: self.cluster.view,
+            partitions=self.partitions,
+            clock=world.clock,
+            tasks=world.tasks,
+            random=world.random,
+            metrics=self.metrics,
+            codec=codec,
+            cold_reads=self.connections.cold_reads,
+            request_tasks=self._request_tasks,
+            timeline=self.timeline,
+            throttles=self.throttles,
+            max_bytes=self.config["fetch.max.bytes"],
+            session_slots=self.config["max.incremental.fetch.session.cache.slots"],
+            authorization=self.authorization,
+        )
+        group_offsets = GroupOffsetHandlers(
+            cluster=self.cluster,
+            groups=self.groups,
+            metrics=self.metrics,
+            authorization=self.authorization,
+        )
+        handlers, members = self._handlers(group_offsets), self._deferred_handlers(group_offsets)
+        if self.authorization is not None:
+            handlers = authorized(handlers, self.authorization, lambda: self.cluster.view)
+            members = authorized_members(members, self.authorization)
+        return Dispatcher(
+            clock=world.clock,
+            metrics=self.metrics,
+            memory=self.connections.memory,
+            codec=codec,
+            request_tasks=self._request_tasks,
+            produce=produce,
+            fetch=fetch,
+            handlers=handlers,
+            deferred_handlers=members,
+            forwarder=self._forwarder(),
+            propagation=self.propagation,
+            logins=self._make_logins(),
+            audit=self.audit,
+            throttles=self.throttles,
+        )
+
+    def _make_logins(self) -> Logins:
+        world, view = self.world, lambda: self.cluster.view.users
+        users = Users(users=view, secret=self.cluster.node_secret)
+        of_users = user_mechanisms(self.config, users, world.random, self._token_logins)
+        return Logins(
+            clock=world.clock,
+            tasks=world.tasks,
+            thread=world.tasks.thread("login"),
+            audit=self.audit,
+            mechanisms=partial(self._mechanisms, of_users),
+            hidden=frozenset(self.node_login.mechanisms),
+            failure_delay_ms=self.config["connection.failed.authentication.delay.ms"],
+            session_limits=session_limits(self.config),
+        )
+
+    def _mechanisms(self, of_users: Mapping[str, Mechanisms], listener: str) -> Mechanisms:
+        """Nodes log in on their own listener only, users on any but a private one."""
+        if listener != self.config.inter_broker_listener:
+            return of_users.get(listener, {})
+        private = self.config["headrace.inter.broker.listener.private"]
+        return {**({} if private else of_users.get(listener, {})), **self.node_login.mechanisms}
+
+    def _handlers(self, group_offsets: GroupOffsetHandlers) -> dict[int, Handler]:
+        """By API key, except Produce, Fetch and those of group members."""
+        cluster, partitions, metrics = self.cluster, self.partitions, self.metrics
+        config, node_id, controller, groups = self.config, self.node_id, self.controller, self.groups
+        families = (
+            AclHandlers(cluster=cluster, enabled=self.authorization is not None),
+            ClusterHandlers(
+                node_id=node_id,
+                cluster=cluster,
+                view_waits=self.view_waits,
+                partitions=partitions,
+                files=self.world.files,
+                reassignments=self.reassignments,
+            ),
+            ConfigHandlers(
+                cluster=cluster,
+                controller=controller,
+                config=config,
+                node_id=node_id,
+                readers=self.partitions.readers,
+            ),
+            CoordinatorHandlers(groups=groups, metrics=metrics),
+            group_offsets,
+            GroupHandlers(cluster=cluster, groups=groups, metrics=metrics),
+            MetadataHandlers(
+                cluster=cluster,
+                config=config,
+                node_listener=config.inter_broker_listener,
+                cache=self.metadata_cache,
+                controller=controller,
+                controller_loop=self.controller_loop,
+                groups=groups,
+                metrics=metrics,
+                authorization=self.authorization,
+            ),
+            OffsetHandlers(
+                cluster=cluster,
+                partitions=partitions,
+                metrics=metrics,
+                clock=self.world.clock,
+                tasks=self.world.tasks,
+            ),
+            ProducerHandlers(cluster=cluster, partitions=partitions, metrics=metrics),
+            ReplicaHandlers(
+                cluster=cluster, isr_updater=self.controller_loop.isr, reassignments=self.reassignments
+            ),
+            QuotaHandlers(cluster=cluster),
+            TopicHandlers(
+                cluster=cluster,
+                controller=controller,
+                config=config,
+                node_id=node_id,
+                throttles=self.throttles,
+            ),
+            UserHandlers(cluster=cluster, controller=controller),
+        )
+        return {key: handler for family in families for key, handler in family.by_key().items()}
+
+    def _deferred_handlers(self, group_offsets: GroupOffsetHandlers) -> dict[int, DeferredHandler]:
+        """By API key: the requests of group members, handled without a task where possible."""
+        members = GroupMemberHandlers(groups=self.groups, metrics=self.metrics, random=self.world.random)
+        return {**members.by_key(), **group_offsets.deferred_by_key()}
+
+    def _forwarder(self) -> RequestForwarder:
+        return RequestForwarder(
+            node_id=self.node_id,
+            cluster=self.cluster,
+            groups=self.groups,
+            peers=self.peers,
+            view_waits=self.view_waits,
+        )
 
     def why_not_ready(self) -> str | None:
         if self._phase is None and not self.partitions.writable:
@@ -135,7 +519,7 @@ class Broker:
         return self._phase
 
     def _topic_settings(self, view: ClusterView, topic: Topic) -> TopicSettings:
-        """With what was altered while nodes ran."""
+        """Of the topic's own configs, the dynamic ones of this node and of all nodes, and the static ones."""
         altered = {
             **view.node_configs.get("", {}),
             **view.node_configs.get(str(self.node_id), {}),
@@ -147,19 +531,23 @@ class Broker:
         return topic_settings(values, self.config)
 
     async def start(self, hostname: str) -> None:
-        """Logs first: a node that is registered can serve what it holds."""
+        """Opens logs before it registers: a registered node can serve its partitions."""
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
         alone = self.config.coordination == SqliteAddress()
         self.partitions.removals.leftovers(self.cluster.view, alone=alone)
-        self.partitions.follow(empty, self.cluster.view)
+        self.partitions.apply_view(empty, self.cluster.view)
+        self._apply_quotas(empty, self.cluster.view)
+        self.cluster.subscribe(self._apply_quotas)
         self.replication.start()
-        self.cluster.subscribe(self.partitions.follow)
+        self.cluster.subscribe(self.partitions.apply_view)
         await self.partitions.opened()
         self.lag.start()
         self.groups.start()
         await self.offsets.persist()
-        self._housekeeping.look_at_the_disk()
+        self._housekeeping.check_disk()
         await self.disk_report.start()
+        if self._token_logins is not None:
+            await self._token_logins.keys.start()
         self.endpoints = tuple([await self._listen(each) for each in self.config.listeners])
         await self.cluster.register_node(
             node_id=self.node_id,
@@ -173,31 +561,37 @@ class Broker:
             waits_for_admission=True,
             lossless=self.checkpoints.lossless,
         )
-        self.office.start()
-        await self._wait_to_be_let_in()
+        self.controller_loop.start()
+        await self._wait_for_admission()
         await self.offsets.loss_is_known()
         if not alone:
             self.partitions.removals.strays(self.cluster.view)
-        self.replication.look()
+        self.replication.check_session()
         await self._start_http()
         self._housekeeping.start()
         self._phase = None
-        self.hub.let_in()
+        self.connections.start(self.dispatcher, self.dispatcher.before_login)
 
-    async def _wait_to_be_let_in(self) -> None:
-        """Until the controller, perhaps this node, counts on it for nothing that it may have lost (R20)."""
-        if not await self.view_waits.until(lambda view: self.node_id in view.nodes, _LET_IN_WITHIN_MS):
+    def _apply_quotas(self, old: ClusterView, new: ClusterView) -> None:
+        self.throttles.apply_view(old, new)
+        if old.client_quotas is not new.client_quotas:
+            self.connections.rates.replace(new.client_quotas)
+
+    async def _wait_for_admission(self) -> None:
+        """Until the controller, perhaps this node, expects no records of it that it may have lost (R20)."""
+        if not await self.view_waits.until(lambda view: self.node_id in view.nodes, _ADMISSION_TIMEOUT_MS):
             raise CoordinationError(
-                f"the controller (node {self.cluster.view.controller_id}) did not let this node in within "
-                f"{_LET_IN_WITHIN_MS // 1000} s: look at that node's log, or stop it"
+                f"the controller (node {self.cluster.view.controller_id}) did not admit this node within "
+                f"{_ADMISSION_TIMEOUT_MS // 1000} s: look at that node's log, or stop it"
             )
 
     async def _start_http(self) -> None:
         host, port = self.config["headrace.metrics.host"], self.config["headrace.metrics.port"]
         if port < 0:
             return
+        tls = self._metrics_tls
         try:
-            await self._http.start(host, port)
+            await self._http.start(host, port, None if tls is None else tls.server)
         except OSError as error:
             raise ConfigError(
                 f"headrace.metrics.port={port} cannot be listened on ({error.strerror or error}): "
@@ -206,40 +600,53 @@ class Broker:
         self.metrics_address = (host, self._http.port)
 
     async def _listen(self, listener: ListenerConfig) -> Endpoint:
+        tls = self.tls.get(listener.name)
         try:
             bound = await self.world.network.listen(
-                self.hub.factory(listener.name), listener.host, listener.port
+                self.connections.factory(
+                    listener.name,
+                    needs_login=self._needs_login(listener),
+                    principal_of=None if tls is None else tls.principal_of,
+                ),
+                listener.host,
+                listener.port,
+                tls=None if tls is None else tls.server,
             )
         except OSError as error:
             raise ConfigError(_cannot_listen(listener, error)) from error
         self._listeners.append(bound)
         return listener.endpoint(bound.port)
 
+    def _needs_login(self, listener: ListenerConfig) -> bool:
+        for_nodes = listener.name == self.config.inter_broker_listener
+        private: bool = self.config["headrace.inter.broker.listener.private"]
+        return listener.needs_login or (for_nodes and private)
+
     async def stop(self) -> None:
-        """R22: no new work, everything on disk, the mark of a clean stop, then the session."""
+        """R22: ends requests, flushes logs, writes the clean-shutdown mark, then ends the session."""
         self._phase = "stopping"
         try:
-            await self._hand_over()
+            await self._controlled_shutdown()
             await self._end_service()
             await self._close_logs()
         finally:
-            await self._let_go()
+            await self._release()
 
-    async def _hand_over(self) -> None:
-        """Others lead what this node led before it stops, as far as there are others (R22)."""
+    async def _controlled_shutdown(self) -> None:
+        """Controlled shutdown: moves leadership to other in-sync replicas first (R22)."""
         view = self.cluster.view
         if self.failure is not None or self.node_id not in view.nodes or len(view.nodes) == 1:
             return
         try:
             await self.cluster.announce(leaving=True)
-            handed_over = await self.view_waits.until(self._leads_nothing_others_could, _HAND_OVER_MS)
+            moved = await self.view_waits.until(self._leadership_moved, _CONTROLLED_SHUTDOWN_TIMEOUT_MS)
         except (HeadraceError, OSError) as error:
-            logger.warning("others notice only later that this node stops: %s", error)
+            logger.warning("controlled shutdown failed, other nodes notice the stop later: %s", error)
         else:
-            if not handed_over:
-                logger.warning("this node stops although it still leads partitions")
+            if not moved:
+                logger.warning("controlled shutdown timed out: this node stops while it leads partitions")
 
-    def _leads_nothing_others_could(self, view: ClusterView) -> bool:
+    def _leadership_moved(self, view: ClusterView) -> bool:
         others = {node.node_id for node in view.nodes.values() if not node.leaving}
         return not any(
             state.leader == self.node_id and not others.isdisjoint(state.isr)
@@ -248,21 +655,23 @@ class Broker:
         )
 
     async def _end_service(self) -> None:
-        """What was asked before is answered, as far as it does not take long."""
+        """Stops all components; requests under way are answered unless they take long."""
         for listener in self._listeners:
             listener.close()
-        self.hub.stop_requests()
+        self.connections.stop_requests()
+        if self._token_logins is not None:
+            await self._token_logins.keys.stop()
         await self._housekeeping.stop()
         await self.disk_report.stop()
-        await self.office.stop()
+        await self.controller_loop.stop()
         await self.groups.stop()
         await self.replication.stop()
         await self.timeline.write()
         await self.lag.finish()
-        await self._dispatcher.stop()
+        await self._request_tasks.stop()
         if self.failure is None:
             await self._flusher.flush_all(list(self.partitions.all()))
-        await self.hub.close()
+        await self.connections.close()
 
     async def _close_logs(self) -> None:
         offsets = self.partitions.log_offsets()
@@ -274,10 +683,11 @@ class Broker:
             if clean:
                 await self.offsets.mark_clean(self.cluster.node_epoch or -1)
         except OSError as error:
-            logger.error("the next start will check the logs, since this stop could not be noted: %s", error)
+            logger.error("the clean shutdown was not recorded, the next start recovers the logs: %s", error)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         self._http.close()
+        await self.propagation.stop()
         await self.peers.close()
         try:
             await self.cluster.close()
@@ -290,7 +700,7 @@ class Broker:
         return self.partitions.log_offsets()
 
     def _disk_failed(self, error: OSError) -> None:
-        """R24: what a failed fsync left in memory cannot be trusted, and there is no other disk to go to."""
+        """R24: stops the node; after a failed fsync the page cache cannot be trusted."""
         directory = self.config.data_directory
         self.failure = StorageError(f"the disk of {directory} failed ({error}); check it, then start again")
         logger.critical("%s", self.failure)
@@ -309,7 +719,7 @@ async def start_node(
     hostname: str = "localhost",
     descriptors: int = DEFAULT_DESCRIPTORS,
 ) -> Broker:
-    """A running node, or a HeadraceError that says in one line why not; then nothing is left behind."""
+    """Starts a node. Raises HeadraceError with one line that says why not; then all is released."""
     lock = _lock_directory(world, config.data_directory)
     try:
         broker = await _assemble(world, config, store, lock, hostname, descriptors)
@@ -344,9 +754,11 @@ async def _assemble(
     checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
     checkpoints.load()
     if store is None:
-        store = await open_store(world, config.coordination, config.coordination_directory)
+        store = await open_store(
+            world, config.coordination, config.coordination_directory, zookeeper_security(config)
+        )
     try:
-        cluster = await Cluster.open(store, world)
+        cluster = await ClusterMetadata.open(store, world)
     except BaseException:
         await store.close()
         raise

@@ -1,4 +1,4 @@
-"""All commands together, as typer knows them.
+"""The typer application: all commands and their error handling.
 
 Commands import what they need when they run, so that `headrace --help` stays quick.
 """
@@ -10,20 +10,33 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace import __version__
-from headrace.cli import cluster, configs, consume, groups, log, pipeline, plan, produce, serve, topics
-from headrace.cli.help import HELP_STYLE
-from headrace.cli.wrong_usage import WrongUsage
+from headrace.cli import configs, demo, serve
+from headrace.cli.acls import commands as acls
+from headrace.cli.certs import commands as certs
+from headrace.cli.cluster import commands as cluster
+from headrace.cli.errors import UsageError
+from headrace.cli.groups import commands as groups
+from headrace.cli.kafka_tools.names import TOOLS
+from headrace.cli.log import commands as log
+from headrace.cli.options import HELP_STYLE
+from headrace.cli.pipeline import commands as pipeline
+from headrace.cli.plan import commands as plan
+from headrace.cli.quotas import commands as quotas
+from headrace.cli.records import consume, produce
+from headrace.cli.topics import commands as topics
+from headrace.cli.users import commands as users
+from headrace.version import __version__
 
 USAGE = 2
 
-# What typer raises for wrong usage; its newer versions carry the class in a private package.
+# The usage error of typer; newer versions have the class in a private package.
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="headrace",
     help="An event-streaming platform that speaks the Kafka protocol.",
-    epilog="Every command but `serve` and `log` works with Apache Kafka too: --bootstrap HOST:PORT.",
+    epilog="Every command but `serve`, `certs` and `log` works with Apache Kafka too: --bootstrap HOST:PORT. "
+    f"With Apache Kafka's own options: {', '.join(TOOLS)}.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=HELP_STYLE,
@@ -36,8 +49,13 @@ app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.command("plan")(plan.plan)
 app.add_typer(configs.app, name="configs")
+app.add_typer(acls.app, name="acls")
+app.add_typer(certs.app, name="certs")
+app.add_typer(quotas.app, name="quotas")
+app.add_typer(users.app, name="users")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
+app.command("demo")(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,14 +74,14 @@ def _root(
 
 
 def invoke(arguments: list[str]) -> int:
-    """Runs one command; its exit code. Raises WrongUsage, and whatever the command raises."""
+    """Run one command and return its exit code. Raises UsageError and the command's own errors."""
     try:
         code = app(args=arguments, standalone_mode=False, prog_name="headrace")
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help text
             print(error.format_message(), file=sys.stderr)
             return USAGE
-        raise WrongUsage(error.format_message().rstrip("."), _help_for(error)) from error
+        raise UsageError(error.format_message().rstrip("."), _help_for(error)) from error
     except typer.Abort:
         raise KeyboardInterrupt from None
     return code if isinstance(code, int) else 0

@@ -6,28 +6,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.help import HELP_STYLE
-from headrace.cli.options import BOOTSTRAP, Bootstrap, Json, parse_pairs
+from headrace.cli.option_sets import takes_options
+from headrace.cli.options import HELP_STYLE, ConnectOptions, Json, parse_pairs
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
-    from headrace.client.admin import ConfigValue, ResourceKind
+    from headrace.client.tools.admin import ConfigValue, ResourceKind
 
 app = typer.Typer(
     help="Read and change settings of topics and nodes.", no_args_is_help=True, rich_markup_mode=HELP_STYLE
 )
 
-TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic.")]
-NodeOption = Annotated[int | None, typer.Option("--node", "-n", help="Of the node with this id.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Settings of this topic.")]
+NodeOption = Annotated[int | None, typer.Option("--node", "-n", help="Settings of the node with this id.")]
 
 
 @app.command("get")
+@takes_options
 def get(
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]…", help="Only these settings.")] = None,
+    *,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]…", help="Show only these settings.")
+    ] = None,
     topic: TopicOption = None,
     node: NodeOption = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Those with default values too.")] = False,
-    bootstrap: Bootstrap = BOOTSTRAP,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Include settings with default values.")
+    ] = False,
+    connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
     """Show settings: their value and where it comes from.
@@ -38,12 +44,12 @@ def get(
       headrace configs get --topic orders retention.ms cleanup.policy
       headrace configs get --node 1 --all --json
     """
-    from headrace.client.admin import Admin
     from headrace.client.errors import ClientError
+    from headrace.client.tools.admin import Admin
 
     kind, name = _target(topic, node)
     output = Output(as_json=as_json)
-    values = Admin(bootstrap).configs(kind, name)
+    values = Admin(connect.cluster()).configs(kind, name)
     missing = sorted(set(keys or ()) - {value.name for value in values})
     if missing:
         raise ClientError(
@@ -62,18 +68,22 @@ def get(
 
 
 @app.command("set")
+@takes_options
 def set_(
-    values: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="What to set.")] = None,
+    *,
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="Settings to change.")
+    ] = None,
     topic: TopicOption = None,
     node: NodeOption = None,
     unset: Annotated[
         list[str] | None,
         typer.Option("--unset", metavar="KEY", help="Return a setting to its default; may be repeated."),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP,
+    connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
-    """Change settings while the cluster runs; those that are not named stay as they are.
+    """Change settings while the cluster runs; others keep their value.
 
     \b
     Examples:
@@ -81,14 +91,16 @@ def set_(
       headrace configs set --topic orders cleanup.policy=compact --unset retention.ms
       headrace configs set --node 1 log.cleaner.threads=2
     """
-    from headrace.client.admin import Admin
+    from headrace.client.tools.admin import Admin
+    from headrace.config.secret_arguments import refuse_secrets
 
     kind, name = _target(topic, node)
     pairs = parse_pairs(values, "KEY=VALUE")
+    refuse_secrets(pairs, "configs set", "put it into the node's file and start the node again")
     if not pairs and not unset:
-        raise typer.BadParameter("say what to change: KEY=VALUE or --unset KEY")
+        raise typer.BadParameter("nothing to change: use KEY=VALUE or --unset KEY")
     output = Output(as_json=as_json)
-    Admin(bootstrap).alter_configs(kind, name, values=pairs, unset=unset or ())
+    Admin(connect.cluster()).alter_configs(kind, name, values=pairs, unset=unset or ())
     if as_json:
         output.document({kind: name, "set": pairs, "unset": unset or []})
         return
@@ -99,7 +111,7 @@ def set_(
 
 def _target(topic: str | None, node: int | None) -> tuple[ResourceKind, str]:
     if (topic is None) == (node is None):
-        raise typer.BadParameter("say whose settings: --topic NAME or --node ID")
+        raise typer.BadParameter("exactly one of --topic NAME and --node ID is required")
     return ("topic", topic) if topic is not None else ("node", str(node))
 
 

@@ -1,4 +1,4 @@
-"""Durations for people, and as people write them. Pure."""
+"""Formats and parses durations. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ISO = re.compile(
 
 
 def human_ms(duration_ms: int) -> str:
-    """Two units at most: nobody reads the seconds of a day."""
+    """At most two units, like `2 h 5 min`."""
     if duration_ms < 1_000:
         return f"{duration_ms} ms"
     if duration_ms < 60_000:
@@ -30,16 +30,16 @@ def human_ms(duration_ms: int) -> str:
 
 
 def seconds_text(duration_ms: int) -> str:
-    """For programs."""
+    """Seconds with three decimals, for programs."""
     return f"{duration_ms / 1000:.3f}"
 
 
 def parse_duration_ms(text: str, option: str) -> int:
-    """`15m`, `2.5s`, `300ms`, or ISO 8601 as Kafka's tools take it: `PT1H30M`, `P2D`."""
+    """`15m`, `2.5s`, `300ms`, or ISO 8601 as in Kafka's tools: `PT1H30M`, `P2D`."""
     simple = _SIMPLE.fullmatch(text)
     if simple:
         return round(float(simple[1]) * _UNITS_MS[simple[2]])
     iso = _ISO.fullmatch(text)
     if iso and any(iso.groupdict().values()):
         return round(sum(float(value) * _UNITS_MS[unit] for unit, value in iso.groupdict().items() if value))
-    raise typer.BadParameter(f"{text!r} is no duration: use 30s, 15m, 2h, 1d or PT1H30M", param_hint=option)
+    raise typer.BadParameter(f"{text!r} is not a duration: use 30s, 15m, 2h or PT1H30M", param_hint=option)

@@ -1,6 +1,4 @@
-"""Files and stdin as input of commands, with errors that name the file.
-
-Knows no Kafka.
+"""Opens input files or stdin for commands; errors name the file.
 """
 
 from __future__ import annotations

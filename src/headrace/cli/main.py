@@ -1,6 +1,7 @@
-"""The command `headrace`: the one place where errors become a line and a code.
+"""Entry point of the command `headrace`: turns errors into one line on stderr and an exit code.
 
-`serve` starts without loading the command-line library (serve_plainly.py), all else through commands.py.
+`serve` starts without loading typer (serve_without_typer.py), every other command through commands.py. Called
+as `kafka-topics` and the like, it is that tool (kafka_tools/entry.py).
 """
 
 from __future__ import annotations
@@ -11,28 +12,29 @@ import sys
 from functools import partial
 from typing import Any
 
-from headrace.cli.output import ReaderGone, clean, drop_stdout, json_text
-from headrace.cli.serve_plainly import read_plainly, run_node
-from headrace.cli.wrong_usage import WrongUsage
+from headrace.cli.errors import OutputClosed, UsageError
+from headrace.cli.kafka_tools.names import TOOLS, headrace_arguments
+from headrace.cli.output import clean, drop_stdout, json_text
+from headrace.cli.serve_without_typer import parse_serve, run_node
 from headrace.errors import HeadraceError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code. Never raises, never prints a traceback."""
+    """Run one command line and return its exit code. Never raises, never prints a traceback."""
     fail = partial(_fail, as_json="--json" in arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()
         return code
-    except WrongUsage as error:
+    except UsageError as error:
         return fail(error.what, USAGE, next_step=error.next_step)
     except HeadraceError as error:
         what = getattr(error, "what", str(error))
         next_step, code_name = getattr(error, "next_step", None), getattr(error, "code", None)
         return fail(what, FAILURE, next_step=next_step, code=code_name)
-    except ReaderGone:
+    except OutputClosed:
         return 0
     except BrokenPipeError:
         drop_stdout()
@@ -45,16 +47,20 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
         return fail(
-            f"a defect in Headrace: {type(error).__name__}: {error}",
+            f"a bug in Headrace: {type(error).__name__}: {error}",
             FAILURE,
-            next_step="set HEADRACE_TRACEBACK=1 to see where, and report it",
+            next_step="set HEADRACE_TRACEBACK=1 to see the traceback, and report it",
         )
 
 
 def _run(arguments: list[str]) -> int:
-    options = read_plainly(arguments)
+    options = parse_serve(arguments)
     if options is not None:
         return run_node(options)
+    if arguments and arguments[0] in TOOLS:
+        from headrace.cli.kafka_tools.entry import run_tool
+
+        return run_tool(arguments[0], arguments[1:])
     from headrace.cli.commands import invoke
 
     return invoke(arguments)
@@ -62,15 +68,15 @@ def _run(arguments: list[str]) -> int:
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal or pipe that cannot show a letter gets its escape, not an exception.
+        # Characters that the encoding lacks are escaped instead of raising.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(headrace_arguments(sys.argv)))
 
 
 def _fail(
     what: str, exit_code: int, *, as_json: bool, next_step: str | None = None, code: Any = None
 ) -> int:
-    """One line on stderr: what failed, and what to do next."""
+    """Print one line on stderr: what failed and what to do next."""
     if as_json:
         line = json_text({"error": what, "next": next_step, "code": None if code is None else str(code)})
     else:

@@ -1,6 +1,6 @@
-"""Options of a command as frozen dataclasses: declared once with their help, handed over as one object each.
+"""Lets typer commands take frozen dataclasses of options instead of long parameter lists.
 
-Knows no command. A field is annotated as a parameter of typer's would be; the help keeps their order.
+A field is annotated like a typer parameter; the help lists fields in their order.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, get_type_hints
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """For typer: each parameter that is a dataclass becomes one parameter for each of its fields."""
+    """Decorate a command: each dataclass parameter becomes one option per field."""
     hints = get_type_hints(command, include_extras=True)
     sets = {name: hints[name] for name in inspect.signature(command).parameters if is_dataclass(hints[name])}
     signature = _flattened(command, hints)
 
     @functools.wraps(command)
-    def flat(**given: Any) -> None:
+    def flat(**values: Any) -> None:
         for name, options in sets.items():
-            given[name] = options(**{field.name: given.pop(field.name) for field in fields(options)})
-        command(**given)
+            values[name] = options(**{field.name: values.pop(field.name) for field in fields(options)})
+        command(**values)
 
     flat.__signature__ = signature  # type: ignore[attr-defined]
     flat.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
@@ -41,7 +41,7 @@ def _flattened(command: Callable[..., None], hints: dict[str, Any]) -> inspect.S
 
 
 def _of_fields(options: Any) -> list[inspect.Parameter]:
-    """As the constructor has them: without a default where the command line must say something."""
+    """The constructor's parameters; those without a default are required."""
     hints = get_type_hints(options, include_extras=True)
     return [
         parameter.replace(annotation=hints[parameter.name])

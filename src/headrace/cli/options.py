@@ -1,18 +1,24 @@
-"""Options that many commands share, and how their texts are read.
+"""Options shared by many commands, with their help texts and parsers.
 
-Knows no command. The help texts are here once, so that they read the same everywhere.
+Read next: option_sets.py (how a command takes a dataclass of options).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import typer
 
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.client_config import VARIABLE, connect_with
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+
+HELP_STYLE: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
+"""Help is coloured on a terminal and plain text in a pipe."""
 
 Bootstrap = Annotated[
     str,
@@ -21,11 +27,20 @@ Bootstrap = Annotated[
         "-b",
         envvar="HEADRACE_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Any node of the cluster, Headrace or Apache Kafka; several are separated by commas.",
+        help="Brokers to connect to, Headrace or Apache Kafka, separated by commas.",
+    ),
+]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        envvar=VARIABLE,
+        metavar="FILE",
+        help="Properties with TLS and login, under the names of Kafka's Java client or of librdkafka.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; may be repeated."),
@@ -34,8 +49,20 @@ Configs = Annotated[
 BOOTSTRAP = DEFAULT_BOOTSTRAP
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """How a command reaches the cluster."""
+
+    bootstrap: Bootstrap = BOOTSTRAP
+    command_config: CommandConfig = None
+
+    def cluster(self) -> Cluster:
+        """Reads the file: call it once, for it may be a pipe."""
+        return connect_with(self.bootstrap, self.command_config)
+
+
 def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """`key=value` texts as a mapping; a key may stand only once."""
+    """Parse `key=value` texts into a mapping; duplicate keys are an error."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
@@ -43,17 +70,17 @@ def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
         if not equals or not key:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         if key in pairs:
-            raise typer.BadParameter(f"{key!r} is given twice", param_hint=option)
+            raise typer.BadParameter(f"{key!r} is set twice", param_hint=option)
         pairs[key] = value.strip()
     return pairs
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Names the target back and asks (S18); where nobody can answer, only --yes will do."""
+    """Ask for confirmation, naming the target (S18); without a terminal only --yes confirms."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ClientError(f"not done without confirmation: {what}", next_step="add --yes")
+        raise ClientError(f"confirmation needed: {what}", next_step="add --yes")
     sys.stderr.write(f"{what}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

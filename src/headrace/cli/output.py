@@ -1,7 +1,6 @@
-"""How commands print: tables and colours on a terminal, plain stable columns in a pipe, JSON when asked.
+"""Output of commands: tables and colours on a terminal, stable tab-separated columns in a pipe, or JSON.
 
-Everything that came from elsewhere (names, keys, values, error texts) is hostile until `clean` has seen it
-(S17). Knows no Kafka.
+All external text (names, keys, values, error messages) is untrusted until it has passed `clean` (S17).
 """
 
 from __future__ import annotations
@@ -13,20 +12,24 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TextIO
+
+from headrace.cli.errors import OutputClosed
 
 Cell = str | int | None
 
-_OBEYED_BY_TERMINALS = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What JSON leaves as it is although a terminal or a reader's eye would be led astray by it."""
+_LEAST_TEXT = 8
+"""Columns of text are wrapped to fit, but not below this width."""
+_GAP = 2
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
-
-class ReaderGone(Exception):
-    """Whoever read our output has enough (`… | head`): end quietly."""
+_INVISIBLE = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""Characters that JSON does not escape but that change what a terminal shows."""
 
 
 def clean(text: str) -> str:
-    """Control, ANSI and invisible characters made visible, so that data cannot move the cursor."""
+    """Escape control, ANSI and invisible characters, so that data cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -36,12 +39,12 @@ def clean(text: str) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as text for a person; what is not UTF-8 is shown as \\xNN."""
+    """Decode bytes for display; bytes that are not UTF-8 become \\xNN."""
     return data.decode("utf-8", errors="backslashreplace")
 
 
 def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes in JSON: text when they are UTF-8, else base64 in an object of its own."""
+    """Bytes for JSON: a string when they are UTF-8, else an object with base64."""
     if data is None:
         return None
     try:
@@ -52,7 +55,26 @@ def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _OBEYED_BY_TERMINALS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Names in a sentence: 'orders', 'payments'."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def iso_time(wall_ms: float | None, precision: str = "milliseconds") -> str | int | None:
+    """A moment as ISO 8601 in UTC: 2026-01-31T12:00:00.000Z; None for -1, which in Kafka means no timestamp.
+
+    Beyond the years 1 to 9999, which producers may set, the number itself.
+    """
+    if wall_ms is None or wall_ms == -1:
+        return None
+    try:
+        moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return int(wall_ms)
+    return moment.isoformat(timespec=precision).removesuffix("+00:00") + "Z"
 
 
 def human_bytes(size: int) -> str:
@@ -64,7 +86,7 @@ def human_bytes(size: int) -> str:
 
 
 class Output:
-    """What a command prints with. Results go to stdout, everything said about them to stderr."""
+    """Prints results to stdout, and progress and hints to stderr."""
 
     def __init__(
         self, *, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
@@ -75,7 +97,7 @@ class Output:
         self.terminal = self._stdout.isatty()
 
     def document(self, value: Any) -> None:
-        """The one JSON document of a command."""
+        """Print the command's JSON document."""
         self._write(json_text(value, indent=2 if self.terminal else None) + "\n")
 
     def json_line(self, value: Any) -> None:
@@ -85,35 +107,35 @@ class Output:
         self._write(clean(text) + "\n")
 
     def row(self, *cells: Cell) -> None:
-        """One line of columns without a header, for streams."""
+        """Print one line of columns without a header, for streams."""
         self._write("\t".join(map(_plain_cell, cells)) + "\n")
 
     def raw(self, data: bytes) -> None:
-        """Bytes exactly as they are: only for pipes."""
+        """Write bytes unchanged: only for pipes."""
         try:
             self._stdout.buffer.write(data)
         except BrokenPipeError as error:
-            raise self._reader_gone() from error
+            raise self._output_closed() from error
 
     def flush(self) -> None:
         try:
             self._stdout.flush()
         except BrokenPipeError as error:
-            raise self._reader_gone() from error
+            raise self._output_closed() from error
 
     def say(self, document: Any, sentence: str) -> None:
-        """What was done: a document for programs, a sentence for people."""
+        """Report what was done: the document with --json, otherwise the sentence."""
         if self.as_json:
             self.document(document)
         else:
             self.line(sentence)
 
     def note(self, text: str) -> None:
-        """Said beside the result: progress, summaries, hints."""
+        """Print progress, summaries and hints to stderr."""
         print(clean(text), file=self._stderr, flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Tab-separated with one header line in a pipe; numbers to the right on a terminal."""
+        """Print a table: tab-separated with one header line in a pipe, aligned on a terminal."""
         if self.terminal:
             self._rich_table(columns, rows)
             return
@@ -121,14 +143,14 @@ class Output:
         self._write("\n".join(lines) + "\n")
 
     def fields(self, values: Mapping[str, Cell]) -> None:
-        """Name and value, one to a line."""
+        """Print names and values, one pair per line."""
         if self.terminal:
             self._rich_fields(values)
             return
         self._write("".join(f"{name}\t{_plain_cell(value)}\n" for name, value in values.items()))
 
     def styled(self, *parts: tuple[str, str]) -> None:
-        """One line of (text, style) parts; the styles only show on a terminal."""
+        """Print one line of (text, style) parts; styles apply only on a terminal."""
         if not self.terminal:
             self.line("".join(text for text, _ in parts))
             return
@@ -141,14 +163,25 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        console = self._console()
+        widths = [_width(column, index, rows) for index, column in enumerate(columns)]
+        narrow = sum(widths) + _GAP * len(widths) > console.width
+        table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
         for index, column in enumerate(columns):
-            numbers = bool(rows) and all(isinstance(row[index], int | None) for row in rows)
-            style = "cyan" if index == 0 else ""
-            table.add_column(column, justify="right" if numbers else "left", style=style, overflow="fold")
+            cells = [row[index] for row in rows]
+            numbers = bool(rows) and all(isinstance(cell, int | None) for cell in cells)
+            whole = numbers or all(cell is None or _MOMENT.fullmatch(str(cell)) for cell in cells)
+            table.add_column(
+                column.replace(" ", "\n") if narrow else column,
+                justify="right" if numbers else "left",
+                style="cyan" if index == 0 else "",
+                overflow="fold",
+                min_width=None if whole else min(_LEAST_TEXT, widths[index]),
+                no_wrap=whole,
+            )
         for row in rows:
             table.add_row(*(Text(_shown_cell(cell)) for cell in row))
-        self._console().print(table)
+        console.print(table)
 
     def _rich_fields(self, values: Mapping[str, Cell]) -> None:
         from rich.table import Table
@@ -170,12 +203,12 @@ class Output:
         try:
             self._stdout.write(text)
         except BrokenPipeError as error:
-            raise self._reader_gone() from error
+            raise self._output_closed() from error
 
-    def _reader_gone(self) -> ReaderGone:
-        """Python would complain when it flushes the rest at exit: let that go nowhere."""
+    def _output_closed(self) -> OutputClosed:
+        """Redirect stdout to nowhere, or Python would report an error when it flushes at exit."""
         drop_stdout()
-        return ReaderGone()
+        return OutputClosed()
 
 
 def drop_stdout() -> None:
@@ -194,3 +227,7 @@ def _plain_cell(cell: Cell) -> str:
 
 def _shown_cell(cell: Cell) -> str:
     return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else clean(cell)
+
+
+def _width(column: str, index: int, rows: Sequence[Sequence[Cell]]) -> int:
+    return max(len(column), *(len(_shown_cell(row[index])) for row in rows)) if rows else len(column)

@@ -1,4 +1,4 @@
-"""`headrace serve` as typer knows it: help, and every form of its options. Read next: serve_plainly.py."""
+"""`headrace serve` as a typer command: options and their help. Read next: serve_without_typer.py."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 
 from headrace.cli.option_sets import takes_options
 from headrace.cli.options import Json, parse_pairs
-from headrace.cli.serve_plainly import ServeOptions, run_node
+from headrace.cli.serve_without_typer import ServeOptions, run_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenServeOptions:
-    """What the command line says, with the help of each option."""
+class ServeArguments:
+    """Options of the command line with their help."""
 
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", "-d", metavar="DIR", help="Where records are kept. Left out: the user's data folder."
+            "--data", "-d", metavar="DIR", help="Data directory. Default: the user's data directory."
         ),
     ] = None
     listener: Annotated[
@@ -29,50 +29,55 @@ class GivenServeOptions:
             "--listener",
             "-l",
             metavar="NAME=HOST:PORT",
-            help="Where to listen, and with ,advertise=HOST:PORT what to tell clients; may be repeated. "
-            "Left out: 127.0.0.1:9092.",
+            help="Address to listen on; ,advertise=HOST:PORT sets the address for clients, ,protocol=SSL "
+            "uses TLS; repeatable. Default: 127.0.0.1:9092.",
         ),
     ] = None
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings, one key=value a line, as in Kafka."),
+        typer.Option("--config", "-c", metavar="FILE", help="Properties file, as in Kafka."),
     ] = None
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting; may be repeated."),
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting; repeatable."),
     ] = None
     from_env: Annotated[
-        bool, typer.Option("--from-env", help="Read KAFKA_… and HEADRACE_… variables, as containers do.")
+        bool,
+        typer.Option(
+            "--from-env", help="Read KAFKA_… and HEADRACE_… environment variables, as in containers."
+        ),
     ] = False
     allow_anonymous: Annotated[
         bool,
         typer.Option(
             "--allow-anonymous",
-            help="Let listeners without authentication face other machines.",
+            help="Allow listeners without authentication on non-local addresses.",
         ),
     ] = False
     node_id: Annotated[
-        int | None, typer.Option("--node-id", min=0, help="The node's number in its cluster.")
+        int | None, typer.Option("--node-id", min=0, help="Node id, unique in the cluster.")
     ] = None
     coordination: Annotated[
         str | None,
         typer.Option(
             "--coordination",
             metavar="sqlite:DIR|zk://HOST:PORT,…/PATH",
-            help="The store that the nodes of a cluster share: a directory on one host, ZooKeeper on "
-            "several. Left out: the node is alone.",
+            help="Coordination store of the cluster: a directory on one host, ZooKeeper on "
+            "several. Default: a single node.",
         ),
     ] = None
     allow_same_host: Annotated[
         bool,
-        typer.Option("--allow-same-host", help="With ZooKeeper: let replicas share a host."),
+        typer.Option("--allow-same-host", help="With ZooKeeper: allow replicas on the same host."),
     ] = False
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", min=-1, help="Of /metrics and /healthz; 0: a free one, -1: none."),
+        typer.Option(
+            "--metrics-port", min=-1, help="Port of /metrics and /healthz; 0: a free port, -1: off."
+        ),
     ] = None
     log_format: Annotated[
-        str | None, typer.Option("--log-format", metavar="text|json", help="The node's own log lines.")
+        str | None, typer.Option("--log-format", metavar="text|json", help="Format of the node's log.")
     ] = None
     as_json: Json = False
 
@@ -94,10 +99,10 @@ class GivenServeOptions:
 
 
 @takes_options
-def serve(given: GivenServeOptions) -> None:
-    """Run a node. With no argument it listens on 127.0.0.1:9092 and keeps its data in your data folder.
+def serve(arguments: ServeArguments) -> None:
+    """Run a node. With no argument it listens on 127.0.0.1:9092 and stores its data in your data directory.
 
-    Flags win over variables, variables over the file. Ctrl-C stops it cleanly.
+    Flags override environment variables, these override the file. Ctrl-C shuts down cleanly.
 
     \b
     Examples:
@@ -108,4 +113,4 @@ def serve(given: GivenServeOptions) -> None:
       headrace serve --set num.partitions=3 --set headrace.flush.default=os
       headrace serve --node-id 3 --coordination zk://h1:2181,h2:2181,h3:2181/headrace
     """
-    raise typer.Exit(run_node(given.complete()))
+    raise typer.Exit(run_node(arguments.complete()))

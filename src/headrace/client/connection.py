@@ -1,8 +1,7 @@
 """One asyncio connection to a Kafka broker: versions agreed on, requests pipelined, replies matched in order.
 
-Small on purpose: no retries, no metadata, no pool. Knows no console, no broker code. It serves tools
-(brokers.py), the Arrow client and the replica fetcher; TLS comes in through `connect`, SASL through
-`authenticate`. Read next: security.py.
+No retries, no metadata, no pool. Used by tools (tools/brokers.py), the Arrow client and the replica fetcher.
+TLS comes in through `connect`, SASL through `authenticate`. Read next: security.py.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from headrace import __version__
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
+from headrace.version import __version__
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import SPOKEN_APIS
 from headrace.wire.framing import FrameReceiver
 from headrace.wire.messages import decode_reply, encode_request, request_frame
 
-API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_MAX_REPLY_BYTES = 256 << 20
@@ -57,9 +56,9 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str, *, client_id: str, max_reply_bytes: int) -> None:
         self.address = address
         self.versions: Mapping[int, tuple[int, int]] = {}
-        """What the broker serves: api key to lowest and highest version."""
+        """Versions that the broker serves: API key to lowest and highest."""
         self.features: Mapping[str, int] = {}
-        """What the whole cluster has turned on, e.g. transaction.version: feature to level."""
+        """Finalized features of the cluster, e.g. transaction.version, with their levels."""
         self._client_id = client_id
         self._receiver = FrameReceiver(max_frame=max_reply_bytes)
         self._waiting: deque[_Waiting] = deque()
@@ -81,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
         max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> Connection:
-        """Connects, authenticates when asked to, and learns which versions the broker serves."""
+        """Connects, authenticates if asked to, and requests the versions that the broker serves."""
         address = f"{host}:{port}"
         connection = cls(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         try:
@@ -108,11 +107,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether to begin something new on it."""
+        """Whether new requests may be sent on it."""
         return self._transport is not None and self._failure is None and not self._retired
 
     def retire_after(self, delay_ms: float) -> None:
-        """From then on others are opened in its place; it ends when it owes no reply any more."""
+        """After the delay no new requests are sent; closes once all replies have come."""
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._retire)
 
     def version_for(self, api_key: int) -> int:
@@ -120,10 +119,10 @@ class Connection(asyncio.BufferedProtocol):
         ours = SPOKEN_APIS[api_key]
         lowest, highest = self.versions.get(api_key, (0, -1))
         version = min(highest, ours.max_version)
-        if version < max(lowest, ours.accept_from):
+        if version < max(lowest, ours.accepted.start):
             raise ClientError(
                 f"the broker at {self.address} does not serve {ours.name} in a version that Headrace speaks "
-                f"({ours.accept_from} to {ours.max_version})",
+                f"({ours.accepted.start} to {ours.max_version})",
                 code="UNSUPPORTED_VERSION",
             )
         return version
@@ -202,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._closed
 
     async def ended(self) -> None:
-        """Returns when the connection is over, whoever ended it."""
+        """Returns when the connection is closed, by either side."""
         await asyncio.shield(self._closed)
 
     def abort(self) -> None:
@@ -214,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.room()
@@ -242,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
     # private
 
     def _write(self, make: Callable[[int, str], Sequence[bytes | bytearray]]) -> int:
-        """Puts a frame on its way and returns its correlation id."""
+        """Writes a frame and returns its correlation id."""
         if self._transport is None or self._failure is not None:
             raise self._failure or ConnectionLost(f"the connection to {self.address} is closed")
         correlation_id = self._next_correlation_id
@@ -261,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_reply(self, frame: bytes | memoryview) -> None:
         if not self._waiting:
-            raise DecodeError("a reply that nobody asked for")
+            raise DecodeError("a reply without a request")
         expected = self._waiting[0]
         reply: Any
         if expected.raw:
@@ -278,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _fail(self, failure: ClientError) -> None:
-        """The first failure is the one that every present and later caller gets."""
+        """Every present and later caller gets the first failure."""
         if self._failure is None:
             self._failure = failure
         waiting, self._waiting = self._waiting, deque()
@@ -288,15 +287,15 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _learn_versions(self, timeout_ms: int) -> None:
         fields = {"client_software_name": "headrace", "client_software_version": __version__}
-        version = SPOKEN_APIS[API_VERSIONS].max_version
-        reply = await self.call(API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+        version = SPOKEN_APIS[ApiKey.API_VERSIONS].max_version
+        reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
         if int(reply.error_code) == UNSUPPORTED_VERSION:
             # An older broker answers in version 0 and lists what it serves.
             served = {entry.api_key: entry.max_version for entry in reply.api_keys}
-            version = min(version, served.get(API_VERSIONS, 0))
-            reply = await self.call(API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+            version = min(version, served.get(ApiKey.API_VERSIONS, 0))
+            reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
         if int(reply.error_code) != 0:
-            raise ConnectionLost(f"{self.address} does not say what it serves: {reply.error_code!r}")
+            raise ConnectionLost(f"{self.address} refused ApiVersions: {reply.error_code!r}")
         self.versions = {
             int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in reply.api_keys
         }
@@ -308,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
 
 def _version_of_reply(waiting: _Waiting, frame: bytes | memoryview) -> int:
     """ApiVersions with error 35 comes in version 0, whatever was asked; the code follows the header."""
-    if waiting.api_key == API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
+    if waiting.api_key == ApiKey.API_VERSIONS and int.from_bytes(frame[4:6], "big") == UNSUPPORTED_VERSION:
         return 0
     return waiting.version
 
@@ -323,8 +322,8 @@ def _tls_failure(address: str, error: ssl.SSLError) -> ClientError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ClientError(
             f"{address} is not trusted: {error.verify_message}",
-            next_step="give the authority that signed its certificate: "
-            'Security(tls=ssl.create_default_context(cafile="ca.pem"))',
+            next_step="give the authority that signed its certificate: ssl.truststore.location in a client's "
+            'properties, or Security(tls=ssl.create_default_context(cafile="ca.pem"))',
             code="_SSL",
         )
     return ConnectionLost(

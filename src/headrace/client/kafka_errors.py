@@ -13,7 +13,7 @@ from headrace.client.errors import ClientError
 
 class _Words(NamedTuple):
     what: str | None
-    """None: the broker's own text says it best."""
+    """None: the broker's text is used."""
     next_step: str | None
 
 
@@ -33,8 +33,14 @@ _WORDS: dict[str, _Words] = {
     ),
     "INVALID_CONFIG": _Words(None, "see the settings there are: headrace configs get --topic TOPIC --all"),
     "TOPIC_DELETION_DISABLED": _Words("the broker does not allow topics to be deleted", None),
-    "TOPIC_AUTHORIZATION_FAILED": _Words("you may not do this to {subject}", None),
-    "CLUSTER_AUTHORIZATION_FAILED": _Words("you may not do this to the cluster", None),
+    "TOPIC_AUTHORIZATION_FAILED": _Words(
+        "no ACL allows you to do this to {subject}",
+        "an operator adds one: headrace acls add --topic {name} --principal User:NAME --operation OPERATION",
+    ),
+    "CLUSTER_AUTHORIZATION_FAILED": _Words(
+        "no ACL allows you to do this to the cluster",
+        "an operator adds one: headrace acls add --cluster --principal User:NAME --operation OPERATION",
+    ),
     "MSG_SIZE_TOO_LARGE": _Words(
         "the record is larger than {subject} takes",
         "raise it: headrace configs set --topic {name} max.message.bytes=BYTES",
@@ -67,7 +73,10 @@ _WORDS: dict[str, _Words] = {
         "stop its consumers first; see who they are: headrace groups describe {name}",
     ),
     "INVALID_GROUP_ID": _Words("{name!r} cannot be a group's name", "list the groups: headrace groups list"),
-    "GROUP_AUTHORIZATION_FAILED": _Words("you may not do this to {subject}", None),
+    "GROUP_AUTHORIZATION_FAILED": _Words(
+        "no ACL allows you to do this to {subject}",
+        "an operator adds one: headrace acls add --group {name} --principal User:NAME --operation read",
+    ),
     "COORDINATOR_NOT_AVAILABLE": _Words(
         "the coordinator of {subject} is not ready", "try again in a few seconds"
     ),

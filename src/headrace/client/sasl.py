@@ -1,4 +1,4 @@
-"""SASL mechanisms as conversations: messages out, replies in. No sockets.
+"""SASL mechanisms as generators of messages. No sockets.
 
 PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628, KIP-255) as Kafka's brokers speak them.
 Read next: security.py, which carries the messages.
@@ -17,17 +17,16 @@ from typing import ClassVar, Protocol
 from headrace.client.errors import ClientError
 
 Conversation = Generator[bytes, bytes, None]
-"""Yields what to say, is sent what was answered; ends when both sides are satisfied."""
+"""Yields messages to send, is sent the replies, ends when both sides are authenticated."""
 
-_FEWEST_ITERATIONS = 4096
 _MOST_ITERATIONS = 1_000_000
-"""A broker that asks for more would keep the client busy, not safe."""
+"""A malicious broker could otherwise keep the client busy."""
 _NO_CHANNEL_BINDING = "n,,"
 _SEPARATOR = b"\1"
 
 
 class AuthenticationFailed(ClientError):
-    """The broker does not believe us, or we do not believe the broker. Trying again does not help."""
+    """The broker rejects the credentials, or fails to prove its own. Not retriable."""
 
     def __init__(self, what: str, *, next_step: str | None = None) -> None:
         super().__init__(what, next_step=next_step, code="SASL_AUTHENTICATION_FAILED")
@@ -55,12 +54,13 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class _Scram:
-    """Proves that both sides know the password without sending it."""
+    """Both sides prove that they know the password without sending it."""
 
     user: str
     password: str = field(repr=False)
     name: ClassVar[str]
     hash_name: ClassVar[str]
+    fewest_iterations: ClassVar[int] = 4096
 
     def conversation(self) -> Conversation:
         nonce = secrets.token_urlsafe(24)
@@ -79,10 +79,10 @@ class _Scram:
 
     def _salted_password(self, asked: Mapping[str, str]) -> bytes:
         iterations = int(asked["i"])
-        if not _FEWEST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+        if not self.fewest_iterations <= iterations <= _MOST_ITERATIONS:
             raise AuthenticationFailed(
                 f"the broker asks for {iterations} SCRAM iterations",
-                next_step=f"store the user's credential with {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS}",
+                next_step=f"store the user's credential with {self.fewest_iterations} to {_MOST_ITERATIONS}",
             )
         salt = base64.b64decode(asked["s"], validate=True)
         return hashlib.pbkdf2_hmac(self.hash_name, self.password.encode(), salt, iterations)
@@ -93,10 +93,10 @@ class _Scram:
         return bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
 
     def _check_signature(self, answer: Mapping[str, str], salted: bytes, signed: bytes) -> None:
-        """Without it anybody could play the broker."""
+        """Verifies the server's signature: it proves that the broker knows the password."""
         expected = self._mac(self._mac(salted, b"Server Key"), signed)
         if not hmac.compare_digest(base64.b64decode(answer["v"]), expected):
-            raise AuthenticationFailed("the broker does not know the password: it is not the one meant")
+            raise AuthenticationFailed("the broker does not know the password: it may be an impostor")
 
     def _mac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self.hash_name)
@@ -114,13 +114,22 @@ class ScramSha512(_Scram):
     hash_name = "sha512"
 
 
+class NodeScram(_Scram):
+    """Between the nodes of a Headrace cluster. The password is a random key, which needs no iterations."""
+
+    __slots__ = ()
+    name = "HEADRACE-NODE-SCRAM-SHA-256"
+    hash_name = "sha256"
+    fewest_iterations = 1
+
+
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """`token` is called, in a thread, for every new connection: it may ask an authority, and keep answers."""
+    """`token` is called, in a thread, per connection: it may ask an identity provider and cache tokens."""
 
     token: Callable[[], str] = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
-    """What else the broker is told, e.g. logicalCluster (KIP-342)."""
+    """SASL extensions, e.g. logicalCluster (KIP-342)."""
     name = "OAUTHBEARER"
 
     def conversation(self) -> Conversation:
@@ -128,13 +137,13 @@ class OAuthBearer:
         refusal = yield _SEPARATOR.join(
             [_NO_CHANNEL_BINDING.encode(), *(part.encode() for part in parts), b"", b""]
         )
-        if refusal:  # the broker says why, and ends the exchange after one more word from us
+        if refusal:  # the broker gives the reason, and expects one more message
             yield _SEPARATOR
             raise AuthenticationFailed(f"the broker refuses the token: {refusal.decode(errors='replace')}")
 
 
 def _attributes(message: bytes) -> Mapping[str, str]:
-    """`r=…,s=…,i=…` as a mapping that names what it lacks."""
+    """`r=…,s=…,i=…` as a mapping whose KeyError names the missing attribute."""
     found = _Attributes(
         (part[0], part[2:]) for part in message.decode(errors="replace").split(",") if part[1:2] == "="
     )

@@ -1,6 +1,6 @@
-"""How to reach a cluster that does not take everybody: TLS and SASL for `Connection.open`.
+"""TLS and SASL for `Connection.open`: encryption and authentication.
 
-Knows no mechanism (sasl.py has them) and no metadata. Users give one `Security` to read, write and the rest.
+Users pass one `Security` to read, write and the rest. Mechanisms: sasl.py.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any, TypedDict
 
 from headrace.client.connection import Connect, Connection
 from headrace.client.errors import ClientError
-from headrace.client.sasl import AuthenticationFailed, Conversation, Mechanism
+from headrace.client.sasl import AuthenticationFailed, Conversation, Mechanism, OAuthBearer
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
-SASL_HANDSHAKE = 17
-SASL_AUTHENTICATE = 36
 _RENEW_AT = 0.85
-"""Of a session's lifetime (KIP-368): late enough to be rare, early enough for what is on its way."""
+"""Share of a session's lifetime (KIP-368) after which the connection is replaced."""
 
 
 class OpenOptions(TypedDict, total=False):
-    """The part of `Connection.open` that security decides."""
+    """Arguments of `Connection.open` that a `Security` sets."""
 
     connect: Connect
     authenticate: Callable[[Connection], Any]
@@ -33,7 +32,7 @@ class OpenOptions(TypedDict, total=False):
 class Security:
     """TLS when `tls` is True (the system's authorities) or an SSLContext; then SASL with `sasl`, if given.
 
-    An SSLContext says whom to trust and which certificate to show:
+    An SSLContext holds the trusted authorities and the client certificate:
     `ssl.create_default_context(cafile="ca.pem")`, then `.load_cert_chain("client.pem")`.
     """
 
@@ -57,7 +56,7 @@ class Security:
         if self.tls is not False:
             options["connect"] = self._connect
         if self.sasl is not None:
-            options["authenticate"] = self._authenticate
+            options["authenticate"] = self.authenticate
         return options
 
     async def _connect(
@@ -67,13 +66,16 @@ class Security:
         loop = asyncio.get_running_loop()
         return await loop.create_connection(factory, host, port, ssl=context, server_hostname=host)
 
-    async def _authenticate(self, connection: Connection) -> None:
+    async def authenticate(self, connection: Connection) -> None:
+        """Logs in on an open connection."""
         assert self.sasl is not None
         await _agree_on(self.sasl.name, connection)
         conversation = self.sasl.conversation()
-        message: bytes | None = await asyncio.to_thread(_first, conversation)
+        blocks = isinstance(self.sasl, OAuthBearer)  # it may ask an identity provider for the token
+        first = await asyncio.to_thread(_first, conversation) if blocks else _first(conversation)
+        message: bytes | None = first
         while message is not None:
-            reply = await connection.call(SASL_AUTHENTICATE, {"auth_bytes": message})
+            reply = await connection.call(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
             message = _next(conversation, _answer(reply, self.sasl.name, connection.address))
         lifetime_ms = _lifetime_ms(reply)
         if lifetime_ms > 0:
@@ -84,21 +86,21 @@ PLAINTEXT = Security()
 
 
 async def _agree_on(mechanism: str, connection: Connection) -> None:
-    if SASL_HANDSHAKE not in connection.versions:
+    if ApiKey.SASL_HANDSHAKE not in connection.versions:
         raise AuthenticationFailed(
-            f"the listener at {connection.address} knows no SASL",
+            f"the listener at {connection.address} does not offer SASL",
             next_step="use another listener, or no sasl=",
         )
-    reply = await connection.call(SASL_HANDSHAKE, {"mechanism": mechanism})
+    reply = await connection.call(ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism})
     code = ErrorCode(int(reply.error_code))
     if code is ErrorCode.unsupported_sasl_mechanism:
         raise AuthenticationFailed(
-            f"{connection.address} does not take {mechanism}",
-            next_step=f"it takes {', '.join(map(str, reply.mechanisms)) or 'none'}",
+            f"{connection.address} does not offer {mechanism}",
+            next_step=f"it offers {', '.join(map(str, reply.mechanisms)) or 'none'}",
         )
     if code is not ErrorCode.none:
         raise AuthenticationFailed(
-            f"{connection.address} does not let us log in: {code.name}",
+            f"{connection.address} refuses SASL: {code.name}",
             next_step="check that this listener asks for SASL",
         )
 

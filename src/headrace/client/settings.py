@@ -1,24 +1,26 @@
-"""The librdkafka settings that every client of ours starts from.
-
-One place, so that TLS and SASL can come in here for all of them later.
-"""
+"""Settings shared by all confluent-kafka clients: producers, consumers and admin clients of tools."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
+from headrace.client.cluster import Cluster, as_cluster
+
 CLIENT_ID = "headrace"
 
-# librdkafka writes to stderr by itself; what matters reaches us as errors, with better words.
+# librdkafka logs to stderr by default; errors that matter are raised as ClientError.
 _LOGGER = logging.getLogger("headrace.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
 _LOGGER.propagate = False
 
 
-def client_settings(bootstrap: str) -> dict[str, Any]:
+def client_settings(target: str | Cluster) -> dict[str, Any]:
+    """They may hold passwords: never print them."""
+    cluster = as_cluster(target)
     return {
-        "bootstrap.servers": bootstrap,
+        **cluster.security.librdkafka(),
+        "bootstrap.servers": cluster.bootstrap,
         "client.id": CLIENT_ID,
         "logger": _LOGGER,
         "log_level": 0,

@@ -1,10 +1,11 @@
-"""The folder of a cluster on this host: its plan, each node's files, and who runs what.
+"""The directory of a cluster on this host: the plan, the files of each node, and the locks.
 
-    cluster.json            the plan, changed only under the lock
+    cluster.json            the plan, changed only while the lock is held
     coordination/           the SQLite store of Headrace nodes
-    node-N/                 what the engine of node N keeps, its log, and node.pid
+    node-N/                 data, settings and log of node N, and node.pid
+    security/               certificates and client files of a secure cluster (security.py)
 
-Starts and stops nothing. Read next: processes.py, supervisor.py.
+Does not start or stop processes. Read next: processes.py, supervisor.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headrace.cluster.engines.engine import write_private
 from headrace.cluster.plan import ClusterError, ClusterPlan, plan_of
 from headrace.realworld import RealFiles
 
@@ -24,6 +26,8 @@ _PLAN, _LOCK, _SUPERVISOR = "cluster.json", ".cluster.lock", ".supervisor.lock"
 
 
 class ClusterFolder:
+    """Reads and changes the plan of one cluster; one supervisor at a time holds its lock."""
+
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
 
@@ -45,17 +49,17 @@ class ClusterFolder:
             ) from None
         except (ValueError, TypeError, LookupError) as error:
             raise ClusterError(
-                f"{path} is not a plan of a cluster ({type(error).__name__}: {error})",
+                f"{path} is not a cluster plan ({type(error).__name__}: {error})",
                 "name another directory with --dir, or move this file away",
             ) from error
 
     def create(self, plan: ClusterPlan) -> None:
-        """Refused where there is a cluster already."""
+        """ClusterError if the directory already holds a cluster."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ClusterError(
-                f"cannot make the directory {self.path} ({error.strerror})", "name another with --dir"
+                f"cannot create the directory {self.path} ({error.strerror})", "name another with --dir"
             ) from error
         with self._locked():
             if self.exists:
@@ -63,7 +67,7 @@ class ClusterFolder:
             self._write(plan)
 
     def change(self, step: Callable[[ClusterPlan], ClusterPlan]) -> ClusterPlan:
-        """The new plan; commands and the supervisor take turns."""
+        """Applies `step` to the plan under the lock, writes the result and returns it."""
         if not self.exists:
             self.read()
         with self._locked():
@@ -73,13 +77,13 @@ class ClusterFolder:
 
     @contextlib.contextmanager
     def supervised(self) -> Iterator[None]:
-        """One supervisor at a time; the kernel ends the claim of one that died."""
+        """Holds the supervisor lock; the kernel releases it when the process dies."""
         try:
             lock = RealFiles().lock(self.path / _SUPERVISOR)
         except BlockingIOError:
             raise ClusterError(
                 f"the cluster in {self.path} is running already",
-                f"look at it: headrace cluster status --dir {self.path}",
+                f"see: headrace cluster status --dir {self.path}",
             ) from None
         try:
             yield
@@ -99,7 +103,7 @@ class ClusterFolder:
             try:
                 lock = RealFiles().lock(self.path / _LOCK)
                 break
-            except BlockingIOError:  # held for the time of one small write
+            except BlockingIOError:  # held only while one small file is written
                 time.sleep(_POLL_S)
         try:
             yield
@@ -108,5 +112,5 @@ class ClusterFolder:
 
     def _write(self, plan: ClusterPlan) -> None:
         temporary = self.path / f"{_PLAN}.{os.getpid()}.tmp"
-        temporary.write_text(json.dumps(plan.document(), indent=2) + "\n")
+        write_private(temporary, json.dumps(plan.document(), indent=2) + "\n")
         temporary.replace(self.path / _PLAN)

@@ -1,6 +1,6 @@
-"""What a cluster on this host consists of: its engine, its nodes and their ports. Values only, no process.
+"""The plan of a cluster on this host: its engine, nodes and ports, as immutable values.
 
-Read next: folder.py (where it is kept), supervisor.py (who runs it).
+Read next: folder.py (stores it), supervisor.py (runs it).
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any, Literal
 from headrace.errors import HeadraceError
 
 HOST = "127.0.0.1"
-FORMAT = 1
+FORMAT = 2
+"""2: plans with `security`, which an earlier Headrace would start without it."""
 
 Wanted = Literal["up", "stopped", "killed"]
 EngineName = Literal["headrace", "kafka"]
 
 
 class ClusterError(HeadraceError):
-    """The cluster cannot do what was asked; `next_step` is what to try."""
+    """An operation on a cluster failed; `next_step` is what the user can try."""
 
     def __init__(self, what: str, next_step: str | None = None) -> None:
         super().__init__(f"{what}; {next_step}" if next_step else what)
@@ -31,15 +32,15 @@ class ClusterError(HeadraceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One node. `wanted` is what its operator last asked for: a node that died by itself is still wanted."""
+    """One node. `wanted` is the state the operator last asked for: a node that crashed is still "up"."""
 
     node_id: int
     port: int
     controller_port: int | None = None
-    """Of an Apache Kafka node that is a controller too."""
+    """Only for an Apache Kafka node that is also a controller."""
     wanted: Wanted = "up"
     host: str = HOST
-    """Where it listens: another address of this machine where the network between nodes is under test."""
+    """Listen address; tests of the network between nodes use other loopback addresses."""
 
     @property
     def address(self) -> str:
@@ -50,13 +51,15 @@ class Member:
 class ClusterPlan:
     engine: EngineName
     coordination: str
-    """Of Headrace nodes: sqlite:DIRECTORY or zk://…"""
+    """Coordination store of Headrace nodes: sqlite:DIRECTORY or zk://…"""
     cluster_id: str
-    """Of Apache Kafka, which is told; a Headrace cluster makes its own."""
+    """Used by Apache Kafka only; a Headrace cluster generates its own."""
     settings: Mapping[str, str] = field(default_factory=dict)
     members: tuple[Member, ...] = ()
     next_id: int = 0
-    """Ids are not given twice, so that a node that was removed is never taken for a new one."""
+    """Node ids are never reused, so that a new node cannot be mistaken for a removed one."""
+    security: str | None = None
+    """Directory with the certificates and client files of a secure cluster; None: PLAINTEXT."""
 
     @property
     def bootstrap(self) -> str:
@@ -70,7 +73,7 @@ class ClusterPlan:
         raise ClusterError(f"node {node_id} is not in this cluster; its nodes are {known}")
 
     def with_member(self, changed: Member) -> ClusterPlan:
-        """The same plan with this member in the place of the one of its id, or behind all others."""
+        """A plan in which this member replaces the one with its node id, or is added."""
         others = [each for each in self.members if each.node_id != changed.node_id]
         members = sorted([*others, changed], key=lambda each: each.node_id)
         return replace(self, members=tuple(members), next_id=max(self.next_id, changed.node_id + 1))
@@ -80,12 +83,13 @@ class ClusterPlan:
 
     def document(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": 1 if self.security is None else FORMAT,
             "engine": self.engine,
             "coordination": self.coordination,
             "cluster_id": self.cluster_id,
             "settings": dict(self.settings),
             "next_id": self.next_id,
+            "security": self.security,
             "members": [
                 {
                     "id": member.node_id,
@@ -100,7 +104,7 @@ class ClusterPlan:
 
 
 def plan_of(document: Any) -> ClusterPlan:
-    """Raises ValueError, TypeError or LookupError for what `document()` never wrote."""
+    """Reads the result of `ClusterPlan.document`; raises ValueError, TypeError or LookupError otherwise."""
     if document["format"] > FORMAT:
         raise ClusterError(f"format {document['format']} was written by a newer Headrace", "use that version")
     return ClusterPlan(
@@ -109,6 +113,7 @@ def plan_of(document: Any) -> ClusterPlan:
         cluster_id=document["cluster_id"],
         settings=dict(document["settings"]),
         next_id=int(document["next_id"]),
+        security=document.get("security"),
         members=tuple(
             Member(
                 node_id=int(each["id"]),
@@ -124,4 +129,4 @@ def plan_of(document: Any) -> ClusterPlan:
 
 def new_cluster_id() -> str:
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    return "A" + text[1:] if text.startswith("-") else text  # would be read as an option
+    return "A" + text[1:] if text.startswith("-") else text  # would be parsed as an option

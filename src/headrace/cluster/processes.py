@@ -1,6 +1,6 @@
-"""Node processes by their pid files, so that any command can find and signal a node that another started.
+"""Node processes found by their pid files, so that a command can signal a node another command started.
 
-A pid alone may belong to somebody else by now; with the time at which the process began it cannot.
+The pid file also holds the start time of the process, because the kernel reuses pids.
 Read next: supervisor.py.
 """
 
@@ -14,19 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.cluster.engines.engine import RunningNode, answers
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.plan import Member
 
 _PID_FILE = "node.pid"
 _POLL_S = 0.02
+_SECURE_TIMEOUT_MS = 2_000
+"""Of a TLS handshake, a login and a request."""
 
 NodeState = Literal["running", "starting", "paused", "stopped", "killed", "crashed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProcess:
-    """A process that was started for a node; `began` is the kernel's word for when."""
+    """The process of a node; `began` is its start time as the kernel reports it."""
 
     pid: int
     began: str
@@ -44,7 +47,7 @@ class NodeProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL for the node and whatever it started."""
+        """SIGKILL for the node and its child processes."""
         if self.alive:
             for pid in read_process_tree(self.pid).pids:
                 try:
@@ -54,7 +57,7 @@ class NodeProcess:
         self.wait_end(10_000)
 
     def wait_end(self, timeout_ms: int) -> bool:
-        """Whether it has ended in time."""
+        """Whether the process ended before the timeout."""
         deadline = time.monotonic() + timeout_ms / 1000
         while self.alive:
             if time.monotonic() > deadline:
@@ -63,14 +66,14 @@ class NodeProcess:
         return True
 
 
-def remember(folder: Path, node: RunningNode) -> NodeProcess:
+def write_pid_file(folder: Path, node: RunningNode) -> NodeProcess:
     process = NodeProcess(pid=node.pid, began=began(node.pid))
     (folder / _PID_FILE).write_text(json.dumps({"pid": process.pid, "began": process.began}) + "\n")
     return process
 
 
-def find(folder: Path) -> NodeProcess | None:
-    """The live process of a node, whoever started it."""
+def find_process(folder: Path) -> NodeProcess | None:
+    """The running process of a node, whichever command started it; None if there is none."""
     try:
         document = json.loads((folder / _PID_FILE).read_text())
         process = NodeProcess(pid=int(document["pid"]), began=str(document["began"]))
@@ -79,22 +82,26 @@ def find(folder: Path) -> NodeProcess | None:
     return process if process.alive else None
 
 
-def state_of(member: Member, process: NodeProcess | None) -> NodeState:
+def state_of(
+    member: Member, process: NodeProcess | None, security: SecuritySettings = NO_SECURITY
+) -> NodeState:
     if process is None:
         return "crashed" if member.wanted == "up" else member.wanted
     if process.paused:
         return "paused"
-    return "running" if answers(member.host, member.port, timeout_ms=500) else "starting"
+    timeout_ms = 500 if security == NO_SECURITY else _SECURE_TIMEOUT_MS
+    ready = answers(member.host, member.port, timeout_ms=timeout_ms, security=security)
+    return "running" if ready else "starting"
 
 
 def began(pid: int) -> str:
-    """Clock ticks from the boot to its start (Linux); elsewhere the pid has to do."""
+    """Start time in clock ticks since boot (Linux); "unknown" on other systems."""
     fields = _stat(pid)
     return fields[19] if fields else "unknown"
 
 
 def _has_ended(pid: int) -> bool:
-    """A killed process is a zombie while its other threads still end, with its locks and ports held."""
+    """A killed process stays a zombie, with its locks and ports, until its other threads have ended."""
     fields = _stat(pid)
     return _state(pid) in ("Z", "X", "") and not (fields and int(fields[17]) > 1)
 
@@ -111,7 +118,7 @@ def _state(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the command's name, which may hold anything."""
+    """The fields of /proc/PID/stat after the command name, which may contain any character."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

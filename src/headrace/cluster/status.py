@@ -1,7 +1,7 @@
-"""How a cluster stands: its processes as this host sees them, its partitions as the cluster tells them.
+"""Status of a cluster: the node processes on this host, and leaders and replicas from a Metadata request.
 
-Asks any node that answers, by the Kafka protocol, so that it works for both engines and for clusters that run
-elsewhere. Prints nothing. Read next: supervisor.py; the words for it are the command line's.
+Uses the Kafka protocol, so that it works for both engines and for clusters on other hosts. Read next:
+supervisor.py, cli/cluster/view.py (prints it).
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.client.brokers import Brokers
-from headrace.client.disk_events import DiskEvents, disk_events
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.client.security_settings import NO_SECURITY, SecuritySettings
+from headrace.client.tools.brokers import Brokers
+from headrace.client.tools.disk_events import DiskEvents, disk_events
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.folder import ClusterFolder
-from headrace.cluster.processes import find, state_of
+from headrace.cluster.processes import find_process, state_of
+from headrace.cluster.security import plan_security
 
 _TIMEOUT_MS = 3_000
 
@@ -26,7 +29,7 @@ class NodeStatus:
     node_id: int
     address: str
     state: str
-    """As this host sees the process; "registered" or "not registered" for a node of another host."""
+    """State of the process on this host; "registered" or "not registered" for a remote cluster."""
     pid: int | None = None
     leaders: int = 0
     replicas: int = 0
@@ -42,26 +45,26 @@ class Partition:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     damaged: tuple[int, ...] = ()
-    """Live nodes whose log of it is offline."""
+    """Live nodes whose log of this partition is offline."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """What a node said about the cluster."""
+class ClusterMetadata:
+    """Nodes, controller and partitions from a Metadata reply."""
 
     cluster_id: str = ""
     controller: int | None = None
     addresses: Mapping[int, str] = field(default_factory=dict)
     partitions: tuple[Partition, ...] = ()
     disks: DiskEvents = field(default_factory=lambda: DiskEvents({}, {}))
-    """Asked for where something is wrong."""
+    """Read only when replicas are out of sync or offline."""
 
     @property
     def damaged_logs(self) -> list[tuple[Partition, int, str]]:
-        """Partition, node, and why."""
+        """Partition, node id and reason of each offline log on a live node."""
         return [
             (each, node, self.disks.damaged.get((each.topic, each.index, node), "see that node's log"))
             for each in self.partitions
@@ -78,7 +81,7 @@ class Picture:
 
     @property
     def same_host(self) -> list[Partition]:
-        """Partitions with several replicas, all of whose in-sync ones are on one host."""
+        """Replicated partitions whose in-sync replicas are all on one host."""
         hosts = {node: address.rpartition(":")[0] for node, address in self.addresses.items()}
         return [
             each
@@ -91,44 +94,47 @@ class Picture:
 class ClusterStatus:
     engine: str
     nodes: tuple[NodeStatus, ...]
-    picture: Picture | None
-    """None: no node answers."""
+    metadata: ClusterMetadata | None
+    """None: no node answered."""
     supervised: bool | None = None
 
     def document(self) -> dict[str, Any]:
-        picture = self.picture or Picture()
+        metadata = self.metadata or ClusterMetadata()
         return {
             "engine": self.engine,
-            "cluster_id": picture.cluster_id or None,
-            "answers": self.picture is not None,
-            "controller": picture.controller,
+            "cluster_id": metadata.cluster_id or None,
+            "answers": self.metadata is not None,
+            "controller": metadata.controller,
             "nodes": [_node_document(node) for node in self.nodes],
-            "partitions": len(picture.partitions),
-            "under_replicated": len(picture.under_replicated),
-            "under_replicated_partitions": [str(each) for each in picture.under_replicated],
-            "without_leader": len(picture.without_leader),
-            "without_leader_partitions": [str(each) for each in picture.without_leader],
+            "partitions": len(metadata.partitions),
+            "under_replicated": len(metadata.under_replicated),
+            "under_replicated_partitions": [str(each) for each in metadata.under_replicated],
+            "without_leader": len(metadata.without_leader),
+            "without_leader_partitions": [str(each) for each in metadata.without_leader],
             "damaged_logs": [
                 {"partition": str(each), "node": node, "reason": reason}
-                for each, node, reason in picture.damaged_logs
+                for each, node, reason in metadata.damaged_logs
             ],
             "full_disks": [
-                {"node": node, "reason": reason} for node, reason in sorted(picture.disks.full.items())
+                {"node": node, "reason": reason} for node, reason in sorted(metadata.disks.full.items())
             ],
-            "same_host": len(picture.same_host),
+            "same_host": len(metadata.same_host),
             "supervised": self.supervised,
         }
 
 
-def read_status(folder: ClusterFolder) -> ClusterStatus:
-    """Of a cluster on this host."""
+def read_status(folder: ClusterFolder, security: SecuritySettings | None = None) -> ClusterStatus:
+    """Status of a cluster on this host; `security`: by default that of its admin."""
     plan = folder.read()
-    processes = {member.node_id: find(folder.node(member.node_id)) for member in plan.members}
-    states = {member.node_id: state_of(member, processes[member.node_id]) for member in plan.members}
+    security = plan_security(plan) if security is None else security
+    processes = {member.node_id: find_process(folder.node(member.node_id)) for member in plan.members}
+    states = {
+        member.node_id: state_of(member, processes[member.node_id], security) for member in plan.members
+    }
     answering = [member.address for member in plan.members if states[member.node_id] == "running"]
-    picture = read_picture(answering)
-    if picture is not None:
-        picture = _with_reasons(picture, ",".join(answering))
+    metadata = read_metadata(answering, security)
+    if metadata is not None:
+        metadata = _with_reasons(metadata, Cluster(bootstrap=",".join(answering), security=security))
     nodes = []
     for member in plan.members:
         process = processes[member.node_id]
@@ -139,54 +145,56 @@ def read_status(folder: ClusterFolder) -> ClusterStatus:
                 state=states[member.node_id],
                 pid=None if process is None else process.pid,
                 rss_bytes=None if process is None else read_process_tree(process.pid).rss_bytes,
-                **_counts(picture, member.node_id),
+                **_counts(metadata, member.node_id),
             )
         )
     return ClusterStatus(
-        engine=plan.engine, nodes=tuple(nodes), picture=picture, supervised=folder.is_supervised()
+        engine=plan.engine, nodes=tuple(nodes), metadata=metadata, supervised=folder.is_supervised()
     )
 
 
-def read_remote_status(bootstrap: str) -> ClusterStatus:
-    """Of a cluster that runs anywhere: what it tells. Raises ClientError when nobody answers."""
-    picture = _with_reasons(asyncio.run(_ask(bootstrap)), bootstrap)
-    known = set(picture.addresses) | {node for each in picture.partitions for node in each.replicas}
+def read_remote_status(cluster: Cluster) -> ClusterStatus:
+    """Status of any cluster from its Metadata. Raises ClientError if no node answers."""
+    metadata = _with_reasons(asyncio.run(_fetch_metadata(cluster)), cluster)
+    known = set(metadata.addresses) | {node for each in metadata.partitions for node in each.replicas}
     nodes = tuple(
         NodeStatus(
             node_id=node,
-            address=picture.addresses.get(node, "-"),
-            state="registered" if node in picture.addresses else "not registered",
-            **_counts(picture, node),
+            address=metadata.addresses.get(node, "-"),
+            state="registered" if node in metadata.addresses else "not registered",
+            **_counts(metadata, node),
         )
         for node in sorted(known)
     )
-    return ClusterStatus(engine="", nodes=nodes, picture=picture)
+    return ClusterStatus(engine="", nodes=nodes, metadata=metadata)
 
 
-def read_picture(addresses: Sequence[str]) -> Picture | None:
-    """From the first that answers; None when none does."""
+def read_metadata(
+    addresses: Sequence[str], security: SecuritySettings = NO_SECURITY
+) -> ClusterMetadata | None:
+    """Metadata from the first node that answers; None if none does."""
     if not addresses:
         return None
     try:
-        return asyncio.run(_ask(",".join(addresses)))
+        return asyncio.run(_fetch_metadata(Cluster(bootstrap=",".join(addresses), security=security)))
     except ClientError:
         return None
 
 
-def _with_reasons(picture: Picture, bootstrap: str) -> Picture:
-    """Where replicas are missing, the nodes may have written down why."""
-    if not picture.under_replicated and not picture.damaged_logs:
-        return picture
+def _with_reasons(metadata: ClusterMetadata, cluster: Cluster) -> ClusterMetadata:
+    """Adds the disk events of the nodes if replicas are out of sync or logs are offline."""
+    if not metadata.under_replicated and not metadata.damaged_logs:
+        return metadata
     try:
-        return replace(picture, disks=disk_events(bootstrap))
+        return replace(metadata, disks=disk_events(cluster))
     except ClientError:
-        return picture
+        return metadata
 
 
-async def _ask(bootstrap: str) -> Picture:
-    async with Brokers(bootstrap, timeout_ms=_TIMEOUT_MS) as brokers:
+async def _fetch_metadata(cluster: Cluster) -> ClusterMetadata:
+    async with Brokers(cluster, timeout_ms=_TIMEOUT_MS) as brokers:
         reply = await brokers.metadata(None)
-    return Picture(
+    return ClusterMetadata(
         cluster_id=str(reply.cluster_id or ""),
         controller=None if reply.controller_id < 0 else int(reply.controller_id),
         addresses={int(node.node_id): f"{node.host}:{node.port}" for node in reply.brokers},
@@ -209,8 +217,8 @@ def _partitions(topics: Iterable[Any], live: Collection[int]) -> list[Partition]
     ]
 
 
-def _counts(picture: Picture | None, node_id: int) -> dict[str, int]:
-    partitions = () if picture is None else picture.partitions
+def _counts(metadata: ClusterMetadata | None, node_id: int) -> dict[str, int]:
+    partitions = () if metadata is None else metadata.partitions
     held = [each for each in partitions if node_id in each.replicas]
     return {
         "leaders": sum(each.leader == node_id for each in held),

@@ -1,8 +1,8 @@
-"""Runs the node processes of a cluster on this host: starts, stops, kills, starts again what died by itself.
+"""Starts, stops, kills and restarts the node processes of a cluster on this host.
 
-Commands and the supervisor are different processes that share the folder: each writes what is wanted before
-it acts, so that a node that was killed on purpose is not started again behind one's back. Knows no Kafka
-protocol but "does it answer". Read next: folder.py, processes.py, engines/engine.py.
+Commands and the supervisor are separate processes that share the directory: each records the wanted state
+before it acts, so that the supervisor does not restart a node that a command has killed. Read next:
+folder.py, processes.py, engines/engine.py.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from headrace.client.security_settings import SecuritySettings
 from headrace.cluster.engines.engine import EngineError, PreparedNode, RunningNode, answers, free_ports
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import ClusterError, ClusterPlan, EngineName, Member, new_cluster_id
-from headrace.cluster.processes import NodeProcess, find, remember
+from headrace.cluster.processes import NodeProcess, find_process, write_pid_file
+from headrace.cluster.security import plan_security
 
 READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 60_000
-_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 1.0, 30.0
+_MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
 _POLL_S = 0.01
 _ON_ONE_HOST = {"headrace.allow.same.host": "true"}
-"""All nodes of such a cluster are on this host, whatever their store; who starts one knows it."""
+"""All nodes are on this host, so that replicas on one host are expected."""
 
 
 class MemberEngine(Protocol):
@@ -43,15 +45,15 @@ def engine_of(name: EngineName) -> MemberEngine:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Trouble:
-    """How often a node died, and when it may be started again."""
+class _Restart:
+    """Number of crashes of a node, and when it is restarted."""
 
-    deaths: int = 0
+    crashes: int = 0
     start_at: float = 0.0
 
 
 class Supervisor:
-    """The nodes of one folder, as seen by one command or by `cluster up`."""
+    """The nodes of one cluster directory; used by each command and by `cluster up`."""
 
     def __init__(
         self,
@@ -60,22 +62,22 @@ class Supervisor:
         *,
         engine: MemberEngine | None = None,
     ) -> None:
-        """`engine`: left out, the one that the plan names."""
+        """`engine`: the one that the plan names by default."""
         self.folder = folder
         self._engine = engine
         self._say = say
         self._children: dict[int, RunningNode] = {}
-        self._trouble: dict[int, _Trouble] = {}
+        self._restarts: dict[int, _Restart] = {}
 
     def process(self, node_id: int) -> NodeProcess | None:
         child = self._children.get(node_id)
-        if child is not None and child.process.poll() is not None:  # reaped: a zombie keeps its pid
+        if child is not None and child.process.poll() is not None:  # reaps it: a zombie keeps its pid
             del self._children[node_id]
-        return find(self.folder.node(node_id))
+        return find_process(self.folder.node(node_id))
 
     def start(self, node_ids: Sequence[int], *, timeout_ms: int = READY_TIMEOUT_MS) -> None:
-        """All at once, since a node may need others to be ready; returns when each of them answers."""
-        plan = self.folder.change(lambda plan: _wanting(plan, node_ids, "up"))
+        """Starts the nodes together, since one may need others to become ready; waits until all answer."""
+        plan = self.folder.change(lambda plan: _with_wanted(plan, node_ids, "up"))
         members = [plan.member(node_id) for node_id in node_ids]
         missing = [member for member in members if self.process(member.node_id) is None]
         self.prepare(plan, missing)
@@ -84,16 +86,16 @@ class Supervisor:
         for node in started:
             node.wait_ready(max(int((deadline - time.monotonic()) * 1000), 1))
         for member in members:
-            self._await_answer(member, deadline)
+            self._await_answer(member, plan_security(plan), deadline)
 
     def prepare(self, plan: ClusterPlan, members: Sequence[Member]) -> None:
-        """Side by side, since the first start of an Apache Kafka node runs its formatter. May be repeated."""
+        """In parallel, since the first start of an Apache Kafka node formats its storage. Idempotent."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda member: self._prepared(plan, member), members))
 
     def stop(self, node_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
-        """Cleanly: it hands over what it leads. Killed when it does not end in time."""
-        self.folder.change(lambda plan: _wanting(plan, [node_id], "stopped"))
+        """Controlled shutdown: the node hands over its leaderships. Killed after the timeout."""
+        self.folder.change(lambda plan: _with_wanted(plan, [node_id], "stopped"))
         process = self.process(node_id)
         if process is None:
             return
@@ -105,8 +107,8 @@ class Supervisor:
         self.process(node_id)
 
     def kill(self, node_id: int) -> int:
-        """SIGKILL, as a power cut would end it; the pid it had."""
-        self.folder.change(lambda plan: _wanting(plan, [node_id], "killed"))
+        """SIGKILL; returns the pid of the killed process."""
+        self.folder.change(lambda plan: _with_wanted(plan, [node_id], "killed"))
         process = self.process(node_id)
         if process is None:
             raise ClusterError(f"node {node_id} is not running", f"`headrace cluster start {node_id}`")
@@ -115,8 +117,8 @@ class Supervisor:
         return process.pid
 
     def stop_all(self) -> None:
-        """Followers of a cluster that goes away need not catch up: all are asked at once."""
-        plan = self.folder.change(lambda plan: _wanting(plan, [m.node_id for m in plan.members], "stopped"))
+        """Stops all nodes at the same time, since no follower needs to catch up."""
+        plan = self.folder.change(_all_stopped)
         processes = {member.node_id: self.process(member.node_id) for member in plan.members}
         for process in processes.values():
             if process is not None:
@@ -129,7 +131,7 @@ class Supervisor:
             self.process(node_id)
 
     def add(self) -> Member:
-        """A new node under the next id, started. Partitions come to it by reassignment or with new topics."""
+        """Starts a new node with the next id. It gets partitions by reassignment or with new topics."""
         (port,) = free_ports(1)
 
         def with_new(plan: ClusterPlan) -> ClusterPlan:
@@ -139,35 +141,35 @@ class Supervisor:
         self.start([member.node_id])
         return member
 
-    def forget(self, node_id: int) -> None:
-        """Its folder stays, and its id is not given again."""
+    def remove(self, node_id: int) -> None:
+        """Removes the node from the plan. Its directory stays and its id is not reused."""
         self.folder.change(lambda plan: plan.without(node_id))
 
-    def look_after(self) -> None:
-        """One round: what is wanted but has died is started again, later and later when it dies again."""
+    def restart_crashed(self) -> None:
+        """One round: restarts nodes that should be up and have ended, with exponential backoff."""
         plan = self.folder.read()
         for member in plan.members:
             if self.process(member.node_id) is None and member.wanted == "up":
-                self._start_again(plan, member)
+                self._restart(plan, member)
 
-    def _start_again(self, plan: ClusterPlan, member: Member) -> None:
-        trouble = self._trouble.setdefault(member.node_id, _Trouble())
+    def _restart(self, plan: ClusterPlan, member: Member) -> None:
+        restart = self._restarts.setdefault(member.node_id, _Restart())
         now = time.monotonic()
-        if not trouble.start_at:
-            back_off_s = min(_FIRST_BACK_OFF_S * 2**trouble.deaths, _LONGEST_BACK_OFF_S)
-            trouble.deaths, trouble.start_at = trouble.deaths + 1, now + back_off_s
+        if not restart.start_at:
+            backoff_s = min(_MIN_BACKOFF_S * 2**restart.crashes, _MAX_BACKOFF_S)
+            restart.crashes, restart.start_at = restart.crashes + 1, now + backoff_s
             self._say(
-                f"node {member.node_id} died; it is started again in {back_off_s:.0f} s "
+                f"node {member.node_id} died; it is restarted in {backoff_s:.0f} s "
                 f"(its log: {self.folder.node(member.node_id)})"
             )
-        elif now >= trouble.start_at:
-            trouble.start_at = 0.0
+        elif now >= restart.start_at:
+            restart.start_at = 0.0
             self._spawn(plan, member)
 
     def _spawn(self, plan: ClusterPlan, member: Member) -> RunningNode:
         node = self._prepared(plan, member).spawn()
         self._children[member.node_id] = node
-        remember(self.folder.node(member.node_id), node)
+        write_pid_file(self.folder.node(member.node_id), node)
         return node
 
     def _prepared(self, plan: ClusterPlan, member: Member) -> PreparedNode:
@@ -176,9 +178,9 @@ class Supervisor:
         folder.mkdir(parents=True, exist_ok=True)
         return engine.prepare_member(plan, member, folder)
 
-    def _await_answer(self, member: Member, deadline: float) -> None:
-        """Of a node that somebody else has started already."""
-        while not answers(member.host, member.port):
+    def _await_answer(self, member: Member, security: SecuritySettings, deadline: float) -> None:
+        """Waits for a node that another process has started."""
+        while not answers(member.host, member.port, security=security):
             if self.process(member.node_id) is None or time.monotonic() > deadline:
                 raise EngineError(f"node {member.node_id} does not answer on {member.address}")
             time.sleep(_POLL_S)
@@ -201,7 +203,7 @@ def plan_cluster(
     folder: ClusterFolder,
     first_port: int | None,
 ) -> ClusterPlan:
-    """A cluster of nodes 0, 1, 2 …; with a first port they have consecutive ones, else free ones."""
+    """A plan with nodes 0, 1, 2 … on consecutive ports from `first_port`, or on free ports."""
     controllers = nodes if engine == "kafka" else 0
     free = free_ports(nodes + controllers)
     ports = free[:nodes] if first_port is None else list(range(first_port, first_port + nodes))
@@ -219,7 +221,11 @@ def plan_cluster(
     )
 
 
-def _wanting(plan: ClusterPlan, node_ids: Sequence[int], wanted: str) -> ClusterPlan:
+def _all_stopped(plan: ClusterPlan) -> ClusterPlan:
+    return _with_wanted(plan, [member.node_id for member in plan.members], "stopped")
+
+
+def _with_wanted(plan: ClusterPlan, node_ids: Sequence[int], wanted: str) -> ClusterPlan:
     for node_id in node_ids:
         plan = plan.with_member(replace(plan.member(node_id), wanted=wanted))  # type: ignore[arg-type]
     return plan

@@ -1,6 +1,6 @@
 """Where the coordination store is, as text: `sqlite`, `sqlite:DIRECTORY` or `zk://HOST:PORT,.../PATH`.
 
-Reads and checks the text; opens nothing. Read next: coordination/opening.py.
+Reads and checks the text; opens nothing. Read next: coordination/open_store.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of docs/configuration.md, written from the settings themselves so that the two cannot drift.
 
 `python -m headrace.config.document docs/configuration.md` rewrites the part between the markers;
-tests/docs fails when somebody forgot to.
+a test in tests/docs compares the two.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settings of a node for groups and committed offsets, and those of single groups, as Kafka has them.
 
-node_settings.py gathers them with the others. Read next: broker/group_coordinator.py (what they mean).
+node_settings.py gathers them with the others. Read next: broker/groups/coordinator.py (what they mean).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLASSIC_GROUPS = (
         "group.initial.rebalance.delay.ms",
         "int",
         3_000,
-        "How long the first rebalance of a new group waits for further members.",
+        "How long the first rebalance of a new group waits for more members.",
         at_least(0),
     ),
     node_setting(
@@ -52,6 +52,14 @@ CLASSIC_GROUPS = (
         at_least(0),
     ),
     node_setting("group.max.size", "int", INT_MAX, "The most members of a classic group.", at_least(1)),
+    node_setting(
+        "headrace.group.max.bytes",
+        "int",
+        16 << 20,
+        "The most that all members of a group may supply: subscriptions, names and assignments. A member "
+        "that would exceed it is refused with GROUP_MAX_SIZE_REACHED.",
+        at_least(1024),
+    ),
 )
 
 CONSUMER_GROUPS = (
@@ -59,7 +67,7 @@ CONSUMER_GROUPS = (
         "group.consumer.session.timeout.ms",
         "int",
         45_000,
-        "Without a heartbeat for this long, a member (`group.protocol=consumer`) is taken out of its group.",
+        "Without a heartbeat for this long, a member (`group.protocol=consumer`) is removed from its group.",
         at_least(1),
     ),
     node_setting(
@@ -76,7 +84,7 @@ CONSUMER_GROUPS = (
         "group.consumer.heartbeat.interval.ms",
         "int",
         5_000,
-        "How often members are told to send heartbeats.",
+        "Heartbeat interval that members get from the coordinator.",
         at_least(1),
     ),
     node_setting(
@@ -93,7 +101,7 @@ CONSUMER_GROUPS = (
         "group.consumer.assignment.interval.ms",
         "int",
         1_000,
-        "A group's target assignment is worked out at most this often.",
+        "A group's target assignment is computed at most this often.",
         at_least(0),
     ),
     node_setting(
@@ -138,7 +146,7 @@ OFFSETS = (
         "offsets.topic.num.partitions",
         "int",
         50,
-        "Partitions of `__consumer_offsets`, when it is made. A group belongs to one of them.",
+        "Partitions of `__consumer_offsets` when it is created. Each group belongs to one of them.",
         at_least(1),
     ),
     node_setting(
@@ -153,7 +161,7 @@ OFFSETS = (
         "offsets.commit.timeout.ms",
         "int",
         5_000,
-        "How long a commit, and every other reply of a group, waits for the disk before it is given up.",
+        "Timeout of a commit, and of every other group reply that waits for records to be committed.",
         at_least(1),
     ),
     node_setting(
@@ -167,14 +175,14 @@ OFFSETS = (
         "offsets.retention.check.interval.ms",
         "long",
         600_000,
-        "How often expired offsets are looked for.",
+        "How often expired offsets are removed.",
         at_least(1),
     ),
     node_setting(
         "offset.metadata.max.bytes",
         "int",
         4_096,
-        "The longest note that may be committed with an offset.",
+        "The longest metadata that may be committed with an offset.",
         between(0, 32_767),
     ),
 )
@@ -184,14 +192,14 @@ WRITTEN_DOWN = (
         "headrace.events.enable",
         "boolean",
         True,
-        "Writes down what happens in groups, in `__headrace_events`, for `headrace groups events`.",
+        "Writes events of groups and partitions to `__headrace_events`, for `headrace groups events`.",
     ),
     node_setting(
         "headrace.lag.enable",
         "boolean",
         True,
-        "Writes down how far partitions that groups read had grown at which time, in `__headrace_lag`, so "
-        "that lag can be told in seconds.",
+        "Writes samples of (log end offset, time) of partitions that groups read to `__headrace_lag`, for "
+        "lag in seconds.",
     ),
 )
 
@@ -220,14 +228,14 @@ GROUP_SETTINGS: Mapping[str, Setting] = MappingProxyType(
         for setting in (
             _group_setting(
                 "consumer.session.timeout.ms",
-                "Without a heartbeat for this long, a member is taken out of the group.",
+                "Without a heartbeat for this long, a member is removed from the group.",
             ),
             _group_setting(
-                "consumer.heartbeat.interval.ms", "How often members are told to send heartbeats."
+                "consumer.heartbeat.interval.ms", "Heartbeat interval that members get from the coordinator."
             ),
             _group_setting(
                 "consumer.assignment.interval.ms",
-                "The group's target assignment is worked out at most this often.",
+                "The group's target assignment is computed at most this often.",
             ),
         )
     }
@@ -236,7 +244,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = MappingProxyType(
 
 
 def validate_group_overrides(node: Mapping[str, Any], overrides: Mapping[str, str]) -> None:
-    """Raises ConfigError. Each by itself, within the node's bounds, and the pair that must fit together."""
+    """Checks each override against the node's bounds, and pairs against each other. Raises ConfigError."""
     values = {name: node[setting.synonyms[0].name] for name, setting in GROUP_SETTINGS.items()}
     for name, text in overrides.items():
         setting = GROUP_SETTINGS.get(name)

@@ -1,4 +1,4 @@
-"""Where a node listens and which addresses its clients are told (D20).
+"""Listeners of a node and the addresses they advertise.
 
 Two spellings: Kafka's `NAME://host:port` lists in files and the environment, and the command line's
 `name=host:port,advertise=host:port`. Nothing here opens a socket.
@@ -40,8 +40,17 @@ class ListenerConfig:
     def loopback(self) -> bool:
         return is_loopback(self.host)
 
+    @property
+    def needs_login(self) -> bool:
+        """Whether clients log in by SASL."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def tls(self) -> bool:
+        return self.security_protocol.endswith("SSL")
+
     def endpoint(self, bound_port: int) -> Endpoint:
-        """What clients of this listener are told, once its port is known."""
+        """The advertised address of this listener, once its port is known."""
         return Endpoint(
             listener=self.name, host=self.advertised_host, port=self.advertised_port or bound_port
         )
@@ -73,7 +82,8 @@ def parse_listener(text: str) -> ListenerConfig:
             "for example outside=0.0.0.0:9092,advertise=localhost:9092"
         )
     bound = _split_address(text, address)
-    return _listener(text, _checked_name(text, name), bound, _advertise_option(text, options) or bound)
+    advertised, protocol = _options(text, options)
+    return _listener(text, _checked_name(text, name), bound, advertised or bound, protocol)
 
 
 def listener_overrides(flags: Sequence[str]) -> dict[str, str]:
@@ -87,7 +97,9 @@ def listener_overrides(flags: Sequence[str]) -> dict[str, str]:
             f"{each.name}://{format_address(each.advertised_host, each.advertised_port)}"
             for each in listeners
         ),
-        "listener.security.protocol.map": ",".join(f"{each.name}:{PLAINTEXT}" for each in listeners),
+        "listener.security.protocol.map": ",".join(
+            f"{each.name}:{each.security_protocol}" for each in listeners
+        ),
     }
 
 
@@ -96,11 +108,11 @@ def build_listeners(
 ) -> tuple[ListenerConfig, ...]:
     """The listeners of a node from the three settings. Each ConfigError begins with the key at fault."""
     protocol_of = _protocol_map(protocols)
-    told = {} if advertised is None else _addresses("advertised.listeners", advertised)
+    addresses = {} if advertised is None else _addresses("advertised.listeners", advertised)
     bound = _addresses("listeners", listeners)
     if not bound:
         raise ConfigError("listeners: name at least one, for example PLAINTEXT://127.0.0.1:9092")
-    for name in told:
+    for name in addresses:
         if name not in bound:
             raise ConfigError(f"advertised.listeners: {name} is not one of the listeners {', '.join(bound)}")
     _check_distinct_ports(bound)
@@ -110,9 +122,11 @@ def build_listeners(
             host=host,
             port=port,
             advertised_host=_advertised_host(
-                "advertised.listeners" if name in told else "listeners", name, told.get(name, (host, port))[0]
+                "advertised.listeners" if name in addresses else "listeners",
+                name,
+                addresses.get(name, (host, port))[0],
             ),
-            advertised_port=told.get(name, (host, port))[1],
+            advertised_port=addresses.get(name, (host, port))[1],
             security_protocol=_served_protocol(name, protocol_of),
         )
         for name, (host, port) in bound.items()
@@ -120,36 +134,61 @@ def build_listeners(
 
 
 def check_anonymous(listeners: Iterable[ListenerConfig], *, allowed: bool) -> None:
-    """A listener that asks nobody who he is may not face other machines by accident."""
+    """Refuses listeners without login that other machines can reach, unless allowed.
+
+    Those that require client certificates are not passed in.
+    """
     for listener in listeners:
-        if not listener.loopback and not allowed:
+        if not (listener.loopback or listener.needs_login or allowed):
             raise ConfigError(
                 f"listeners: {listener.name} at {format_address(listener.host, listener.port)} has no "
-                "authentication and other machines may reach it. Bind it to 127.0.0.1, or accept anonymous "
-                "clients with --allow-anonymous (listeners.allow.anonymous=true)"
+                f"authentication and other machines may reach it. {_ways_to_authenticate(listener)}, bind it "
+                "to 127.0.0.1, or accept anonymous clients with --allow-anonymous "
+                "(listeners.allow.anonymous=true, in a container HEADRACE_LISTENERS_ALLOW_ANONYMOUS=true)"
             )
 
 
-def _listener(text: str, name: str, bound: tuple[str, int], told: tuple[str, int]) -> ListenerConfig:
+def _ways_to_authenticate(listener: ListenerConfig) -> str:
+    if listener.tls:
+        return "Set ssl.client.auth=required"
+    return "Give it the security protocol SASL_SSL, or SSL with ssl.client.auth=required"
+
+
+def _listener(
+    text: str,
+    name: str,
+    bound: tuple[str, int],
+    advertised: tuple[str, int],
+    protocol: str | None = None,
+) -> ListenerConfig:
+    """Without a protocol: the one that the listener is named after, or none."""
     return ListenerConfig(
         name=name,
         host=bound[0],
         port=bound[1],
-        advertised_host=_advertised_host(f"Listener {text!r}", name, told[0]),
-        advertised_port=told[1],
+        advertised_host=_advertised_host(f"Listener {text!r}", name, advertised[0]),
+        advertised_port=advertised[1],
+        security_protocol=protocol or (name if name in SECURITY_PROTOCOLS else PLAINTEXT),
     )
 
 
-def _advertise_option(text: str, options: list[str]) -> tuple[str, int] | None:
-    told = None
+def _options(text: str, options: list[str]) -> tuple[tuple[str, int] | None, str | None]:
+    """The advertised address and the security protocol, where given."""
+    given: dict[str, str] = {}
     for option in options:
         key, _, value = option.partition("=")
-        if key != "advertise" or told is not None:
+        if key not in ("advertise", "protocol") or key in given:
             raise ConfigError(
-                f"Listener {text!r}: {option!r} is not understood; one advertise=host:port may follow"
+                f"Listener {text!r}: {option!r} is not understood; one advertise=host:port and one "
+                f"protocol= of {', '.join(SECURITY_PROTOCOLS)} may follow"
             )
-        told = _split_address(text, value)
-    return told
+        given[key] = value
+    protocol = given["protocol"].upper() if "protocol" in given else None
+    if protocol is not None and protocol not in SECURITY_PROTOCOLS:
+        raise ConfigError(
+            f"Listener {text!r}: {protocol!r} is none of the protocols {', '.join(SECURITY_PROTOCOLS)}"
+        )
+    return (_split_address(text, given["advertise"]) if "advertise" in given else None), protocol
 
 
 def _addresses(key: str, entries: Iterable[str]) -> dict[str, tuple[str, int]]:
@@ -246,10 +285,5 @@ def _served_protocol(name: str, protocol_of: Mapping[str, str]) -> str:
         raise ConfigError(
             f"listeners: no security protocol is given for {name}; "
             f"add {name}:{PLAINTEXT} to listener.security.protocol.map"
-        )
-    if protocol != PLAINTEXT:
-        raise ConfigError(
-            f"listeners: {name} asks for {protocol}, which is not served yet; only {PLAINTEXT} is. "
-            "Keep the listener on a private network until it is"
         )
     return protocol

@@ -9,11 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.config.environment import read_environment
-from headrace.config.listeners import build_listeners, check_anonymous, is_loopback
+from headrace.config.listeners import ListenerConfig, build_listeners, check_anonymous
+from headrace.config.metrics_settings import check_metrics
 from headrace.config.node_config import Explicit, NodeConfig, Origin
-from headrace.config.node_settings import NODE_SETTINGS
+from headrace.config.node_settings import NODE_SETTINGS, listener_key, split_listener_key
 from headrace.config.not_served import explain_unknown
 from headrace.config.properties import read_properties
+from headrace.config.sasl_settings import check_logins
+from headrace.config.setting import Setting
+from headrace.config.several_nodes import refuse_split
+from headrace.config.tls_checks import check_tls, requires_certificate
 from headrace.errors import ConfigError
 
 _CANONICAL = {alias: setting.name for setting in NODE_SETTINGS.values() for alias in setting.aliases}
@@ -36,25 +41,36 @@ def load_config(
             )
     for name, text in overrides.items():
         _accept(given, name, text, Origin("flag", "command line"))
+    if environment is not None:
+        refuse_split(environment, NodeConfig(given, ()).coordination)
     return _checked(given, notes)
 
 
 def _accept(given: dict[str, Explicit], key: str, text: str, origin: Origin) -> None:
-    """Adds one setting; a later source replaces an earlier one, the same source may not speak twice."""
-    name = _CANONICAL.get(key, key)
-    setting = NODE_SETTINGS.get(name)
-    if setting is None:
-        raise ConfigError(f"{origin}: {explain_unknown(key)}")
-    earlier = given.get(name)
-    if earlier is not None and earlier.origin.kind == origin.kind and earlier.text != text:
-        raise ConfigError(
-            f"{origin}: {key} says {text!r}, but {earlier.origin} says {earlier.text!r}; keep one"
-        )
+    """Adds one setting. A later source overrides an earlier one; a repeated key is an error."""
+    name, setting = _find(key, origin)
     try:
         value = setting.parse(text)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    given[name] = Explicit(text=text.strip(), value=value, origin=origin)
+    earlier = given.get(name)
+    if earlier is not None and earlier.origin.kind == origin.kind and earlier.value != value:
+        raise ConfigError(
+            f"{origin}: {key} says {setting.shown(text)}, "
+            f"but {earlier.origin} says {setting.shown(setting.format(earlier.value) or '')}; keep one"
+        )
+    given[name] = Explicit(value=value, origin=origin)
+
+
+def _find(key: str, origin: Origin) -> tuple[str, Setting]:
+    of_listener = split_listener_key(key)
+    if of_listener is not None:
+        listener, setting = of_listener
+        return listener_key(listener, setting.name), setting
+    name = _CANONICAL.get(key, key)
+    if name not in NODE_SETTINGS:
+        raise ConfigError(f"{origin}: {explain_unknown(key)}")
+    return name, NODE_SETTINGS[name]
 
 
 def _checked(given: Mapping[str, Explicit], notes: tuple[str, ...]) -> NodeConfig:
@@ -63,12 +79,39 @@ def _checked(given: Mapping[str, Explicit], notes: tuple[str, ...]) -> NodeConfi
         listeners = build_listeners(
             bare["listeners"], bare["advertised.listeners"], bare["listener.security.protocol.map"]
         )
-        check_anonymous(listeners, allowed=bare["listeners.allow.anonymous"])
-        _check_metrics_address(bare)
+        _check_inter_broker_listener(bare, [listener.name for listener in listeners])
+        _check_listener_names(bare, {listener.name for listener in listeners})
+        check_tls(bare, listeners)
+        notes += check_logins(listeners, bare.of_listener)
+        check_anonymous(
+            [each for each in listeners if not _identifies_clients(bare, each)],
+            allowed=bare["listeners.allow.anonymous"],
+        )
+        notes += check_metrics(bare)
         _check_sizes(bare)
     except ConfigError as error:
         raise ConfigError(f"{_blame(bare, str(error))}{error}") from None
     return NodeConfig(given, listeners, notes)
+
+
+def _identifies_clients(config: NodeConfig, listener: ListenerConfig) -> bool:
+    """Without a login of users: by their certificates, or as it is private to nodes."""
+    private = config["headrace.inter.broker.listener.private"]
+    for_nodes = listener.name == str(config["inter.broker.listener.name"]).upper()
+    return requires_certificate(config, listener) or (private and for_nodes)
+
+
+def _check_inter_broker_listener(config: NodeConfig, names: list[str]) -> None:
+    wanted: str | None = config["inter.broker.listener.name"]
+    if wanted is not None and wanted.upper() not in names:
+        raise ConfigError(
+            f"inter.broker.listener.name: {wanted} is not one of the listeners {', '.join(names)}"
+        )
+    if config["headrace.inter.broker.listener.private"] and (wanted is None or len(names) == 1):
+        raise ConfigError(
+            "headrace.inter.broker.listener.private: name the listener of nodes in "
+            "inter.broker.listener.name, and have another one for clients"
+        )
 
 
 def _blame(config: NodeConfig, message: str) -> str:
@@ -77,13 +120,14 @@ def _blame(config: NodeConfig, message: str) -> str:
     return f"{config.origin(key)}: " if key in config.explicit else ""
 
 
-def _check_metrics_address(config: NodeConfig) -> None:
-    host = config["headrace.metrics.host"]
-    if not is_loopback(host) and not config["listeners.allow.anonymous"]:
-        raise ConfigError(
-            f"headrace.metrics.host={host}: other machines may reach it and nobody is asked who he is. "
-            "Keep 127.0.0.1, or allow it with --allow-anonymous (listeners.allow.anonymous=true)"
-        )
+def _check_listener_names(config: NodeConfig, names: set[str]) -> None:
+    """The environment may set more: containers have a listener of controllers, which is left out here."""
+    for key, given in config.explicit.items():
+        of_listener = split_listener_key(key)
+        if of_listener is not None and of_listener[0] not in names and given.origin.kind != "environment":
+            raise ConfigError(
+                f"{key}: {of_listener[0]} is not one of the listeners {', '.join(sorted(names))}"
+            )
 
 
 def _check_sizes(config: NodeConfig) -> None:

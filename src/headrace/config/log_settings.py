@@ -51,7 +51,7 @@ TOPICS = (
         "replica.lag.time.max.ms",
         "long",
         10_000,
-        "A follower that was not at its leader's log end for this long is no longer in sync.",
+        "A follower that has not reached its leader's log end for this long leaves the ISR.",
         at_least(100),
     ),
     node_setting(
@@ -65,7 +65,7 @@ TOPICS = (
         "unclean.leader.election.enable",
         "boolean",
         False,
-        "Lets a replica lead that is not in sync, when no other is left: records are given up.",
+        "Allows a replica outside the ISR to become leader when no other is left: records may be lost.",
         dynamic=True,
     ),
     node_setting(
@@ -88,7 +88,7 @@ TOPICS = (
         "log.message.timestamp.type",
         "string",
         "CreateTime",
-        "Whose clock stamps the records: the producer's or the node's.",
+        "Timestamps of records are the producer's (`CreateTime`) or the node's (`LogAppendTime`).",
         one_of("CreateTime", "LogAppendTime"),
         dynamic=True,
     ),
@@ -112,7 +112,7 @@ TOPICS = (
         "producer.id.expiration.ms",
         "int",
         DAY_MS,
-        "An idle idempotent producer is forgotten after this long.",
+        "The state of an idle idempotent producer is removed after this long.",
         at_least(1),
     ),
 )
@@ -164,7 +164,7 @@ LOG = (
         dynamic=True,
     ),
     node_setting(
-        "log.retention.check.interval.ms", "long", 300_000, "How often retention is looked at.", at_least(1)
+        "log.retention.check.interval.ms", "long", 300_000, "How often retention is checked.", at_least(1)
     ),
     node_setting(
         "log.cleanup.policy",
@@ -178,7 +178,7 @@ LOG = (
         "log.segment.delete.delay.ms",
         "long",
         60_000,
-        "A removed file stays on disk this long, for readers under way.",
+        "A removed file stays on disk this long, for fetches in progress.",
         at_least(0),
         dynamic=True,
     ),
@@ -202,7 +202,7 @@ LOG = (
         "log.cleaner.backoff.ms",
         "long",
         15_000,
-        "How often compaction looks for work.",
+        "How often compaction checks for dirty logs.",
         at_least(1),
         dynamic=True,
     ),
@@ -255,8 +255,8 @@ DISK = (
         "ack",
         "When records reach the disk: `ack` before acks=all is answered and consumers see them; "
         "`interval` every `headrace.flush.interval.ms`; "
-        "`os` when the operating system likes (Apache Kafka's default). "
-        "Left out: `ack`; on ZooKeeper without `headrace.allow.same.host`, `os` for topics with "
+        "`os` when the operating system decides (Apache Kafka's default). "
+        "Not set: `ack`; on ZooKeeper without `headrace.allow.same.host`, `os` for topics with "
         "min.insync.replicas of 2 or more.",
         one_of("ack", "interval", "os"),
         dynamic=True,
@@ -265,7 +265,7 @@ DISK = (
         "headrace.flush.interval.ms",
         "long",
         1_000,
-        "The longest wait for the disk under `interval`.",
+        "The longest time between two fsyncs with `interval`.",
         between(1, INT_MAX),
     ),
     node_setting(

@@ -1,6 +1,6 @@
 """A node's configuration: typed values, and where each of them came from.
 
-Made by load.py; read everywhere else. Topic values are worked out from it in topic_values.py.
+Made by load.py; read everywhere else. topic_values.py derives the values of a topic from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from headrace.config.coordination_address import CoordinationAddress, parse_coordination
 from headrace.config.listeners import ListenerConfig
-from headrace.config.node_settings import NODE_SETTINGS
+from headrace.config.metrics_settings import PREFIX as METRICS_PREFIX
+from headrace.config.node_settings import NODE_SETTINGS, listener_key
 from headrace.errors import ConfigError
 
 OriginKind = Literal["default", "file", "environment", "flag"]
@@ -34,9 +35,8 @@ DEFAULT = Origin("default", "default")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit:
-    """A setting as somebody gave it."""
+    """A setting that was set explicitly: its value and origin."""
 
-    text: str
     value: Any
     origin: Origin
 
@@ -47,10 +47,10 @@ class NodeConfig(Mapping[str, Any]):
     __slots__ = ("_values", "explicit", "listeners", "notes")
 
     explicit: Mapping[str, Explicit]
-    """What somebody set, by the name of the setting."""
+    """Explicitly set values by the name of the setting, or by its key for one listener (`listener_key`)."""
     listeners: tuple[ListenerConfig, ...]
     notes: tuple[str, ...]
-    """Lines to say once at start-up about what was ignored."""
+    """Notes to log once at start-up about ignored settings."""
 
     def __init__(
         self,
@@ -75,6 +75,21 @@ class NodeConfig(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def of_listener(self, listener: str, name: str) -> Any:
+        """The value of a setting for one listener: its own, else that of the node."""
+        given = self.explicit.get(listener_key(listener, name))
+        return self[name] if given is None else given.value
+
+    def key_of(self, listener: str, name: str) -> str:
+        """The key that decides `of_listener`."""
+        own = listener_key(listener, name)
+        return own if own in self.explicit else name
+
+    def key_of_metrics(self, name: str) -> str:
+        """The key that decides a TLS setting of the operators' endpoint: its own, else that of the node."""
+        own = METRICS_PREFIX + name
+        return name if self._values.get(own) is None else own
+
     def origin(self, name: str) -> Origin:
         given = self.explicit.get(name)
         return DEFAULT if given is None else given.origin
@@ -89,12 +104,18 @@ class NodeConfig(Mapping[str, Any]):
         return _absolute(directories[0]) if directories else default_data_directory()
 
     @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener by which nodes reach each other."""
+        name: str | None = self["inter.broker.listener.name"]
+        return self.listeners[0].name if name is None else name.upper()
+
+    @property
     def coordination(self) -> CoordinationAddress:
         return parse_coordination(self["headrace.coordination"])
 
     @property
     def coordination_directory(self) -> Path:
-        """Of the SQLite store."""
+        """The directory of the SQLite store."""
         directory = getattr(self.coordination, "directory", None)
         return _absolute(directory) if directory else self.data_directory / "coordination"
 

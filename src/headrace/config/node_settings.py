@@ -1,6 +1,6 @@
 """The settings of a node. Kafka's names, types, ranges and defaults where Kafka has them.
 
-Every key here is used by the broker: a key without effect does not get in (tests/docs holds that).
+Every key here is used by the broker: a key without effect does not get in (a test in tests/docs checks that).
 Read next: log_settings.py (the other half), topic_settings.py.
 """
 
@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headrace.config.acl_settings import ACLS
 from headrace.config.coordination_address import FORMS, coordination_problem
 from headrace.config.group_settings import GROUPS
 from headrace.config.log_settings import DISK, LOG, TOPICS
-from headrace.config.setting import MIB, Allowed, Setting, at_least, between, node_setting, one_of
+from headrace.config.metrics_settings import METRICS
+from headrace.config.quota_settings import QUOTAS
+from headrace.config.sasl_settings import OAUTH, SASL
+from headrace.config.setting import MIB, Allowed, Setting, at_least, node_setting, one_of
+from headrace.config.tls_settings import TLS
+from headrace.config.zookeeper_settings import ZOOKEEPER
 
 _COORDINATION = Allowed(text=FORMS, problem=coordination_problem)
 _ONE_DIRECTORY = Allowed(
@@ -38,7 +44,7 @@ IDENTITY = (
         "broker.rack",
         "string",
         None,
-        "The rack that clients are told and that placement spreads replicas over.",
+        "The rack of the node, returned to clients; replicas are spread over racks.",
     ),
     node_setting(
         "log.dirs",
@@ -53,7 +59,7 @@ IDENTITY = (
         "headrace.coordination",
         "string",
         "sqlite",
-        "Where cluster truth (topics, assignments, epochs, settings) is kept: "
+        "Where the cluster's metadata (topics, assignments, epochs, settings) is stored: "
         "`sqlite` in the data directory for a node that is alone; `sqlite:DIRECTORY`, on a local disk, for "
         "nodes of one host; `zk://h1:2181,h2:2181,h3:2181/headrace` for nodes of several hosts.",
         _COORDINATION,
@@ -69,7 +75,7 @@ IDENTITY = (
         "broker.session.timeout.ms",
         "int",
         6_000,
-        "A node that is silent for this long is taken for dead; it renews its session four times as often. "
+        "Session timeout of a node; it renews its session four times as often. "
         "A process that ends is noticed without it. ZooKeeper grants no less than its minSessionTimeout.",
         at_least(100),
     ),
@@ -80,25 +86,34 @@ NETWORK = (
         "listeners",
         "list",
         ("PLAINTEXT://127.0.0.1:9092",),
-        "The addresses to listen on, each `NAME://host:port`. Port 0 takes a free one.",
+        "The addresses to listen on, each `NAME://host:port`. Port 0 means any free port.",
     ),
     node_setting(
         "advertised.listeners",
         "list",
         None,
-        "The address that clients of each listener are told to use. Not set: the address listened on.",
+        "The address that each listener advertises to clients. Not set: the address listened on.",
     ),
     node_setting(
         "listener.security.protocol.map",
         "list",
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-        "The security protocol of each listener name, `NAME:PROTOCOL`. Only PLAINTEXT is served yet.",
+        "The security protocol of each listener name, `NAME:PROTOCOL`: PLAINTEXT, SSL, SASL_PLAINTEXT or "
+        "SASL_SSL.",
     ),
     node_setting(
         "inter.broker.listener.name",
         "string",
         None,
-        "The listener by which the nodes of a cluster reach each other. Not set: each node's first.",
+        "The listener by which the nodes of a cluster reach each other. Not set: each node's first. "
+        "Only this listener takes requests of nodes.",
+    ),
+    node_setting(
+        "headrace.inter.broker.listener.private",
+        "boolean",
+        False,
+        "The listener between nodes takes connections of nodes only: every other client is refused there. "
+        "Needs another listener for clients. Set it when no node of an earlier release is in the cluster.",
     ),
     node_setting(
         "listeners.allow.anonymous",
@@ -117,7 +132,7 @@ NETWORK = (
         "max.connections.per.ip",
         "int",
         8_000,
-        "The same for one client address, so that one host cannot take every place.",
+        "The same for one client address, so that one host cannot use up the limit.",
         at_least(0),
     ),
     node_setting(
@@ -138,8 +153,9 @@ NETWORK = (
         "headrace.request.memory.bytes",
         "long",
         256 * MIB,
-        "Memory for large requests that are being received, for all connections together; a connection that "
-        "finds no room waits.",
+        "Memory for requests that are being received and large replies that are being sent, for all "
+        "connections together; a connection that finds no room waits. One client address gets three quarters "
+        "at most. While others wait, clients that stop sending or reading for two seconds are closed.",
         at_least(MIB),
     ),
     node_setting(
@@ -160,27 +176,17 @@ NETWORK = (
         "max.incremental.fetch.session.cache.slots",
         "int",
         1_000,
-        "Fetch sessions kept (KIP-227).",
+        "Fetch sessions that the node keeps (KIP-227).",
         at_least(0),
     ),
 )
 
 OPERATIONS = (
     node_setting(
-        "headrace.metrics.host", "string", "127.0.0.1", "The address of `/metrics`, `/healthz` and `/readyz`."
-    ),
-    node_setting(
-        "headrace.metrics.port",
-        "int",
-        0,
-        "Their port. 0: a free one, named in the ready line; -1: none.",
-        between(-1, 65535),
-    ),
-    node_setting(
         "headrace.log.format",
         "string",
         "text",
-        "The node's own log lines, on standard error.",
+        "Format of the node's log lines on standard error.",
         one_of("text", "json"),
     ),
 )
@@ -188,14 +194,39 @@ OPERATIONS = (
 NODE_GROUPS: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
     {
         "Identity and place": IDENTITY,
+        "ZooKeeper": ZOOKEEPER,
         "Network": NETWORK,
+        "TLS": TLS,
+        "Logins (SASL)": (*SASL, *OAUTH),
+        "Authorization": ACLS,
+        "Quotas": QUOTAS,
         "Topics and records": TOPICS,
         "The log": LOG,
         "The disk": DISK,
         "Consumer groups": GROUPS,
+        "Metrics endpoint": METRICS,
         "Operation": OPERATIONS,
     }
 )
 NODE_SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {setting.name: setting for group in NODE_GROUPS.values() for setting in group}
 )
+
+LISTENER_PREFIX = "listener.name."
+
+
+def listener_key(listener: str, setting: str) -> str:
+    """The key that sets a setting for one listener alone."""
+    return f"{LISTENER_PREFIX}{listener.lower()}.{setting}"
+
+
+def split_listener_key(key: str) -> tuple[str, Setting] | None:
+    """The listener, in upper case, and the setting of a `listener.name.` key; None for another key."""
+    rest = key.removeprefix(LISTENER_PREFIX)
+    if rest == key:
+        return None
+    for setting in NODE_SETTINGS.values():
+        listener = rest.removesuffix("." + setting.name)
+        if setting.per_listener and listener != rest and listener:
+            return listener.upper(), setting
+    return None

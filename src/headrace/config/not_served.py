@@ -1,7 +1,7 @@
 """Kafka settings that Headrace does not have, and what to do instead of setting them.
 
 A file or flag that sets one is refused with this advice; from the environment it is ignored with it, since
-container files are full of them (environment.py).
+container files are full of them (environment.py), unless it asks for access control.
 """
 
 from __future__ import annotations
@@ -12,8 +12,34 @@ from collections.abc import Iterable
 from headrace.config.node_settings import NODE_SETTINGS
 from headrace.config.topic_settings import TOPIC_SETTINGS
 
+ACCESS_CONTROL: dict[str, tuple[str, ...]] = {
+    "authorizer.": (),
+    "super.users": (),
+    "allow.everyone.if.no.acl.found": ("true",),
+    "ssl.": (),
+    "ssl.client.auth": ("none",),
+    "sasl.": (),
+    "security.inter.broker.protocol": ("PLAINTEXT",),
+    "listener.name.": (),
+    "principal.": (),
+    "delegation.token.": (),
+    # of Bitnami's image
+    "client.users": (),
+    "client.passwords": (),
+    "tls.": (),
+}
+"""Settings that ask for a login, encryption or ACLs, with the values that ask for none. A node that ignored
+them would serve everybody: from the environment they are refused. What is served leaves this table."""
+_JAAS_OPTION = "java.security.auth.login.config"
+
 _OWN_CLUSTER = "nodes meet in headrace.coordination, and time controller and replication themselves"
-_NO_SECURITY = "only PLAINTEXT listeners are served yet"
+_USERS = "users are in the coordination store: headrace users add, or kafka-configs --entity-type users"
+_NODE_LOGIN = "nodes log in to each other by a secret of their own"
+_NO_KERBEROS = "Kerberos is not served: use SCRAM, or OAUTHBEARER (docs/decisions/0028)"
+_NO_TOKENS = "delegation tokens are not served (docs/decisions/0028)"
+_NO_CLASSES = "no class is loaded by its name; mechanisms are chosen by sasl.enabled.mechanisms"
+_PER_LISTENER = "a listener may have its own ssl.…, sasl.enabled.mechanisms and connections.max.reauth.ms"
+_OPENSSL = "TLS is OpenSSL's, with its own choice of ciphers, random numbers and certificate checks"
 _OWN_SHAPE = "the node sizes its threads and buffers itself"
 _NO_SUCH_GROUPS = "share groups and Streams groups are not served yet"
 _NO_TRANSACTIONS = "transactions are not served yet"
@@ -26,6 +52,7 @@ _REASONS = {
     "log.cleaner.enable": "compaction is always on; choose with cleanup.policy",
     "max.connections.per.ip.overrides": "one limit holds for every address: max.connections.per.ip",
     "cluster.id": "a new node makes its own cluster id and keeps it",
+    "kraft.cluster.id": "a new node makes its own cluster id and keeps it",
     "metadata.log.": _OWN_CLUSTER,
     "process.roles": _OWN_CLUSTER,
     "controller.": _OWN_CLUSTER,
@@ -53,18 +80,28 @@ _REASONS = {
     "consumer.": "it is set for a single group, with the tools that alter settings",
     "transaction.": _NO_TRANSACTIONS,
     "transactional.": _NO_TRANSACTIONS,
-    "ssl.": _NO_SECURITY,
-    "sasl.": _NO_SECURITY,
-    "security.": _NO_SECURITY,
-    "authorizer.": _NO_SECURITY,
-    "super.users": _NO_SECURITY,
-    "allow.everyone.": _NO_SECURITY,
-    "principal.": _NO_SECURITY,
-    "listener.name.": _NO_SECURITY,
-    "connection.failed.authentication.": _NO_SECURITY,
-    "connections.max.reauth.": _NO_SECURITY,
-    "delegation.token.": _NO_SECURITY,
-    "password.encoder.": _NO_SECURITY,
+    "ssl.keystore.password": "a PEM key store has no password; that of its key is ssl.key.password",
+    "ssl.truststore.password": "a PEM trust store has no password",
+    "ssl.protocol": "the newest of ssl.enabled.protocols that both sides know is used",
+    "ssl.cipher.suites": _OPENSSL,
+    "ssl.provider": _OPENSSL,
+    "ssl.": _OPENSSL,
+    "sasl.jaas.config": _USERS,
+    "sasl.kerberos.": _NO_KERBEROS,
+    "sasl.mechanism.": _NODE_LOGIN,
+    "sasl.login.": _NODE_LOGIN,
+    "sasl.client.": _NODE_LOGIN,
+    "sasl.server.callback.handler.class": _NO_CLASSES,
+    "sasl.oauthbearer.jwt.": _NO_CLASSES,
+    "sasl.": _NODE_LOGIN,
+    "security.": _OWN_CLUSTER,
+    "client.users": _USERS,
+    "client.passwords": _USERS,
+    "tls.": _OPENSSL,
+    "principal.": _NO_CLASSES,
+    "listener.name.": _PER_LISTENER,
+    "delegation.token.": _NO_TOKENS,
+    "password.encoder.": _USERS,
     "num.network.": _OWN_SHAPE,
     "num.io.": _OWN_SHAPE,
     "num.recovery.": _OWN_SHAPE,
@@ -98,10 +135,23 @@ _REASONS = {
 
 def reason_not_served(name: str) -> str | None:
     """Why Headrace does without this Kafka setting; None when it is no such setting."""
+    if name.endswith(".sasl.jaas.config"):  # listener.name.<listener>.<mechanism>.sasl.jaas.config
+        return _USERS
     for known, reason in _REASONS.items():
         if name == known or (known.endswith(".") and name.startswith(known)):
             return reason
     return None
+
+
+def asks_for_access_control(name: str, value: str) -> bool:
+    if name == "opts":
+        return _JAAS_OPTION in value
+    harmless = ACCESS_CONTROL.get(name)
+    if harmless is None:
+        known = (known for known in ACCESS_CONTROL if known.endswith(".") and name.startswith(known))
+        harmless = next((ACCESS_CONTROL[each] for each in known), None)
+    text = value.strip()
+    return harmless is not None and bool(text) and text.lower() not in map(str.lower, harmless)
 
 
 def explain_unknown(name: str) -> str:

@@ -36,7 +36,7 @@ def read_properties(path: Path) -> list[Entry]:
 
 
 def parse_properties(text: str, source: str) -> list[Entry]:
-    """Entries in the order of the file. A key that stands twice is refused: the reader would see only one."""
+    """Entries in the order of the file. A repeated key is refused."""
     entries: list[Entry] = []
     seen: dict[str, int] = {}
     for number, line in _logical_lines(text):

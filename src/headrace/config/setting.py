@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headrace.errors import ConfigError
+from headrace.secret import HIDDEN, Secret
 
 Kind = Literal["int", "long", "short", "string", "list", "boolean", "double", "password"]
 Scope = Literal["node", "topic", "group"]
@@ -92,6 +93,8 @@ class Setting:
     """Other names under which a file or the environment may set it."""
     synonyms: tuple[Synonym, ...] = field(default=())
     """Topic settings only: the node settings behind it, the strongest first."""
+    per_listener: bool = False
+    """Node settings only: whether `listener.name.<listener>.<setting>` sets it for one listener."""
     effective: bool = True
     """False: accepted because clients and tools set it, without effect here; the doc says why."""
 
@@ -101,15 +104,15 @@ class Setting:
         return self.synonyms[0].name if self.synonyms else None
 
     def parse(self, text: str) -> Any:
-        """The typed value. ConfigError says what is wrong with it in Kafka's words."""
+        """The typed value; of a password a Secret. ConfigError says what is wrong in Kafka's words."""
         value = self._typed(text.strip())
         problem = None if self.validator is None else self.validator.problem(value)
         if problem is not None:
             raise self._invalid(text, problem)
-        return value
+        return Secret(value) if self.kind == "password" else value
 
     def format(self, value: Any) -> str | None:
-        """The text that Kafka's tools print; None stands for a setting that is not set."""
+        """The text that Kafka's tools print, `***` for a secret; None: the setting is not set."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -151,8 +154,12 @@ class Setting:
             return int(text)
         raise self._invalid(text, f"Not a number of type {self.kind.upper()}")
 
+    def shown(self, text: str) -> str:
+        """The text for messages: secrets are never printed (S8)."""
+        return HIDDEN if self.kind == "password" else repr(text)
+
     def _invalid(self, text: str, problem: str) -> ConfigError:
-        shown = "***" if self.kind == "password" else text
+        shown = HIDDEN if self.kind == "password" else text
         return ConfigError(f"Invalid value {shown} for configuration {self.name}: {problem}")
 
 
@@ -175,4 +182,19 @@ def node_setting(
         validator=validator,
         dynamic=dynamic,
         aliases=aliases,
+    )
+
+
+def listener_setting(
+    name: str, kind: Kind, default: Any, doc: str, validator: Allowed | None = None
+) -> Setting:
+    """A node setting that may be set for one listener alone."""
+    return Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        doc=doc,
+        scope="node",
+        validator=validator,
+        per_listener=True,
     )

@@ -1,6 +1,6 @@
 """The settings of a topic. Kafka's names, types and ranges; a default comes from the node setting behind it.
 
-Keys of Kafka that have no meaning here are accepted where that harms nobody, and say so in their doc.
+Kafka's keys that have no effect here are accepted where that is harmless; their doc says so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ from headrace.config.setting import (
     one_of,
     some_of,
 )
+from headrace.errors import ConfigError
+from headrace.key_ranges import parse_ranges
+
+
+def _key_range_problem(text: str) -> str | None:
+    try:
+        if text:
+            parse_ranges(text)
+    except ConfigError as error:
+        return str(error)
+    return None
+
 
 _THROTTLED = re.compile(r"\d+:\d+")
 _THROTTLED_REPLICAS = Allowed(
@@ -38,6 +50,7 @@ _GZIP_LEVEL = Allowed(
     text="-1 or 1 to 9",
     problem=lambda value: None if value == -1 or 1 <= value <= 9 else "must be -1 or from 1 to 9",
 )
+_KEY_RANGES = Allowed(text="empty, or one range per partition", problem=_key_range_problem)
 _NOT_TIERED = Allowed(
     text="false",
     problem=lambda value: "tiered storage is not served: leave it false" if value else None,
@@ -121,6 +134,29 @@ _EFFECTIVE = (
         "headrace.flush.default",
     ),
     _topic(
+        "headrace.partitioner",
+        "string",
+        "client",
+        "`client`: producers choose the partition. `enforce`: the node refuses records without a key and "
+        "records whose key is not in the range of their partition.",
+        one_of("client", "enforce"),
+    ),
+    _topic(
+        "headrace.partitioner.outside",
+        "string",
+        "error",
+        "A key outside every range is refused (`error`) or belongs to the nearest range (`nearest`).",
+        one_of("error", "nearest"),
+    ),
+    _topic(
+        "headrace.partitioner.ranges",
+        "string",
+        "",
+        "The key range of each partition, `LOW..HIGH,…`, by which Headrace's producers partition. "
+        "Empty: by hash.",
+        _KEY_RANGES,
+    ),
+    _topic(
         "index.interval.bytes",
         "int",
         4096,
@@ -164,7 +200,7 @@ _EFFECTIVE = (
         "message.timestamp.type",
         "string",
         "CreateTime",
-        "Whose clock stamps the records: the producer's or the node's.",
+        "Timestamps of records are the producer's (`CreateTime`) or the node's (`LogAppendTime`).",
         one_of("CreateTime", "LogAppendTime"),
         "log.message.timestamp.type",
     ),
@@ -256,16 +292,16 @@ _EFFECTIVE = (
         "unclean.leader.election.enable",
         "boolean",
         False,
-        "Lets a replica lead that is not in sync, when no other is left: records are given up.",
+        "Allows a replica outside the ISR to become leader when no other is left: records may be lost.",
         None,
         "unclean.leader.election.enable",
     ),
 )
 
-_USUAL_LEVEL = "A batch that must be recompressed gets its codec's usual level."
-_NO_TIERS = "There is no second storage tier."
-_NO_REPLICATION = "One node replicates nothing."
-_FLUSH_RULES = "`headrace.flush` rules; refused beside `interval` and `os`, which promise less."
+_USUAL_LEVEL = "A batch that must be recompressed gets its codec's default level."
+_NO_TIERS = "There is no tiered storage."
+_NO_REPLICATION = "Replication is not throttled."
+_FLUSH_RULES = "`headrace.flush` decides; refused together with `interval` and `os`, which guarantee less."
 
 _ACCEPTED = (
     _without_effect("compression.gzip.level", "int", -1, _USUAL_LEVEL, _GZIP_LEVEL),

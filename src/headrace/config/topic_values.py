@@ -1,4 +1,4 @@
-"""The settings of one topic, worked out: its own overrides, else what the node says, else the default.
+"""The effective settings of one topic: its overrides, else the node's setting, else the default.
 
 Pure. The broker calls `resolve_topic` when a topic or a node setting changes, the controller the checks.
 """
@@ -38,7 +38,7 @@ def validate_topic_override(name: str, text: str) -> Any:
 def validate_topic_overrides(
     node: NodeConfig, dynamic_default: Mapping[str, str], overrides: Mapping[str, str]
 ) -> None:
-    """Each override by itself, then the pairs that contradict each other."""
+    """Checks each override, then pairs that contradict each other."""
     for name, text in overrides.items():
         validate_topic_override(name, text)
     values = resolve_topic(node, dynamic_default, overrides)
@@ -46,6 +46,11 @@ def validate_topic_overrides(
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({values['min.compaction.lag.ms']}) > "
             f"max.compaction.lag.ms ({values['max.compaction.lag.ms']})"
+        )
+    if values["headrace.partitioner"] == "enforce" and not values["headrace.partitioner.ranges"]:
+        raise ConfigError(
+            "headrace.partitioner=enforce needs key ranges: set headrace.partitioner.ranges, "
+            "or headrace.partitioner=client"
         )
     for name in ("flush.messages", "flush.ms"):
         if values[name] != LONG_MAX and values["headrace.flush"] != "ack":

@@ -1,17 +1,22 @@
 """The keys of the store and the JSON document behind each; every document carries its `format`.
 
-Values in, bytes out, and back: no store, no IO. Why these keys: docs/decisions/0002-coordination-keys.md.
+Pure encoding and decoding. Why these keys: docs/decisions/0002-coordination-keys.md.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from headrace.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from headrace.client_quotas import DEFAULT, QuotaEntity
 from headrace.errors import CoordinationError
+from headrace.scram_credential import ScramCredential, UserCredentials
 from headrace.types import Endpoint, Move, Node, PartitionState, Topic
 
 FORMAT = 1
@@ -20,13 +25,26 @@ CLUSTER = "/cluster"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_IDS = "/producer_ids"
+NODE_SECRET = "/security/node_secret"
+NODE_LOGIN = "/security/node_login"
 _NODES = "/nodes/"
 _ADMISSIONS = "/admissions/"
 _TOPICS = "/topics/"
 _NODE_CONFIGS = "/configs/nodes/"
 _GROUP_CONFIGS = "/configs/groups/"
+_USERS = "/users/"
+_ACLS = "/acls/"
+_QUOTAS = "/quotas/"
+_QUOTA_FIELDS = {
+    "users": ("user",),
+    "clients": ("client_id",),
+    "user-clients": ("user", "client_id"),
+    "ips": ("ip",),
+}
+_DEFAULT_ENTITY = ".default"
+"""Key part for the default of users, client ids or addresses; no escaped name has a dot."""
 _DEFAULT_NODE = "default"
-"""Stands for "every node", which a ClusterView keeps under the empty name."""
+"""Key part for "all nodes", which a ClusterView has under the empty name."""
 
 
 def node_key(node_id: int) -> str:
@@ -46,9 +64,39 @@ def node_configs_key(node: str) -> str:
 
 
 def group_configs_key(group_id: str) -> str:
-    """A group id may hold anything, a key may not: percent-encoded, with _ for %."""
-    quoted = quote(group_id, safe="").replace("_", "%5F").replace(".", "%2E").replace("~", "%7E")
-    return _GROUP_CONFIGS + quoted.replace("%", "_")
+    return _GROUP_CONFIGS + _escaped(group_id)
+
+
+def quotas_key(entity: QuotaEntity) -> str:
+    for folder, fields in _QUOTA_FIELDS.items():
+        names = [getattr(entity, field) for field in fields]
+        if None not in names and entity == QuotaEntity(**dict(zip(fields, names, strict=True))):
+            parts = [_DEFAULT_ENTITY if name == DEFAULT else _escaped(name) for name in names]
+            return f"{_QUOTAS}{folder}/{'/'.join(parts)}"
+    raise ValueError(f"no quotas can be set for {entity!r}")
+
+
+def user_key(name: str) -> str:
+    return _USERS + _escaped(name)
+
+
+def _escaped(name: str) -> str:
+    """Percent-encoded with _ for %: a name may have characters that a key must not have."""
+    quoted = quote(name, safe="").replace("_", "%5F").replace(".", "%2E").replace("~", "%7E")
+    return quoted.replace("%", "_")
+
+
+def _unescaped(part: str) -> str:
+    return unquote(part.replace("_", "%"))
+
+
+def acl_key(acl: AclBinding) -> str:
+    """One entry for each ACL, named by all its fields: writing it again changes nothing (S10)."""
+    return _ACLS + hashlib.sha256(json.dumps(acl).encode()).hexdigest()
+
+
+def is_acl_key(key: str) -> bool:
+    return key.startswith(_ACLS)
 
 
 def node_of_key(key: str) -> int | None:
@@ -71,9 +119,19 @@ def configured_node_of_key(key: str) -> str | None:
 
 
 def configured_group_of_key(key: str) -> str | None:
-    if not key.startswith(_GROUP_CONFIGS):
+    return _unescaped(key.removeprefix(_GROUP_CONFIGS)) if key.startswith(_GROUP_CONFIGS) else None
+
+
+def user_of_key(key: str) -> str | None:
+    return _unescaped(key.removeprefix(_USERS)) if key.startswith(_USERS) else None
+
+
+def quota_entity_of_key(key: str) -> QuotaEntity | None:
+    if not key.startswith(_QUOTAS):
         return None
-    return unquote(key.removeprefix(_GROUP_CONFIGS).replace("_", "%"))
+    folder, *parts = key.removeprefix(_QUOTAS).split("/")
+    names = [DEFAULT if part == _DEFAULT_ENTITY else _unescaped(part) for part in parts]
+    return QuotaEntity(**dict(zip(_QUOTA_FIELDS[folder], names, strict=True)))
 
 
 def encode(**fields: Any) -> bytes:
@@ -84,7 +142,7 @@ def decode(key: str, value: bytes) -> dict[str, Any]:
     try:
         document = json.loads(value)
         found = int(document["format"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise CoordinationError(f"the coordination entry {key} is not a Headrace document") from error
     if found > FORMAT:
         raise CoordinationError(f"the coordination entry {key} has format {found}; upgrade this node first")
@@ -94,13 +152,13 @@ def decode(key: str, value: bytes) -> dict[str, Any]:
 class RegisteredNode(NamedTuple):
     node: Node
     waits: bool
-    """It is live from when the controller says so (R20); otherwise at once."""
+    """It is live once the controller admits it (R20); otherwise at once."""
 
 
 class Admission(NamedTuple):
-    """The controller's word on one incarnation of a node: let in, or given up.
+    """Whether the controller admitted or fenced one incarnation of a node.
 
-    Beside the node's own entry and never removed, so that its version cannot stand for two incarnations.
+    A separate entry that is never removed, so that its version cannot refer to two incarnations.
     """
 
     epoch: int
@@ -108,7 +166,7 @@ class Admission(NamedTuple):
 
 
 def encode_node(node: Node, *, waits: bool = False) -> bytes:
-    """Without the epoch: that is the version at which the store made the entry (R3)."""
+    """Encodes no epoch: it is the store version at which the entry was created (R3)."""
     unusual: dict[str, Any] = {}
     if waits:
         unusual["waits"] = True
@@ -120,6 +178,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["leaving"] = True
     if node.full:
         unusual["full"] = True
+    if node.logs_in:
+        unusual["logs_in"] = True
     if node.offline:
         unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
     return encode(
@@ -144,9 +204,18 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         lossless=document.get("lossless", True),
         leaving=document.get("leaving", False),
         full=document.get("full", False),
+        logs_in=document.get("logs_in", False),
         offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
     )
     return RegisteredNode(node, document.get("waits", False))
+
+
+def encode_secret(secret: bytes) -> bytes:
+    return encode(secret=base64.b64encode(secret).decode())
+
+
+def decode_secret(key: str, value: bytes) -> bytes:
+    return base64.b64decode(decode(key, value)["secret"])
 
 
 def encode_admission(admission: Admission) -> bytes:
@@ -186,8 +255,59 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
     return encode(configs=dict(configs))
 
 
+def encode_user(credentials: UserCredentials) -> bytes:
+    return encode(
+        credentials={
+            mechanism: {
+                "salt": base64.b64encode(credential.salt).decode(),
+                "iterations": credential.iterations,
+                "stored_key": base64.b64encode(credential.stored_key).decode(),
+                "server_key": base64.b64encode(credential.server_key).decode(),
+            }
+            for mechanism, credential in credentials.items()
+        }
+    )
+
+
+def decode_user(key: str, value: bytes) -> UserCredentials:
+    return {
+        mechanism: ScramCredential(
+            salt=base64.b64decode(fields["salt"]),
+            iterations=fields["iterations"],
+            stored_key=base64.b64decode(fields["stored_key"]),
+            server_key=base64.b64decode(fields["server_key"]),
+        )
+        for mechanism, fields in decode(key, value)["credentials"].items()
+    }
+
+
+def encode_acl(acl: AclBinding) -> bytes:
+    return encode(**acl._asdict())
+
+
+def decode_acl(key: str, value: bytes) -> AclBinding:
+    document = decode(key, value)
+    return AclBinding(
+        resource_type=ResourceType(document["resource_type"]),
+        resource_name=document["resource_name"],
+        pattern_type=PatternType(document["pattern_type"]),
+        principal=document["principal"],
+        host=document["host"],
+        operation=Operation(document["operation"]),
+        permission=Permission(document["permission"]),
+    )
+
+
+def encode_quotas(quotas: Mapping[str, float]) -> bytes:
+    return encode(quotas=dict(quotas))
+
+
+def decode_quotas(key: str, value: bytes) -> dict[str, float]:
+    return {name: float(bound) for name, bound in decode(key, value)["quotas"].items()}
+
+
 def _encode_partition(partition: PartitionState) -> dict[str, Any]:
-    """What has its usual value is left out: a topic of thousands of partitions must fit one entry."""
+    """Default values are omitted: a topic with thousands of partitions must fit into one entry."""
     document: dict[str, Any] = {
         "replicas": partition.replicas,
         "leader": partition.leader,

@@ -1,6 +1,6 @@
-"""What the store on one host must know about that host: this boot, and whether a directory is local (R10).
+"""Facts about this host for the SQLite store: the boot id, and whether a directory is local (R10).
 
-Reads /proc through World files; where there is none (macOS, Windows, simulation) it says so with None.
+Reads /proc through World files; None where there is none (macOS, Windows, simulation).
 Read next: sqlite.py.
 """
 
@@ -25,7 +25,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def boot_id(files: Files) -> str | None:
-    """A text that is new after each start of the machine."""
+    """An id that changes with each boot of the machine."""
     text = _read_proc(files, _BOOT_ID)
     return text.strip() if text else None
 
@@ -40,7 +40,7 @@ def network_file_system(files: Files, directory: Path) -> str | None:
 
 
 def mounted_type(mounts: str, path: str) -> str | None:
-    """The file system type of the deepest mount point above `path`; of equal ones the last mounted."""
+    """The file system type of the deepest mount point above `path`; among equals, the last mounted."""
     best, kind = -1, None
     for line in mounts.splitlines():
         fields = line.split(" ")
@@ -59,7 +59,7 @@ def _unescape(field: str) -> str:
 
 
 def _read_proc(files: Files, path: Path) -> str | None:
-    """These files claim to be empty, so they are read until they end."""
+    """Read to the end: files in /proc report size 0."""
     try:
         file = files.open(path, "read")
     except OSError:

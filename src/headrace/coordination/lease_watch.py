@@ -1,4 +1,4 @@
-"""Decides which sessions of a shared SQLite store have ended, from what this process saw itself (R10).
+"""Decides which sessions of a shared SQLite store have expired, from this process's observations (R10).
 
 Pure: leases and a monotonic time in, ended sessions out. Read next: sqlite.py.
 """
@@ -20,22 +20,22 @@ class _Observed:
 
 
 class LeaseWatch:
-    """A lease has ended when it was seen unchanged for its whole time-to-live.
+    """A lease has expired when it was observed unchanged for its whole time-to-live.
 
-    Clocks of other processes play no part. Nor does a pause of this one: a long gap between two looks
-    counts as a short one, since renewals may have been due in it that a paused machine could not make.
+    Clocks of other processes are not used. A long gap between two observations counts as a short one, since
+    a paused machine could not renew in it.
     """
 
     def __init__(self) -> None:
         self.next_look_s = _LONGEST_INTERVAL_S
-        """From now: as usual, or when the first lease may have ended."""
+        """Seconds until the next observation is due."""
         self.somebody_left = False
         self._observed: dict[int, _Observed] = {}
         self._looked_at: float | None = None
         self._usual_s = _LONGEST_INTERVAL_S
 
     def observe(self, leases: Iterable[tuple[int, int, int]], now: float) -> list[tuple[int, int | None]]:
-        """(session, renewals seen) of those that ended; `somebody_left` tells of others that went."""
+        """(session, renewals seen) of expired leases; `somebody_left` is set when others disappeared."""
         gap_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * self._usual_s)
         self._looked_at = now
         before, self._observed = self._observed, {}

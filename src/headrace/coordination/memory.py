@@ -1,7 +1,7 @@
 """A coordination store in memory, for tests and simulation: deterministic, without a thread.
 
 One MemoryState is the "server"; each node of a simulation opens its own MemoryStore on it. The profile
-gives it the manners of a real store: `sqlite`, or `zookeeper` (versions that start anew, unknown outcomes).
+imitates a real store: `sqlite`, or `zookeeper` (versions that restart, unknown outcomes).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Profile = Literal["sqlite", "zookeeper"]
 
 
 class Fault(Enum):
-    """What happens to the next commit of a store."""
+    """A fault injected into the next commit."""
 
     UNAVAILABLE = "refused before anything happened"
     UNKNOWN_NOT_APPLIED = "connection lost before the store had it"
@@ -49,7 +49,7 @@ class _Lease:
 
 
 class MemoryState:
-    """What all stores on it share. Sessions are timed here, as a server would."""
+    """State shared by all stores on it. Sessions expire here, as on a server."""
 
     def __init__(
         self, world: World, *, profile: Profile = "sqlite", remembered_removals: int = 10_000
@@ -124,7 +124,7 @@ class MemoryState:
         return session_id in self._leases
 
     def end_session(self, session_id: int) -> None:
-        """Also how a simulation lets a session expire early."""
+        """End a session; simulations use it to expire one early."""
         lease = self._leases.pop(session_id, None)
         if lease is None:
             return
@@ -174,7 +174,7 @@ class MemoryState:
 
 
 def _after(versions: dict[str, int], version: int) -> Iterator[str]:
-    """Keys above the version; the mapping is in the order of its versions, so the rest is never looked at."""
+    """Keys above the version; the mapping is ordered by version, so older ones are not visited."""
     return takewhile(lambda key: versions[key] > version, reversed(versions))
 
 
@@ -196,7 +196,7 @@ class MemorySession(Session):
 
 
 class MemoryStore:
-    """One process's connection to a MemoryState. `faults` are taken by its next commits, one each."""
+    """One process's connection to a MemoryState. Each of its next commits consumes one of `faults`."""
 
     def __init__(self, state: MemoryState, world: World) -> None:
         self.faults: list[Fault] = []
@@ -214,7 +214,7 @@ class MemoryStore:
         check_operations(operations)
         fault = self.faults.pop(0) if self.faults else None
         if fault is Fault.UNAVAILABLE:
-            raise CoordinationError("the coordination store does not answer")
+            raise CoordinationError("the coordination store does not respond")
         if fault is Fault.UNKNOWN_NOT_APPLIED:
             raise OutcomeUnknown("connection lost during a commit")
         outcome = self._state.commit(operations)

@@ -1,23 +1,29 @@
-"""Producer ids that no process was or will be given, taken in blocks. Read next: cluster.py."""
+"""Producer ids, unique in the cluster, allocated in blocks. Read next: cluster_metadata.py."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
-from headrace.coordination import documents, refusals
+from headrace.coordination import api_errors, documents
 from headrace.coordination.projection import Projection
-from headrace.coordination.store import Applied
+from headrace.coordination.store import Applied, Conflict, Create, Operation, Set
 from headrace.errors import CoordinationError
-
-if TYPE_CHECKING:
-    from headrace.coordination.cluster import Cluster
 
 _BLOCK = 1000
 
 
+class Writer(Protocol):
+    """The part of ClusterMetadata that writes entries."""
+
+    def write(self, key: str, value: bytes) -> Create | Set: ...
+    async def commit(self, operations: Sequence[Operation]) -> Applied | Conflict: ...
+    async def catch_up(self) -> None: ...
+
+
 class ProducerIds:
-    def __init__(self, cluster: Cluster, projection: Projection) -> None:
+    def __init__(self, cluster: Writer, projection: Projection) -> None:
         self._cluster = cluster
         self._projection = projection
         self._own = range(0)
@@ -38,6 +44,6 @@ class ProducerIds:
                 outcome = await self._cluster.commit([operation])
                 await self._cluster.catch_up()
             except CoordinationError as error:
-                raise refusals.store_failed(error) from error
+                raise api_errors.store_failed(error) from error
             if isinstance(outcome, Applied):
                 return range(first, first + size)

@@ -1,6 +1,6 @@
-"""Folds what the store holds into a ClusterView, change by change.
+"""Builds the ClusterView from the changes of the store.
 
-Pure: no store, no clock. Untouched parts of the view are shared with the one before. Read next: cluster.py.
+Pure: no store, no clock. Unchanged parts are shared between views. Read next: cluster_metadata.py.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 
 class Projection:
-    """The newest view, and what writers need beside it: entry versions, owners, the next producer id."""
+    """The latest view, and what writers need besides: entry versions, owners, the next producer id."""
 
     def __init__(self, view: View) -> None:
         self.view = ClusterView(version=0, cluster_id="")
         self.versions: dict[str, int] = {}
         self.owners: dict[str, int] = {}
         self.next_producer_id = 0
+        self.node_secret = b""
         self._registered: Mapping[int, documents.RegisteredNode] = {}
         self._admissions: Mapping[int, documents.Admission] = {}
         self.apply(Changes(version=view.version, changed=view.entries, complete=True))
@@ -35,10 +36,11 @@ class Projection:
             gone = self.versions.keys() - changed.keys()
             changed = {**dict.fromkeys(sorted(gone)), **changed}
         draft = _Draft(self.view, self._registered, self._admissions)
+        draft.next_producer_id, draft.node_secret = self.next_producer_id, self.node_secret
         for key, entry in changed.items():
             try:
                 draft.put(key, entry)
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise CoordinationError(f"the coordination entry {key} cannot be read: {error!r}") from error
         if draft.registered is not self._registered or draft.admissions is not self._admissions:
             draft.sort_nodes()
@@ -46,6 +48,7 @@ class Projection:
             self._note(key, entry)
         self.view = draft.finish(changes.version)
         self._registered, self._admissions = draft.registered, draft.admissions
+        self.next_producer_id, self.node_secret = draft.next_producer_id, draft.node_secret
         return self.view
 
     def _note(self, key: str, entry: Entry | None) -> None:
@@ -56,12 +59,10 @@ class Projection:
         self.versions[key] = entry.version
         if entry.owner is not None:
             self.owners[key] = entry.owner
-        if key == documents.PRODUCER_IDS:
-            self.next_producer_id = documents.decode(key, entry.value)["next"]
 
 
 class _Draft:
-    """A view in the making. A mapping is copied when it is first written to."""
+    """A view under construction; mappings are copied on first write."""
 
     def __init__(
         self,
@@ -73,6 +74,8 @@ class _Draft:
         self._fields: dict[str, Any] = {}
         self.registered = registered
         self.admissions = admissions
+        self.next_producer_id = 0
+        self.node_secret = b""
 
     def put(self, key: str, entry: Entry | None) -> None:
         if (name := documents.topic_of_key(key)) is not None:
@@ -95,9 +98,29 @@ class _Draft:
             self._fields["controller_epoch"] = documents.decode(key, entry.value)["epoch"]
         elif key == documents.CLUSTER and entry:
             self._fields["cluster_id"] = documents.decode(key, entry.value)["id"]
+        elif key == documents.PRODUCER_IDS and entry:
+            self.next_producer_id = documents.decode(key, entry.value)["next"]
+        else:
+            self._put_access(key, entry)
+
+    def _put_access(self, key: str, entry: Entry | None) -> None:
+        """Who may connect, do what, and how much."""
+        if (user := documents.user_of_key(key)) is not None:
+            credentials = documents.decode_user(key, entry.value) if entry else None
+            _put(self._writable("users"), user, credentials)
+        elif documents.is_acl_key(key):
+            acl = documents.decode_acl(key, entry.value) if entry else None
+            _put(self._writable("acls"), key, acl)
+        elif (entity := documents.quota_entity_of_key(key)) is not None:
+            quotas = documents.decode_quotas(key, entry.value) if entry else None
+            _put(self._writable("client_quotas"), entity, quotas)
+        elif key == documents.NODE_LOGIN and entry:
+            self._fields["node_login_required"] = documents.decode(key, entry.value)["required"]
+        elif key == documents.NODE_SECRET and entry:
+            self.node_secret = documents.decode_secret(key, entry.value)
 
     def sort_nodes(self) -> None:
-        """Which of the registered nodes are live: the controller's word counts for one incarnation only."""
+        """Split registered nodes into live and joining: an admission is valid for one incarnation only."""
         live: dict[int, Node] = {}
         joining: dict[int, Node] = {}
         fenced: dict[int, Node] = {}

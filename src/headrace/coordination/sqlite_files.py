@@ -1,7 +1,8 @@
-"""The two SQLite files behind the store, as blocking calls for the store's threads (R5, R10).
+"""The two SQLite databases of the store, with blocking calls (R5, R10).
 
-`Truth` is durable (WAL, synchronous=FULL): entries and their versions. `Leases` holds who is alive: it is
-never fsynced, and each boot of the machine begins a new one. Knows no asyncio. Read next: sqlite.py.
+`EntryDatabase` is durable (WAL, synchronous=FULL): entries and their versions. `LeaseDatabase` holds the live
+sessions: it is never fsynced, and each boot of the machine starts a new one.
+Read next: sqlite.py.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from headrace.coordination.store import (
 from headrace.errors import CoordinationError, OutcomeUnknown
 
 FORMAT = 1
-_APPLICATION_ID = 0x48_52_43_4F  # "HRCO", so that no other program's database is taken for ours
+_APPLICATION_ID = 0x48_52_43_4F  # "HRCO": identifies the file as ours
 _BUSY_TIMEOUT_S = 1.0  # below a third of the shortest sensible lease (R10)
 _SET_UP_TIMEOUT_S = 10.0
 _WAL_ATTEMPTS = 50
-_FOREIGN = "{} is a database of another program; give another data directory"
+_FOREIGN = "{} is a database of another program; use another data directory"
 _READ_ALL = "SELECT key, value, version, created, owner FROM entries"
 _READ_CHANGED = _READ_ALL + " INDEXED BY entries_by_version WHERE version > ?"
 
@@ -53,10 +54,10 @@ _LEASES_SCHEMA = (
 Row = tuple[str, bytes, int, int, int | None]
 
 
-class Truth:
-    """Everything that must survive a power cut. One thread, one connection."""
+class EntryDatabase:
+    """The durable entries. One thread, one connection."""
 
-    def __init__(self, path: Path, leases: Leases, *, remembered_removals: int) -> None:
+    def __init__(self, path: Path, leases: LeaseDatabase, *, remembered_removals: int) -> None:
         self._leases = leases
         self._remembered_removals = remembered_removals
         self._connection = _connect(path)
@@ -67,7 +68,7 @@ class Truth:
             raise
 
     def _set_up(self, path: Path) -> None:
-        with _explained(f"cannot open the coordination database {path}"), _patient(self._connection):
+        with _explained(f"cannot open the coordination database {path}"), _set_up_timeout(self._connection):
             _enter_wal(self._connection)
             self._connection.execute("PRAGMA synchronous = FULL")
             if self._pragma("user_version") == 0:
@@ -81,7 +82,7 @@ class Truth:
     def _create(self, path: Path) -> None:
         with self._transaction():
             if self._pragma("user_version") != 0:
-                return  # another process was first
+                return  # another process created it first
             if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise CoordinationError(_FOREIGN.format(path))
             for statement in _TRUTH_SCHEMA:
@@ -110,7 +111,7 @@ class Truth:
             current = self._state()[0]
             for operation in operations:
                 if not self._apply(operation, current + 1):
-                    transaction.give_up()
+                    transaction.rollback()
                     return Conflict(operation.key)
             if all(isinstance(operation, Check) for operation in operations):
                 return Applied(current)
@@ -118,9 +119,9 @@ class Truth:
         return Applied(current + 1)
 
     def end_sessions(self, expired: Sequence[tuple[int, int | None]]) -> int:
-        """Ends sessions still at that renewal count (None: at any), and removes what ended ones owned.
+        """End sessions that are still at that renewal count (None: any), and remove their entries.
 
-        The lease goes first: its holder then finds out at its next renewal, and a crash in between
+        The lease is removed first: its holder notices at its next renewal, and a crash in between
         leaves entries without a lease, which the next call removes. Returns the store's version.
         """
         with self._transaction() as transaction:
@@ -129,7 +130,7 @@ class Truth:
             version = self._state()[0] + 1
             orphans = self._owners() - self._leases.sessions()
             if not orphans:
-                transaction.give_up()
+                transaction.rollback()
                 return version - 1
             for owner in sorted(orphans):
                 self._remove_owned(owner, version)
@@ -212,7 +213,7 @@ class Truth:
 
     @contextmanager
     def _transaction(self) -> Iterator[_Transaction]:
-        """A failure before COMMIT leaves nothing behind; one of COMMIT itself says nothing either way."""
+        """A failure before COMMIT is rolled back; after a failed COMMIT the outcome is unknown."""
         with _explained("cannot write the coordination database"):
             self._connection.execute("BEGIN IMMEDIATE")
             transaction = _Transaction()
@@ -222,7 +223,7 @@ class Truth:
                     self._connection.execute("ROLLBACK")
                     return
             except BaseException:
-                with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                with suppress(sqlite3.Error):  # SQLite may have rolled back already
                     self._connection.execute("ROLLBACK")
                 raise
             try:
@@ -236,18 +237,18 @@ class Truth:
 class _Transaction:
     given_up = False
 
-    def give_up(self) -> None:
+    def rollback(self) -> None:
         self.given_up = True
 
 
-class Leases:
-    """Who is alive. Opened once per thread that uses it; each call is one transaction without an fsync."""
+class LeaseDatabase:
+    """The live sessions. Opened once per thread; each call is one transaction without fsync."""
 
     def __init__(self, path: Path) -> None:
         self._connection = _connect(path)
         try:
-            with _explained(f"cannot open the liveness database {path}"), _patient(self._connection):
-                self._connection.execute("PRAGMA synchronous = OFF")  # first: already the next line writes
+            with _explained(f"cannot open the liveness database {path}"), _set_up_timeout(self._connection):
+                self._connection.execute("PRAGMA synchronous = OFF")  # first: the next line writes
                 _enter_wal(self._connection)
                 self._connection.execute(_LEASES_SCHEMA)
         except BaseException:
@@ -276,7 +277,7 @@ class Leases:
         return {session for (session, _, _) in self.all()}
 
     def all(self) -> list[tuple[int, int, int]]:
-        """(session, time-to-live in ms, renewals) of each."""
+        """(session, time-to-live in ms, renewals) of every lease."""
         with _explained("cannot read the liveness database"):
             return self._connection.execute("SELECT session, ttl_ms, renewals FROM leases").fetchall()
 
@@ -285,23 +286,23 @@ class Leases:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Transactions are begun by hand. The one thread that uses it need not be the one that opened it."""
+    """Open with explicit transactions; the thread that uses it may differ from the one that opened it."""
     with _explained(f"cannot open {path}"):
         return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager
-def _patient(connection: sqlite3.Connection) -> Iterator[None]:
-    """While it is set up: nodes that start together take turns, with their fsyncs; no lease runs yet."""
+def _set_up_timeout(connection: sqlite3.Connection) -> Iterator[None]:
+    """A longer busy timeout during set-up, when nodes start together and no lease runs yet."""
     connection.execute(f"PRAGMA busy_timeout = {_SET_UP_TIMEOUT_S * 1000:.0f}")
     yield
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_S * 1000:.0f}")
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Of several processes that change to WAL at once all but one are told "locked", without a wait.
+    """Switch to WAL. Of several processes at once, all but one get "locked" without a wait.
 
-    Taking the write lock does wait: so it is tried again when that was to be had.
+    Taking the write lock does wait, so the switch is retried with it.
     """
     for _ in range(_WAL_ATTEMPTS):
         try:

@@ -1,6 +1,6 @@
-"""The narrow interface to the coordination store (R1): five calls, every write conditional.
+"""The interface of the coordination store (R1): five calls, every write conditional.
 
-Knows keys, bytes, versions and sessions; knows no topic, no in-sync replica, no group: that is cluster.py.
+Keys, bytes, versions and sessions only; what they mean is the concern of cluster_metadata.py.
 Implementations: memory.py, sqlite.py, zookeeper.py. One contract suite (tests/contract) runs over all.
 """
 
@@ -16,24 +16,24 @@ from headrace.errors import CoordinationError
 from headrace.world import Clock
 
 MAX_COMMIT_BYTES = 1_000_000
-"""Keys and values of one commit together. ZooKeeper refuses packets above 1 MiB, so no store takes more."""
+"""Limit of the keys and values of one commit, for all stores: ZooKeeper refuses packets above 1 MiB."""
 
 _KEY = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._-]{1,255})+")
-_IN_DOUBT_SHARE = 2 / 3
+_SAFE_SHARE = 2 / 3
 
 
 class SessionLost(CoordinationError):
-    """The session has ended and its entries are gone: drop every role, then register anew (R7)."""
+    """The session has ended and its entries are deleted: drop every role, then register again (R7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What a key holds.
+    """The value of a key.
 
-    `version` changes with each write of the entry and is what conditional operations name. It means nothing
-    else: in ZooKeeper a key that was removed and made again starts from the same version.
-    `created` is the store version at which the key was made; it never repeats (R3 builds on it).
-    `owner` is the session an ephemeral entry ends with.
+    `version` changes with each write and is used in conditional operations. It has no other meaning: in
+    ZooKeeper a key that is removed and created again starts from the same version.
+    `created` is the store version at which the key was created; it never repeats (R3 relies on it).
+    `owner` is the session of an ephemeral entry.
     """
 
     value: bytes
@@ -52,10 +52,10 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What became different after a version; None stands for a removed key.
+    """The entries that changed after a version; None: the key was removed.
 
-    `complete`: the store no longer knows what was removed since then. `changed` is then everything there is,
-    and what is missing from it is gone.
+    `complete`: the store no longer has the removals since then. `changed` is then a full snapshot, and keys
+    missing from it were removed.
     """
 
     version: int
@@ -73,7 +73,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The key must be absent. With an owner the entry ends together with that session."""
+    """The key must not exist. With an owner the entry is removed when that session ends."""
 
     key: str
     value: bytes
@@ -102,20 +102,20 @@ Operation = Check | Create | Set | Delete
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """All operations took place; the store is at this version or a later one."""
+    """All operations were applied; the store is at this version or a later one."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Nothing took place: this key is the first that was not as expected."""
+    """Nothing was applied: this is the first key whose condition failed."""
 
     key: str
 
 
 class Session(abc.ABC):
-    """A lease on life. Its holder renews it about four times per time-to-live; without that it ends."""
+    """A session: its holder renews it about four times per time-to-live, or it expires."""
 
     def __init__(self, session_id: int, ttl_ms: int, clock: Clock) -> None:
         self.id = session_id
@@ -125,13 +125,13 @@ class Session(abc.ABC):
         self._renewed_at = clock.monotonic()
 
     @property
-    def in_doubt(self) -> bool:
-        """Two thirds of the time-to-live passed without renewal: its holder stops acting first (R7, R10)."""
+    def may_have_expired(self) -> bool:
+        """Two thirds of the time-to-live passed without renewal: its holder must stop acting (R7, R10)."""
         age_s = self._clock.monotonic() - self._renewed_at
-        return self.lost or age_s * 1000 >= self.ttl_ms * _IN_DOUBT_SHARE
+        return self.lost or age_s * 1000 >= self.ttl_ms * _SAFE_SHARE
 
     async def renew(self) -> None:
-        """Raises SessionLost when it was too late. Counts from before the question, never from the answer."""
+        """Renew; raises SessionLost when it has expired. Time counts from before the request."""
         started = self._clock.monotonic()
         if self.lost or not await self._renew():
             self.lost = True
@@ -139,42 +139,42 @@ class Session(abc.ABC):
         self._renewed_at = started
 
     async def close(self) -> None:
-        """Ends the session at once; its entries go before this returns."""
+        """End the session at once; its entries are removed before this returns."""
         if not self.lost:
             self.lost = True
             await self._close()
 
     @abc.abstractmethod
     async def _renew(self) -> bool:
-        """False when the store no longer knows the session."""
+        """False when the session has expired at the store."""
 
     @abc.abstractmethod
     async def _close(self) -> None: ...
 
 
 class Store(Protocol):
-    """Every method raises CoordinationError when the store cannot answer."""
+    """Every method raises CoordinationError when the store does not respond."""
 
     async def view(self) -> View:
-        """At least as new as every commit that returned before the call, from any process."""
+        """A view at least as new as every commit that returned before the call, from any process."""
 
     async def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
-        """Atomic: all operations or none, in their order, judged one after the other.
+        """Apply all operations in order, or none.
 
-        Raises SessionLost when an owner's session has ended (nothing took place), OutcomeUnknown when
-        it may or may not have taken place (re-read, then decide: R6).
+        Raises SessionLost when an owner's session has expired (nothing was applied), OutcomeUnknown when
+        it may or may not have been applied (read again, then decide: R6).
         """
 
     async def open_session(self, ttl_ms: int) -> Session: ...
 
     async def changes(self, since_version: int, timeout_ms: int) -> Changes:
-        """Level-triggered: what differs from `since_version` on, waiting for the first difference.
+        """Wait for changes after `since_version` (level-triggered).
 
-        After the time-out it returns with nothing changed. Several changes of one key are one change.
+        Returns without changes after the timeout. Several changes of one key are reported as one.
         """
 
     async def close(self) -> None:
-        """Ends the sessions opened through this object; fine to call twice."""
+        """End the sessions opened through this object; idempotent."""
 
 
 def is_key(text: str) -> bool:
@@ -182,13 +182,13 @@ def is_key(text: str) -> bool:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Refuses what one of the stores could not hold, so that all refuse the same."""
+    """Reject operations that any one store cannot accept, so that all stores behave alike."""
     size = 0
     for operation in operations:
         if not is_key(operation.key):
             raise ValueError(f"not a coordination key: {operation.key!r}")
         if not isinstance(operation, Create) and operation.version < 0:
-            # ZooKeeper takes -1 for "any version": a write without a condition, which does not exist here.
+            # In ZooKeeper -1 means "any version", an unconditional write, which is not allowed here.
             raise ValueError(f"not a version to expect: {operation.version}")
         size += len(operation.key) + len(getattr(operation, "value", b""))
     if size > MAX_COMMIT_BYTES:

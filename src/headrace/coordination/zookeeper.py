@@ -1,7 +1,7 @@
-"""The coordination store of several hosts: a ZooKeeper ensemble, through kazoo (R1-R3, R6-R8).
+"""The ZooKeeper coordination store for several hosts, through kazoo (R1-R3, R6-R8).
 
-kazoo has threads of its own and blocking calls; they meet asyncio on World threads, here and nowhere else.
-The znodes are zookeeper_tree.py's; this is the asyncio side: sessions, and those who wait for changes.
+kazoo has its own threads and blocking calls; only this module connects them to asyncio, on World threads.
+The znodes are in zookeeper_tree.py; this is the asyncio side: sessions and waiting for changes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
+from kazoo.security import make_digest_acl
 
 from headrace.coordination.store import (
     Applied,
@@ -28,6 +29,7 @@ from headrace.coordination.store import (
     View,
     check_operations,
 )
+from headrace.coordination.zookeeper_security import ZooKeeperSecurity
 from headrace.coordination.zookeeper_tree import ANSWER_TIMEOUT_S, Tree, explained
 from headrace.errors import CoordinationError
 from headrace.world import World
@@ -39,8 +41,15 @@ _log = logging.getLogger(__name__)
 _REMEMBERED_REMOVALS = 10_000
 _CONNECTION_TTL_MS = 10_000
 _SHORTEST_TTL_MS = 2_000
+_CONNECT_TIMEOUT_MS = 30_000
+"""Containers of one file start together, and ZooKeeper takes longer than a node."""
 _HANDSHAKES_PER_TTL = 6
 _LISTEN_S = 30.0
+_OPEN_TO_ALL = ZooKeeperSecurity()
+_PUBLIC = (
+    "the entries in ZooKeeper, and so the secret of the nodes, are open to everybody who reaches it: "
+    "set zookeeper.set.acl=true (docs/security.md), or keep ZooKeeper on a network of its own"
+)
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 
 
@@ -58,7 +67,7 @@ class ZooKeeperStore:
         self._listening = world.tasks.thread("coordination-listen")
         self._sessions: dict[int, _ZooKeeperSession] = {}
         self._closed = False
-        self._rings = 0
+        self._signals = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._listener: asyncio.Task[None] | None = None
         self._client = self._new_client(_CONNECTION_TTL_MS)
@@ -73,11 +82,13 @@ class ZooKeeperStore:
         *,
         root: str = "/headrace",
         remembered_removals: int = _REMEMBERED_REMOVALS,
-        connect_timeout_ms: int = 10_000,
-        options: Mapping[str, Any] | None = None,
+        connect_timeout_ms: int = _CONNECT_TIMEOUT_MS,
+        security: ZooKeeperSecurity = _OPEN_TO_ALL,
     ) -> ZooKeeperStore:
-        """`hosts` as "h1:2181,h2:2181". `options` go to KazooClient: use_ssl, auth_data, default_acl, ..."""
-        store = cls(world, hosts, root, options or {})
+        """`hosts` as "h1:2181,h2:2181"."""
+        if not security.set_acl:
+            _log.warning(_PUBLIC)
+        store = cls(world, hosts, root, _client_options(security))
         store._tree = Tree(store._client, root, remembered_removals, lambda event: store._news.set())
         try:
             await store._reading.run(store._connect, connect_timeout_ms)
@@ -113,18 +124,18 @@ class ZooKeeperStore:
     async def changes(self, since_version: int, timeout_ms: int) -> Changes:
         deadline = self._world.clock.monotonic() + timeout_ms / 1000
         while True:
-            heard = self._rings
+            seen = self._signals
             found = await self._read(self._tree.mirror.changes_since, since_version)
             remaining_s = deadline - self._world.clock.monotonic()
             if found.version > since_version or remaining_s <= 0:
                 return found
-            await self._wait(heard, remaining_s)
+            await self._wait(seen, remaining_s)
 
     async def close(self) -> None:
         if self._closed:
             return
         for session in list(self._sessions.values()):
-            with contextlib.suppress(CoordinationError):  # what stays behind expires
+            with contextlib.suppress(CoordinationError):  # leftovers expire
                 await session.close()
         self._closed = True
         self._news.set()
@@ -149,7 +160,7 @@ class ZooKeeperStore:
         if session is None or session.lost:
             raise SessionLost("the coordination session has ended, or was opened through another store")
         if owners:
-            raise CoordinationError("ZooKeeper takes entries of one session in one commit")
+            raise CoordinationError("a ZooKeeper commit can create entries of one session only")
         return session
 
     async def _read(self, function: Callable[..., T], *args: object) -> T:
@@ -161,7 +172,7 @@ class ZooKeeperStore:
         return await self._reading.run(caught_up)
 
     async def _listen(self) -> None:
-        """Level-triggered: it only says that there may be news. A lost connection is news too."""
+        """Wake waiters when entries may have changed (level-triggered), also on a lost connection."""
         while not self._closed:
             await self._listening.run(self._wait_for_news)
             self._ring()
@@ -171,14 +182,14 @@ class ZooKeeperStore:
         self._news.clear()
 
     def _ring(self) -> None:
-        self._rings += 1
+        self._signals += 1
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _wake(waiter)
 
-    async def _wait(self, heard: int, timeout_s: float) -> None:
-        """Until the next ring after `heard`."""
-        if self._rings != heard:
+    async def _wait(self, seen: int, timeout_s: float) -> None:
+        """Wait for the next signal after `seen` of them."""
+        if self._signals != seen:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -191,9 +202,9 @@ class ZooKeeperStore:
                 self._waiters.remove(waiter)
 
     def _new_client(self, ttl_ms: int) -> KazooClient:
-        """kazoo gives a handshake the session's time-out divided by the number of addresses.
+        """kazoo allows a handshake the session timeout divided by the number of addresses.
 
-        Given more often, a server that accepts and never answers (one that starts) costs a part of it only.
+        Repeating the addresses makes a server that accepts and never replies (one that starts) cost less.
         """
         addresses = self._hosts.split(",")
         turns = -(-_HANDSHAKES_PER_TTL // len(addresses))
@@ -208,15 +219,17 @@ class ZooKeeperStore:
         _start(self._client, self._hosts, timeout_ms)
         self._client.add_listener(self._on_state)
         self._tree.prepare()
+        if self._client.default_acl:
+            self._tree.restrict(self._client.default_acl)
         self._tree.catch_up()
 
     def _on_state(self, state: str) -> None:
         """On a kazoo thread."""
         if state == KazooState.CONNECTED:
-            _log.info("connected to ZooKeeper again")
+            _log.info("reconnected to ZooKeeper")
         else:
             if not self._closed:
-                _log.warning("the connection to ZooKeeper at %s is lost; it is tried again", self._hosts)
+                _log.warning("lost the connection to ZooKeeper at %s, reconnecting", self._hosts)
             self._tree.on_disconnection()
         self._news.set()
 
@@ -230,10 +243,10 @@ class ZooKeeperStore:
 
 
 class _ZooKeeperSession(Session):
-    """A connection of its own, whose ZooKeeper session owns the entries.
+    """A separate connection whose ZooKeeper session owns the entries.
 
-    kazoo keeps that session alive from a thread, whatever the loop does; so a guard, on a thread too, ends it
-    when the loop has not renewed it for its time-to-live (R8).
+    kazoo keeps that session alive from a thread even when the loop is blocked; so a guard thread ends it when
+    the loop has not renewed it for its time-to-live (R8).
     """
 
     def __init__(self, store: ZooKeeperStore, client: KazooClient, ttl_ms: int) -> None:
@@ -261,7 +274,7 @@ class _ZooKeeperSession(Session):
         self._guarding = self._thread.run(self._watch_renewals)
 
     def _on_state(self, state: str) -> None:
-        """On a kazoo thread, and only after a reconnection: `in_doubt` has come first (R7)."""
+        """On a kazoo thread, and only after a reconnection: `may_have_expired` has come first (R7)."""
         if state == KazooState.LOST:
             self.lost = True
             self._ended.set()
@@ -280,11 +293,11 @@ class _ZooKeeperSession(Session):
         return await self._store.on_liveness(self._ask)
 
     def _ask(self) -> bool:
-        """`sync` is answered by the ensemble's leader: a server that was cut off from it cannot renew."""
+        """`sync` needs the ensemble's leader: a server that is cut off from it cannot renew."""
         if not self.client.connected:
             if self.lost:
                 return False
-            raise CoordinationError("ZooKeeper does not answer: no connection")
+            raise CoordinationError("ZooKeeper does not respond: no connection")
         try:
             with explained("cannot renew a coordination session"):
                 self.client.sync_async("/").get(timeout=min(self.ttl_ms / 1000, ANSWER_TIMEOUT_S))
@@ -302,7 +315,22 @@ class _ZooKeeperSession(Session):
         self._store.forget(self)
 
 
+def _client_options(security: ZooKeeperSecurity) -> dict[str, Any]:
+    """Arguments of KazooClient."""
+    options: dict[str, Any] = {}
+    if security.user is not None:
+        options["auth_data"] = [("digest", f"{security.user}:{security.password}")]
+    if security.set_acl:
+        options["default_acl"] = [make_digest_acl(security.user, security.password, all=True)]
+    if security.tls:
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": security.check_host}
+        options |= {"ca": security.authorities, "certfile": security.certificate}
+        options |= {"keyfile": security.certificate, "keyfile_password": security.key_password}
+    return options
+
+
 def _start(client: KazooClient, hosts: str, timeout_ms: int) -> None:
+    _log.info("connecting to ZooKeeper at %s", hosts)
     try:
         client.start(timeout=timeout_ms / 1000)
     except KazooTimeoutError as error:
@@ -313,7 +341,7 @@ def _start(client: KazooClient, hosts: str, timeout_ms: int) -> None:
 
 
 def _end(client: KazooClient) -> None:
-    """Ends its session at once; when ZooKeeper is out of reach it expires there."""
+    """End the session at once; when ZooKeeper is unreachable it expires there."""
     with contextlib.suppress(Exception):
         client.stop()
     with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""A store's entries as one process last read them from ZooKeeper, and what changed between two readings.
+"""A local copy of the entries in ZooKeeper, and the changes between two reads.
 
 Pure: no connection, no thread. Read next: zookeeper_tree.py, which fills it.
 """
@@ -12,13 +12,13 @@ from headrace.coordination.store import Changes, Entry, View
 
 
 class Mirror:
-    """`commits` counts the commits that are in it; `version` also rises when a session ends."""
+    """`commits` counts the commits included; `version` also increases when a session ends."""
 
     def __init__(self, *, remembered_removals: int) -> None:
         self.version = -1
         self.commits = -1
         self.owned: set[str] = set()
-        """Keys of entries that end with a session."""
+        """Keys of ephemeral entries."""
         self._entries: dict[str, Entry] = {}
         self._modified: dict[str, int] = {}  # both in the order of their versions
         self._removed: dict[str, int] = {}
@@ -33,9 +33,9 @@ class Mirror:
         return set(self._entries)
 
     def fold(self, version: int, commits: int, found: Mapping[str, Entry | None]) -> None:
-        """`found`: what was read of every key that may differ; None when it was not there."""
+        """Update the copy; `found` has every key that may differ, None: it does not exist."""
         if not self.loaded:
-            self._horizon = version  # what was removed before is not known here
+            self._horizon = version  # earlier removals are unknown
         for key, entry in found.items():
             if entry == self._entries.get(key):
                 continue

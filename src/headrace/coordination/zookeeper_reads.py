@@ -1,7 +1,7 @@
-"""Many nodes of ZooKeeper in one request: its multi-read, which kazoo does not offer.
+"""ZooKeeper's multi-read request, which kazoo does not offer.
 
-Reading 20,000 entries one by one costs kazoo several seconds, most of them in handing over each answer.
-Knows the bytes of this one request; read next: zookeeper_tree.py.
+Reading 20,000 entries one by one costs kazoo several seconds, mostly per-reply overhead.
+Read next: zookeeper_tree.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Found = tuple[bytes, ZnodeStat] | None
 
 @dataclass(frozen=True, slots=True)
 class ReadMany:
-    """The answer is a list in the order of the paths; None stands for a node that is not there."""
+    """The reply is a list in the order of the paths; None: the node does not exist."""
 
     paths: Sequence[str]
     type: ClassVar[int] = 22

@@ -1,7 +1,7 @@
-"""Headrace's znodes: how entries, their one version number and the news of changes lie in ZooKeeper.
+"""Headrace's znodes: the layout of entries, the store version and change pages in ZooKeeper.
 
-Blocking calls, made on World threads; knows no asyncio and no session's renewal: that is zookeeper.py.
-Why it lies so, and what was measured: docs/decisions/0009-coordination-in-zookeeper.md.
+Blocking calls, made on World threads; asyncio and session renewal are in zookeeper.py.
+Reasons and measurements: docs/decisions/0009-coordination-in-zookeeper.md.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from headrace.coordination.zookeeper_reads import read_many_async
 from headrace.errors import CoordinationError, OutcomeUnknown
 
 ANSWER_TIMEOUT_S = 5.0
-"""Reading waits so long for a lost connection to come back; a commit is refused without one."""
+"""How long reads wait for a reconnection; commits fail at once without a connection."""
 _NEWS_PAGES = 128
-_OPERATION_BYTES = 100  # in a packet, beside key and value
+_OPERATION_BYTES = 100  # in a packet, besides key and value
 _PACKET_BYTES = 1_030_000  # ZooKeeper closes a connection that sends more than 1 MiB
 _READS_AT_ONCE = 100
 _READS_IN_FLIGHT = 1_000
@@ -55,7 +55,7 @@ _UNKNOWN = (
 
 
 class Position(NamedTuple):
-    """Where the store stands: read from the stat of one node."""
+    """The position of the store, from the stat of one znode."""
 
     version: int
     commits: int
@@ -64,8 +64,8 @@ class Position(NamedTuple):
 class Tree:
     """One process's access to the tree below `root`, read through one connection.
 
-    Every commit sets `entries` at the version it knew, which counts the commits, and writes the keys it
-    touched into the news page of its number. Whoever is behind reads the pages between.
+    Every commit sets `entries` at the expected version, which counts the commits, and writes the changed keys
+    to the change page of its number. Processes that are behind read the pages in between.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Tree:
         self._watched_since = 0
 
     def prepare(self) -> None:
-        """Makes the tree when it is not there, whole or not at all."""
+        """Create the tree atomically if it does not exist."""
         with explained("cannot prepare the tree in ZooKeeper"):
             if _answer(self._client.exists_async(self._entries)) is None:
                 _answer(self._client.ensure_path_async(self._root))
@@ -97,8 +97,22 @@ class Tree:
                     raise failure
             self._base = _answer(self._client.exists_async(self._entries)).czxid
 
+    def restrict(self, acl: Sequence[Any]) -> None:
+        """Give every entry this access list; entries of an earlier start may be open to all (S11)."""
+        with explained("cannot restrict the entries in ZooKeeper"):
+            present, _ = _answer(self._client.get_acls_async(self._root))
+            if list(present) != list(acl):
+                self._restrict_below(self._root, acl)
+
+    def _restrict_below(self, path: str, acl: Sequence[Any]) -> None:
+        """The root last: its access list says that all below it is restricted."""
+        with suppress(NoNodeError):  # removed meanwhile
+            for child in _answer(self._client.get_children_async(path)):
+                self._restrict_below(f"{path}/{child}", acl)
+            _answer(self._client.set_acls_async(path, acl))
+
     def on_disconnection(self) -> None:
-        """From any thread. Watches end with a connection: they are set again, whatever the version."""
+        """Called from any thread. Watches end with a connection and are set again."""
         self._disconnections += 1
 
     def lease_path(self, session_id: int) -> str:
@@ -107,7 +121,7 @@ class Tree:
     # Reading
 
     def position(self) -> Position:
-        """The newest, of the whole ensemble."""
+        """The latest position of the whole ensemble."""
         with explained("cannot read from ZooKeeper"):
             synced = self._client.sync_async(self._entries)
             stat = self._client.exists_async(self._entries)
@@ -115,9 +129,9 @@ class Tree:
             return self._position(_answer(stat))
 
     def catch_up(self) -> None:
-        """Brings the mirror to a state that the store had as a whole, not older than this call (R6).
+        """Update the mirror to a consistent state that is not older than this call (R6).
 
-        A reading counts when the position was the same before and after it.
+        A read is consistent when the position was the same before and after it.
         """
         unread: set[str] = set()
         disconnections = self._disconnections
@@ -150,7 +164,7 @@ class Tree:
         return Position(max(stat.mzxid, stat.pzxid) - self._base, stat.version)
 
     def _keys_behind(self, position: Position) -> set[str]:
-        """Every key that may differ from the mirror. Entries of sessions can go without a commit."""
+        """Every key that may differ from the mirror. Ephemeral entries can disappear without a commit."""
         keys = self._news_between(self.mirror.commits, position.commits) if self.mirror.loaded else None
         if keys is None:
             with explained("cannot list the entries in ZooKeeper"):
@@ -159,7 +173,7 @@ class Tree:
         return keys | self.mirror.owned
 
     def _news_between(self, before: int, now: int) -> set[str] | None:
-        """None when a page was written over, or says that it could not hold its keys."""
+        """Keys changed in between; None when a page was overwritten or its keys did not fit."""
         if not 0 <= now - before <= _NEWS_PAGES:
             return None
         keys: set[str] = set()
@@ -190,7 +204,7 @@ class Tree:
                 yield key, None if node is None else self._entry(*node)
 
     def _read_watched(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
-        """Entries of sessions go without a commit, so their end is watched for each."""
+        """Ephemeral entries disappear without a commit, so each is watched."""
         asked = {key: self._client.get_async(self._path(key), watch=self._on_news) for key in keys}
         for key, answer in asked.items():
             try:
@@ -211,20 +225,20 @@ class Tree:
     def commit(
         self, client: KazooClient, owner: int | None, operations: Sequence[Operation]
     ) -> Applied | Conflict:
-        """Through the connection of the session that shall own what is created."""
+        """Commit through the connection of the session that owns created entries."""
         if not operations:
             return Applied(self.position().version)
         while True:
             outcome = self._try_commit(client, owner, operations)
             if outcome is not None:
                 return outcome
-            self._known_commits = self.position().commits  # another process was quicker
+            self._known_commits = self.position().commits  # another process committed first
 
     def _try_commit(
         self, client: KazooClient, owner: int | None, operations: Sequence[Operation]
     ) -> Applied | Conflict | None:
         transaction = client.transaction()
-        if owner is not None:  # gone with its session: a late write of an ended one cannot take place (R7)
+        if owner is not None:  # removed with its session: its late writes cannot be applied (R7)
             transaction.check(self.lease_path(owner), 0)
         for operation in operations:
             self._add(transaction, operation)
@@ -250,20 +264,20 @@ class Tree:
 
     def _send(self, client: KazooClient, transaction: Any) -> list[Any]:
         if not client.connected:
-            raise CoordinationError("ZooKeeper does not answer: no connection")
+            raise CoordinationError("ZooKeeper does not respond: no connection")
         try:
             results: list[Any] = _answer(transaction.commit_async())
         except _UNKNOWN as error:
-            self._let_it_end(client)
+            self._wait_for_session(client)
             raise OutcomeUnknown(f"the connection to ZooKeeper was lost in a commit: {error!r}") from error
         except KazooException as error:
             raise CoordinationError(f"ZooKeeper refused a commit: {error!r}") from error
         return results
 
-    def _let_it_end(self, client: KazooClient) -> None:
-        """Once the session is answered again, what it sent before has taken place or never will.
+    def _wait_for_session(self, client: KazooClient) -> None:
+        """Wait until the session gets replies again: earlier requests are then applied or lost.
 
-        The re-reading goes through the connection of this tree, which is in order with its own writes only.
+        The later read goes through this tree's connection, which is ordered with its own writes only.
         """
         if client is not self._client:
             with suppress(KazooException, KazooTimeoutError):
@@ -282,7 +296,7 @@ class Tree:
                 transaction.delete(path, version)
 
     def _path(self, key: str) -> str:
-        """All entries lie side by side: in ZooKeeper an ephemeral node can have no children."""
+        """Entries are siblings: in ZooKeeper an ephemeral node cannot have children."""
         return f"{self._entries}/{key[1:].replace('/', ':')}"
 
     def _page(self, number: int) -> str:
@@ -302,12 +316,12 @@ def _answer(result: Any) -> Any:
 
 
 def _is_cause(result: Any) -> bool:
-    """Of a refused transaction one result says why; those before it were rolled back."""
+    """In a failed transaction one result is the cause; those before it were rolled back."""
     return isinstance(result, Exception) and not isinstance(result, RolledBackError)
 
 
 def _news_page(number: int, operations: Sequence[Operation]) -> bytes:
-    """Keys that would make the packet too large are left to a listing of all."""
+    """A change page; empty of keys when they would make the packet too large."""
     keys = dict.fromkeys(each.key for each in operations if not isinstance(each, Check))
     page = "\n".join((str(number), *keys)).encode()
     spent = sum(len(each.key) + len(getattr(each, "value", b"")) + _OPERATION_BYTES for each in operations)

@@ -1,4 +1,4 @@
-"""Loops over the bytes of records in C, and what loads them. For every layer; imports none of ours.
+"""C kernels that loop over the bytes of records, and their loader. Imports nothing of Headrace.
 
 Read next: library.py; docs/decisions/0008-kernels-in-c-without-python-headers.md.
 """

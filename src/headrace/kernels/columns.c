@@ -1,6 +1,6 @@
 /* Records of batch bodies to Arrow buffers and back, and the partitions of rows: the Arrow client's loops.
  *
- * Called by client/arrow/compiled.py alone, whose structures mirror these. Read next: records.h.
+ * Called by client/arrow/kernels/compiled.py alone, whose structures mirror these. Read next: records.h.
  */
 #include "records.h"
 

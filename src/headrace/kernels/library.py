@@ -1,6 +1,6 @@
-"""Loads the kernels in C where the build could make them; their functions, and what their codes mean.
+"""Loads the compiled C kernels, if the build produced them, and names their error codes.
 
-Knows ctypes alone: neither NumPy nor pyarrow, which a broker does without. The GIL is released while a kernel
+Uses only ctypes, since a broker runs without NumPy and pyarrow. The GIL is released while a kernel
 runs. Read next: records.h.
 """
 
@@ -10,7 +10,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-VERSION = 4
+VERSION = 5
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
 NO_ROOM = -8
@@ -32,7 +32,7 @@ FAULTS = {
 
 
 def load_library(path: Path = LIBRARY) -> ctypes.CDLL | None:
-    """None when it is not there, cannot be loaded, or belongs to another version of these files."""
+    """None if the library is missing, cannot be loaded or has another version."""
     try:
         library = ctypes.CDLL(str(path))
         if function(library, "kernels_version")() != VERSION:

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KERNELS_VERSION 4
+#define KERNELS_VERSION 5
 #define SMALLEST_RECORD 7
 #define LONGEST_USUAL_START 9 /* four short varints and the attributes */
 

@@ -45,6 +45,29 @@ int64_t headrace_check(const uint8_t *body, int64_t size, int64_t count, int64_t
     return p == end ? 0 : fault_at(count, LEFT_OVER);
 }
 
+/* Whether `key` comes before `other`, compared as bytes. */
+static inline int is_before(const span *key, const span *other) {
+    int64_t shorter = key->size < other->size ? key->size : other->size;
+    int order = shorter > 0 ? memcmp(key->at, other->at, (size_t)shorter) : 0;
+    return order ? order < 0 : key->size < other->size;
+}
+
+/* How many of `count` records have no key, or one outside [low, end); a negative end_size: there is no end.
+ * A malformed record and all after it count, too: the caller has checked them. */
+int64_t headrace_count_outside(const uint8_t *body, int64_t size, int64_t count, const uint8_t *low, int64_t low_size,
+                               const uint8_t *end, int64_t end_size) {
+    const uint8_t *p = body, *stop = body + size;
+    span first = {low, low_size}, last = {end, end_size};
+    int64_t outside = 0;
+    record found;
+    for (int64_t i = 0; i < count; i++) {
+        if (read_record(&p, stop, &found)) return outside + count - i;
+        int fits = found.key.size >= 0 && !is_before(&found.key, &first);
+        if (!fits || (end_size >= 0 && !is_before(&found.key, &last))) outside++;
+    }
+    return outside;
+}
+
 static inline uint64_t big_endian(const uint8_t *p, int bytes) {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++) value = value << 8 | p[i];

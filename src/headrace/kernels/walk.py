@@ -1,7 +1,7 @@
-"""Calls walk.c: the records of one batch body checked, searched by time, or laid out.
+"""Calls walk.c to check the records of a batch, search them by time, or list where their fields lie.
 
-Answers in codes and numbers; what a fault means to a caller is the caller's. Without a compiler there is no
-Walk, and wire/record_layout.py goes record by record. Read next: walk.c, wire/record_layout.py.
+Returns error codes; the caller decides what an error means. Without the compiled library
+wire/record_layout.py reads record by record. Read next: walk.c, wire/record_layout.py.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from headrace.kernels.library import FAULTS, function, load_library
 
 Buffer = bytes | bytearray | memoryview
 _AT_ONCE = 512
-"""Records laid out by one call: enough to make the call cheap, and little memory."""
+"""Records per call: enough to amortize the call, with little memory."""
 _FAULT_SPACE = 16  # as in walk.c
 _LAYOUT = struct.Struct("=9q")
 
 
 class TimeQuestion(ctypes.Structure):
-    """Which record of a batch; `has_append_time`: all have the time `append_time`."""
+    """Search parameters; `has_append_time`: all records have the timestamp `append_time`."""
 
     _fields_ = [
         (name, ctypes.c_int64)
@@ -51,19 +51,22 @@ class Walk:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._check = function(library, "check", pointer, number, number, number, number)
         self._check_batch = function(library, "check_batch", pointer, number, number)
+        self._count_outside = function(
+            library, "count_outside", pointer, number, number, pointer, number, pointer, number
+        )
         self._count_sound = function(library, "count_sound", pointer, number, pointer, number)
         self._find_time = function(library, "find_time", pointer, number, number, pointer, pointer)
         self._layouts = function(library, "layouts", pointer, number, pointer, number, pointer)
 
     def check(self, body: Buffer, count: int, base_timestamp: int, *, needs_key: bool) -> Fault | None:
-        """None when the body is exactly `count` sound records, numbered from 0 on."""
+        """None if the body is exactly `count` valid records with offset deltas from 0 on."""
         code = self._check(_place(body), len(body), count, base_timestamp, needs_key)
         return _fault(code) if code else None
 
     def check_batch(self, buffer: Buffer, start: int, size: int, *, needs_key: bool = False) -> Fault | None:
-        """The same of the whole uncompressed batch in `buffer[start : start + size]`, told by its header.
+        """Checks the whole uncompressed batch in `buffer[start : start + size]` against its header.
 
-        For every batch that is produced: a microsecond, and what its records take.
+        Runs for every produced batch; its overhead is about a microsecond.
         """
         if not 0 <= start < start + size <= len(buffer):
             raise ValueError(f"no batch of {size} bytes at {start} of {len(buffer)}")
@@ -74,20 +77,30 @@ class Walk:
         code = self._check_batch(place, size, needs_key)
         return _fault(code) if code else None
 
+    def count_outside(self, body: Buffer, count: int, low: bytes, end: bytes | None) -> int:
+        """Number of valid records that have no key, or one that is not in [low, end); None: no end."""
+        bounds = (low, len(low), end or b"", -1 if end is None else len(end))
+        outside: int = self._count_outside(_place(body), len(body), count, *bounds)
+        return outside
+
     def count_sound(self, buffer: memoryview, places: Sequence[int]) -> int:
-        """How many uncompressed batches are sound, up to the first that is not; start and size of each."""
+        """Number of valid uncompressed batches before the first invalid one; `places`: starts and sizes.
+
+        `buffer` is writable.
+        """
         packed = struct.pack(f"={len(places)}q", *places)
-        count: int = self._count_sound(_place(buffer), len(buffer), packed, len(places) // 2)
+        first_byte = ctypes.byref(ctypes.c_char.from_buffer(buffer))
+        count: int = self._count_sound(first_byte, len(buffer), packed, len(places) // 2)
         return count
 
     def find_time(self, body: Buffer, count: int, question: TimeQuestion) -> tuple[int, int] | int:
-        """(timestamp, offset); 0 when no record fits; a code below when one is malformed."""
+        """(timestamp, offset); 0 if no record matches; a negative code if one is malformed."""
         answer = (ctypes.c_int64 * 2)()
         code: int = self._find_time(_place(body), len(body), count, ctypes.byref(question), answer)
         return (answer[0], answer[1]) if code > 0 else code
 
     def layouts(self, body: Buffer, count: int) -> Iterator[tuple[int, ...] | Fault]:
-        """Where the parts of each record lie, as in walk.c's `layout`; a Fault is the last."""
+        """Positions of the fields of each record, as `layout` in walk.c; ends after a Fault."""
         out = bytearray(_LAYOUT.size * min(count, _AT_ONCE))
         place, places, state = _place(body), _place(out), _State()
         done = 0
@@ -102,7 +115,7 @@ class Walk:
 
 
 def load_walk() -> Walk | None:
-    """None when there is no library to use."""
+    """None if there is no compiled library."""
     library = load_library()
     return None if library is None else Walk(library)
 
@@ -112,7 +125,7 @@ def _fault(code: int) -> Fault:
 
 
 def _place(body: Buffer) -> Any:
-    """What ctypes passes as the address of the first byte; holds on to the buffer."""
+    """The address of the first byte for ctypes; keeps a reference to the buffer."""
     if isinstance(body, bytes) or not len(body):
         return bytes(body)
     try:

@@ -1,6 +1,7 @@
 """Files of a data directory beside its partitions: offset checkpoints, meta.properties, clean-stop marker.
 
-All are written whole or not at all. Who decides when: broker/node_checkpoints.py, R21 and R22 in the design.
+All are written whole or not at all. Written by broker/partition/checkpoints.py, R21 and R22 in the
+design.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def _check_format(path: Path, text: str) -> None:
         raise StorageError(f"{path}: headrace.format is {text!r}; this is not a directory of Headrace")
     if int(text) > FORMAT_VERSION:
         raise StorageError(
-            f"{path}: written by a newer Headrace (headrace.format={text}, this one knows {FORMAT_VERSION}); "
-            "use that version"
+            f"{path}: written by a newer Headrace (headrace.format={text}, this one supports "
+            f"{FORMAT_VERSION}); use that version"
         )
 
 

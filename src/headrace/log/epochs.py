@@ -113,7 +113,7 @@ class EpochHistory:
         return partial(self._write_on_thread, self._taken, _encode(self._entries))
 
     def _write_on_thread(self, number: int, data: bytes) -> None:
-        """On a full disk the next flush tries again; the log itself tells its epochs until then."""
+        """On a full disk the next flush retries; until then the epochs can be read from the log itself."""
         try:
             self._write(number, data, ".flush.tmp")
         except OSError as error:
@@ -122,7 +122,7 @@ class EpochHistory:
             self.dirty = True
 
     def _write(self, number: int, data: bytes, suffix: str) -> None:
-        """A thread that comes late writes nothing: recovery believes the file below the recovery point."""
+        """An outdated write is skipped: recovery trusts the file below the recovery point."""
         with self._writing:
             if number > self._written:
                 replace_file(self._files, self._path, data, suffix=suffix)

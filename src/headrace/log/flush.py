@@ -1,79 +1,53 @@
 """What is written but not yet on disk, and the fsyncs that change it (R23).
 
 A `Flush` is begun and ended by the log's owner; `sync` in between blocks and runs on a thread.
-Read next: partition_log.py, broker/flusher.py (group commit).
+Read next: partition_log.py, broker/partition/flusher.py (group commit).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.log.descriptors import PooledFile
-from headrace.log.segment import Segment
-from headrace.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from headrace.log.segments.descriptors import PooledFile
+from headrace.log.segments.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from headrace.log.segments.segment import Segment
 from headrace.world import File, Files
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Flush:
     """Everything that must reach the disk before `end_offset` is safe (R23)."""
 
-    __slots__ = (
-        "_before",
-        "_caches",
-        "_directories",
-        "_files",
-        "_pooled",
-        "end_offset",
-        "generation",
-        "snapshot_offset",
-        "synced",
-    )
-
-    def __init__(
-        self,
-        files: Files,
-        *,
-        end_offset: int,
-        generation: int,
-        pooled: Sequence[PooledFile],
-        caches: Sequence[Path],
-        directories: Sequence[Path],
-        before: Callable[[], None] | None,
-    ) -> None:
-        self.end_offset = end_offset
-        self.generation = generation
-        """Of the log when the flush began; a truncation in between makes its news worthless."""
-        self.snapshot_offset = -1
-        """The newest producer snapshot that is on disk once this flush is."""
-        self.synced = False
-        self._files = files
-        self._pooled: list[tuple[PooledFile, File]] = []
-        self._caches = caches
-        self._directories = directories
-        self._before = before
-        try:
-            self._pooled.extend((handle, handle.pin()) for handle in pooled)
-        except OSError:
-            self.release()
-            raise
+    files: Files
+    end_offset: int
+    generation: int
+    """Of the log when the flush began; a truncation in between makes its news worthless."""
+    caches: Sequence[Path]
+    directories: Sequence[Path]
+    before: Callable[[], None] | None
+    pinned: list[tuple[PooledFile, File]] = field(default_factory=list)
+    snapshot_offset: int = -1
+    """The newest producer snapshot that is on disk once this flush is."""
+    synced: bool = False
 
     def sync(self) -> None:
         """Blocks for the disk: runs on a thread. Raises OSError, which must not be retried (R24)."""
-        if self._before is not None:
-            self._before()
-        for _, file in self._pooled:
+        if self.before is not None:
+            self.before()
+        for _, file in self.pinned:
             file.fsync()
-        for path in self._caches:
+        for path in self.caches:
             self._sync_cache(path)
-        for directory in self._directories:
-            self._files.sync_directory(directory)
+        for directory in self.directories:
+            self.files.sync_directory(directory)
         self.synced = True
 
     def _sync_cache(self, path: Path) -> None:
         """Indexes and snapshots of sealed segments; whatever removed one meanwhile was right to."""
         try:
-            file = self._files.open(path, "read")
+            file = self.files.open(path, "read")
         except FileNotFoundError:
             return
         try:
@@ -82,9 +56,9 @@ class Flush:
             file.close()
 
     def release(self) -> None:
-        for handle, _ in self._pooled:
+        for handle, _ in self.pinned:
             handle.unpin()
-        self._pooled = []
+        self.pinned = []
 
 
 class Unsynced:
@@ -101,7 +75,7 @@ class Unsynced:
         return bool(self._segments)
 
     def add_segment(self, segment: Segment) -> None:
-        """Its batches, and its indexes, which are believed once they are below the recovery point."""
+        """Its batches, and its indexes, which are trusted once they are below the recovery point."""
         self._segments.append(segment)
         self._caches += (segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX))
 
@@ -121,13 +95,18 @@ class Unsynced:
     ) -> Flush:
         """A flush of all this and of the active segment; nothing is left to do but that and `before`."""
         flush = Flush(
-            self._files,
+            files=self._files,
             end_offset=end_offset,
             generation=generation,
-            pooled=[segment.pooled for segment in dict.fromkeys((*self._segments, active))],
             caches=self._caches,
             directories=self._directories,
             before=before,
         )
+        try:
+            for segment in dict.fromkeys((*self._segments, active)):
+                flush.pinned.append((segment.pooled, segment.pooled.pin()))
+        except OSError:
+            flush.release()
+            raise
         self._segments, self._caches, self._directories = [], [], []
         return flush

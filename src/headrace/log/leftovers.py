@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headrace.log.segment_files import (
+from headrace.log.segments.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     file_stem,
 )
-from headrace.log.segment_scan import scan
+from headrace.log.segments.scan import scan
 from headrace.world import Files, read_file, replace_file
 
 SWAP_JOURNAL = "swap-in-progress"
@@ -96,7 +96,7 @@ def _finish_deletion(files: Files, directory: Path, names: Sequence[str]) -> Non
 
 
 def _begin_behind(files: Files, directory: Path, base_offset: int) -> None:
-    """The segment that followed the deleted ones was lost; its offsets must not be given out again."""
+    """The segment that followed the deleted ones was lost; its offsets must not be assigned again."""
     stem = file_stem(base_offset)
     file = files.open(directory / (stem + LOG_SUFFIX + DELETED_SUFFIX), "read")
     try:

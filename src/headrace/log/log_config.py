@@ -1,4 +1,7 @@
-"""The settings of one partition's log, typed and resolved. Who resolves them: broker/topic_settings.py."""
+"""The settings of one partition's log, typed and resolved.
+
+Resolved by broker/partition/topic_settings.py.
+"""
 
 from __future__ import annotations
 

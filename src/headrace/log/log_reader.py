@@ -6,11 +6,11 @@ watermark stands at the end of a flush or of a follower's fetch. Only a first re
 
 from __future__ import annotations
 
-from headrace.log.batch_walk import BatchFile, place_at
-from headrace.log.cold_read import ColdRead, NotAtHand
-from headrace.log.log_slice import LogSlice
-from headrace.log.segment import Segment
-from headrace.log.segment_list import SegmentList
+from headrace.log.segments.batch_walk import BatchFile, place_at
+from headrace.log.segments.cold_read import ColdRead, NotAtHand
+from headrace.log.segments.log_slice import LogSlice
+from headrace.log.segments.segment import Segment
+from headrace.log.segments.segment_list import SegmentList
 
 _POSITIONS_KEPT = 64
 
@@ -36,17 +36,19 @@ class LogReader:
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool, wait: bool
     ) -> LogSlice | None:
-        """As GrowingLog.read; `limit_offset` is at most the log end."""
+        """As PartitionLog.read; `limit_offset` is at most the log end."""
         segments = self._segments
         segment = segments.active
-        slot = len(segments) - 1
+        slot, segment_end = 0, segment.next_offset
         if offset < segment.base_offset:
             slot = max(segments.slot_of(offset), 0)
-            segment = segments[slot]
+            segment, segment_end = segments[slot], segments.end_of(slot)
         while offset < limit_offset:
             start = self._position(segment, offset, wait)
             if start < segment.size:
-                end, next_offset = self._limit(segment, segments.end_of(slot), limit_offset, wait)
+                end, next_offset = segment.size, segment_end
+                if limit_offset < segment_end:
+                    end, next_offset = self._position(segment, limit_offset, wait), limit_offset
                 if end - start > max_bytes:
                     cut = self._cut(segment, start, max_bytes, at_least_one, wait)
                     if cut is None:
@@ -56,19 +58,11 @@ class LogReader:
                     return None
                 self.remember(next_offset, end)
                 return LogSlice(segment.pooled, start, end - start, next_offset)
-            slot += 1  # compaction removed the rest of this segment
-            if slot == len(segments):
+            if segment is segments.active:
                 break
-            segment = segments[slot]
+            slot += 1  # compaction removed the rest of this segment
+            segment, segment_end = segments[slot], segments.end_of(slot)
         return None
-
-    def _limit(
-        self, segment: Segment, segment_end: int, limit_offset: int, wait: bool
-    ) -> tuple[int, int]:
-        """(position, offset) up to which the segment may be read."""
-        if limit_offset >= segment_end:
-            return segment.size, segment_end
-        return self._position(segment, limit_offset, wait), limit_offset
 
     def _position(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where the batch with `offset` begins, or the next one after it."""

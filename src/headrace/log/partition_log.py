@@ -1,35 +1,49 @@
-"""One partition on one disk: record batches in segments, appended at the end, read from any offset.
+"""The log of one partition on one disk: record batches in segments, appended at the end, read by offset.
 
-Adds to a growing log what opens, shrinks and ends it. Knows no cluster. Returned removals are for a thread.
-Read next: growing_log.py, recovery.py (opening), retention.py, compaction.py.
+Synchronous and owned by one thread; only `Flush.sync`, `LogSlice.bytes` and the file removals that methods
+return run on other threads. Independent of the cluster and of requests.
+Read next: segments/segment.py (files), log_reader.py, flush.py, recovery.py (opening), retention.py,
+compaction/compaction.py.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from headrace.errors import StorageError
-from headrace.log import compaction_swap, partition_metadata, retention
-from headrace.log.compaction_plan import CleanerState, CompactionPlan, CompactionResult, make_plan
-from headrace.log.descriptors import DescriptorPool
-from headrace.log.flush import Flush
-from headrace.log.growing_log import GrowingLog
+from crc32c import crc32c
+
+from headrace.errors import DiskFullError, StorageError
+from headrace.log import partition_metadata, retention, time_lookup
+from headrace.log.compaction import swap
+from headrace.log.compaction.plan import CleanerState, CompactionPlan, CompactionResult, make_plan
+from headrace.log.directory_names import deleted_name
+from headrace.log.flush import Flush, Unsynced
 from headrace.log.leftovers import unlink_segment
 from headrace.log.log_config import LogConfig
-from headrace.log.log_slice import LogSlice
+from headrace.log.log_reader import LogReader
+from headrace.log.producers.markers import read_marker
+from headrace.log.producers.state import NO_OFFSET
 from headrace.log.recovery import LoadedLog, load_log
 from headrace.log.scrub import ScrubPlan, plan_scrub
-from headrace.log.segment import Segment
-from headrace.log.segment_files import NO_ROOM
+from headrace.log.segments.batch_walk import LOG_OVERHEAD
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.log.segments.files import NO_ROOM
+from headrace.log.segments.index import TIME_ENTRY_BYTES
+from headrace.log.segments.log_slice import LogSlice
+from headrace.log.segments.segment import NotedBatch, Segment
 from headrace.log.state_fold import StateFold
+from headrace.log.time_lookup import Ask, Found, search_batch
+from headrace.wire.batch import BatchHeader, assign, stamp_append_time
 from headrace.world import Clock, Files
 
-__all__ = ["Flush", "LogSlice", "PartitionLog"]
+Batches = list[tuple[int, BatchHeader]]
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
-class PartitionLog(GrowingLog):
+class PartitionLog:
     def __init__(
         self,
         files: Files,
@@ -40,11 +54,34 @@ class PartitionLog(GrowingLog):
         loaded: LoadedLog,
         topic_id: UUID | None,
     ) -> None:
-        super().__init__(files, clock, directory, config, descriptors, loaded, topic_id)
+        self.directory = directory
+        self.topic_id = topic_id
+        self.recovery = loaded.report
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.segments.active.next_offset
+        self.flushed_offset = loaded.flushed_offset
+        """Everything below is fsynced: the recovery point of the next start."""
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.fenced = False
+        """After a failed write: reads go on, appends are refused until `recover_in_place` (R24)."""
+        self._files = files
+        self._clock = clock
+        self._descriptors = descriptors
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._failure: str | None = None
+        self._unsynced = Unsynced(files)
+        self._safe_snapshot = NO_OFFSET
+        """The newest producer snapshot that a power cut cannot take."""
+        self._note_unsynced(loaded)
+        self._generation = 0
+        self._reader = LogReader(loaded.segments)
         self._removals = retention.Removals(files, directory)
-        self._cleaner = compaction_swap.load_state(files, directory)
+        self._cleaner = swap.load_state(files, directory)
         self._saved_offset = self._saved_at_open(loaded)
-        """Where the log ended when indexes and producers were last saved by a clean stop."""
+        """The log end offset when indexes and producer state were last saved by a clean stop."""
+        self.reconfigure(config)
 
     @classmethod
     def open(
@@ -82,16 +119,259 @@ class PartitionLog(GrowingLog):
         )
         return cls(files, clock, directory, config, descriptors, loaded, topic_id)
 
+    def _note_unsynced(self, loaded: LoadedLog) -> None:
+        """Files that recovery wrote or found, and that the first flush must fsync."""
+        if not loaded.report.clean or not loaded.segments.active.size:
+            self._unsynced.add_file(self.directory / partition_metadata.FILE_NAME)
+            self._unsynced.add_names_in(self.directory)
+            self._unsynced.add_names_in(self.directory.parent)
+        if loaded.report.clean:
+            self._safe_snapshot = loaded.snapshots.newest_offset
+        elif loaded.snapshots.offsets:
+            self._unsynced.add_file(loaded.snapshots.path(loaded.snapshots.newest_offset))
+        for segment in loaded.unsynced_segments:
+            self._unsynced.add_segment(segment)
+
     def _saved_at_open(self, loaded: LoadedLog) -> int | None:
         end_offset = self.log_end_offset
         empty = not self._segments.size_bytes
         saved = loaded.report.clean and loaded.snapshots.offsets[-1:] == (end_offset,)
         return end_offset if empty or saved else None
 
-    # Less and less
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+        self.producers.expiration_ms = config.producer_id_expiration_ms
+        self._segment_bytes = config.segment_bytes
+        self._append_time = config.append_time
+        # The time index is the larger one, and its last entry is reserved for the roll.
+        self._index_entries = max(config.segment_index_bytes // TIME_ENTRY_BYTES - 1, 1)
+        self._set_roll_time(self._segments.active)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def wants_flush(self) -> bool:
+        """A segment was sealed and is not on disk yet: worth a flush even where none is asked for."""
+        return self._unsynced.has_segments
+
+    # Append
+
+    def append(self, view: memoryview, batches: Batches, leader_epoch: int) -> int:
+        """Writes batches as `split_batches` gave them, in the order in which they lie in `view`.
+
+        Returns the first offset. What lies between the batches is left out.
+
+        Offset, epoch and (for append-time topics) timestamp are set inside `view`. When it raises
+        DiskFullError or StorageError nothing was appended, no offset was used, and the log is fenced.
+        """
+        if self.fenced:
+            raise self._fenced_error()
+        base_offset = offset = self.log_end_offset
+        if self._append_time:
+            batches = self._stamp(view, batches)
+        noted = []
+        for position, header in batches:
+            length = header.batch_length
+            assign(view, position, offset, length, leader_epoch)
+            offset += header.last_offset_delta + 1
+            noted.append((length + LOG_OVERHEAD, offset - 1, header.max_timestamp))
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self._write(view, batches, noted)
+        return base_offset
+
+    def _stamp(self, view: memoryview, batches: Batches) -> Batches:
+        """Gives every record the time of its append; the headers with it."""
+        now_ms = self._clock.wall_ms()
+        for position, _ in batches:
+            stamp_append_time(view, position, now_ms)
+        return [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
+
+    def append_as_replica(self, view: memoryview, batches: Batches) -> None:
+        """Writes batches with the offsets and epochs that their leader gave them."""
+        if self.fenced:
+            raise self._fenced_error()
+        end_offset = self.log_end_offset
+        for _, header in batches:
+            if header.base_offset < end_offset:
+                raise StorageError(
+                    f"{self.directory}: batch at offset {header.base_offset} comes after offset {end_offset}"
+                )
+            end_offset = header.next_offset
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        self._write(view, batches, [(each.size, each.last_offset, each.max_timestamp) for _, each in batches])
+
+    def _write(self, view: memoryview, batches: Batches, noted: list[NotedBatch]) -> None:
+        """`noted`: the batches with their final offsets."""
+        size, max_timestamp = 0, -1
+        for batch_size, _, timestamp in noted:
+            size += batch_size
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+        start, end_offset = batches[0][0], noted[-1][1] + 1
+        if batches[-1][0] + noted[-1][0] - start == size:
+            buffers = [view[start : start + size]]
+        else:  # something lies between the batches
+            buffers = [view[at : at + header.batch_length + LOG_OVERHEAD] for at, header in batches]
+        segment = self._segments.active
+        if (
+            segment.size + size > self._segment_bytes
+            or max_timestamp > segment.roll_after_ms
+            or end_offset > segment.largest_offset
+            or segment.index_entries >= self._index_entries
+        ) and segment.size:
+            segment = self._roll()
+        is_first = not segment.size
+        try:
+            segment.append(buffers, size, noted)
+        except OSError as error:
+            raise self._append_failed(segment, error) from error
+        if is_first:
+            self._set_roll_time(segment)
+        for (position, header), (_, last_offset, _) in zip(batches, noted, strict=True):
+            if header.producer_id >= 0:
+                marker = read_marker(view[position : position + header.size]) if header.is_control else None
+                self.producers.update(header, last_offset - header.last_offset_delta, marker)
+        self.log_end_offset = end_offset
+
+    def _roll(self) -> Segment:
+        """Begins a new segment at the log end; the old one becomes read-only."""
+        sealed = self._segments.active
+        segment = self._new_segment(self.log_end_offset)
+        try:
+            segment.create()
+            sealed.seal()
+            snapshot = self._save_producers()
+        except OSError as error:
+            raise self._append_failed(sealed, error) from error
+        self._unsynced.add_segment(sealed)
+        self._unsynced.add_file(snapshot)
+        self._unsynced.add_names_in(self.directory)
+        self._segments.append(segment)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        interval = self.config.index_interval_bytes
+        return Segment(self._files, self._descriptors, self.directory, base_offset, interval)
+
+    def _save_producers(self) -> Path:
+        """A full disk may keep a snapshot from being written: the next one, or the log, will do."""
+        try:
+            self._snapshots.write(self.log_end_offset, self.producers.active())
+            self._snapshots.keep_only(self._segments.base_offsets)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        return self._snapshots.path(self.log_end_offset)
+
+    def _set_roll_time(self, segment: Segment) -> None:
+        """segment.ms counts from the first batch's timestamp, or from now when it has none."""
+        if not segment.size:
+            return
+        start = segment.first_timestamp if segment.first_timestamp >= 0 else self._clock.wall_ms()
+        config = self.config
+        jitter = 0
+        if config.segment_jitter_ms > 0:
+            # Spread by name and offset, so that not all partitions roll at once.
+            spread = crc32c(f"{self.directory.name}/{segment.base_offset}".encode())
+            jitter = spread % config.segment_jitter_ms
+        segment.roll_after_ms = start + config.longest_segment_ms - jitter
+
+    # Failed writes (R24)
+
+    def _append_failed(self, segment: Segment, error: OSError) -> StorageError:
+        """Truncates what a failed write left, and fences the log."""
+        self.fenced = True
+        if error.errno in _NO_DESCRIPTOR:
+            return DiskFullError(f"{self.directory}: too many open files (ulimit -n); nothing was appended")
+        full = error.errno in NO_ROOM
+        try:
+            segment.cut_file()
+        except OSError as cut_error:
+            full, error = False, cut_error
+        if full:
+            return DiskFullError(f"{self.directory}: no space left on the disk; nothing was appended")
+        self._failure = f"{self.directory}: {error}; the disk is not trusted any more, restart the node"
+        return StorageError(self._failure)
+
+    def _fenced_error(self) -> StorageError:
+        if self._failure is not None:
+            return StorageError(self._failure)
+        return DiskFullError(f"{self.directory}: an append failed for lack of room; not yet recovered")
+
+    def recover_in_place(self) -> None:
+        """After room returned: checks the end of the log and lifts the fence. A failed disk stays fenced."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        active = self._segments.active
+        try:
+            active.cut_file()
+            end_offset = active.find_end()
+        except OSError as error:
+            raise self._append_failed(active, error) from error
+        if end_offset != self.log_end_offset:
+            self._failure = f"{self.directory}: the log ends at {end_offset}, not at {self.log_end_offset}"
+            raise StorageError(self._failure)
+        self.fenced = False
+
+    # Read
+
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True, wait: bool = True
+    ) -> LogSlice | None:
+        """Whole batches from the one with `offset`, all below `limit_offset`, from one segment.
+
+        At most `max_bytes`, unless `at_least_one` and the first batch alone is larger. None when there is
+        nothing. The caller has checked that the offset is in range, and releases the slice.
+        Raises ColdRead when the disk would be waited for, unless `wait`.
+        """
+        if limit_offset > self.log_end_offset:
+            limit_offset = self.log_end_offset
+        return self._reader.read(offset, max_bytes, limit_offset, at_least_one=at_least_one, wait=wait)
+
+    def offset_for_timestamp(self, timestamp_ms: int, ask: Ask = search_batch) -> Found | None:
+        """(timestamp, offset) of the first record that is not older. Reads the records of a few batches."""
+        return time_lookup.offset_for_timestamp(self._segments, timestamp_ms, self.log_start_offset, ask)
+
+    def offset_of_max_timestamp(self, ask: Ask = search_batch) -> Found | None:
+        """(timestamp, offset) of the first record with the largest timestamp."""
+        return time_lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, ask)
+
+    # Flush
+
+    def begin_flush(self) -> Flush | None:
+        """What must be fsynced so that everything appended so far is safe; None when it is."""
+        if self.flushed_offset >= self.log_end_offset and not self._unsynced.has_segments:
+            return None
+        active = self._segments.active
+        self._reader.remember(self.log_end_offset, active.size)
+        save_epochs = self.epochs.take_unsaved() if self.epochs.dirty else None
+        flush = self._unsynced.take(active, self.log_end_offset, self._generation, before=save_epochs)
+        flush.snapshot_offset = self._snapshots.newest_offset
+        return flush
+
+    def end_flush(self, flush: Flush) -> None:
+        """Call it whether `sync` succeeded or not: after a failure the log is fenced for good (R24)."""
+        flush.release()
+        if not flush.synced:
+            self.fenced = True
+            self._failure = f"{self.directory}: fsync failed; the disk is not trusted any more"
+        elif flush.generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, flush.end_offset)
+            self._safe_snapshot = max(self._safe_snapshot, flush.snapshot_offset)
+        else:
+            self.epochs.dirty = True  # the flush may have written epochs that the truncation took back
+
+    # Retention, truncation
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Deletes segments that are too old or too much; how many. Never at or above the high watermark."""
+        """Deletes segments by time and size; how many. Never at or above the high watermark."""
         count = retention.expired_segments(
             self._segments, self.config, now_ms=now_ms, high_watermark=high_watermark
         )
@@ -113,11 +393,11 @@ class PartitionLog(GrowingLog):
         return count
 
     def _producers_outlive(self, count: int) -> bool:
-        """What is known of producers only from segments that go must be on disk first (R28).
+        """Producer state of segments to be deleted must be in a durable snapshot first (R28).
 
-        Blocks for an fsync where it is not there yet: after a roll, or when the whole log goes. A snapshot
-        of more than what is flushed does not do, since a power cut makes the log end before it; but who
-        deletes what is not flushed reckons with no power cut.
+        Blocks for an fsync where it is not: after a roll, or when the whole log is deleted. A snapshot beyond
+        the flushed offset does not count, since a power cut makes the log end before it, unless the deleted
+        segments are unflushed themselves.
         """
         end = self._segments.end_of(count - 1)
         if self._safe_snapshot >= end or not len(self.producers):
@@ -138,7 +418,7 @@ class PartitionLog(GrowingLog):
         return True
 
     def delete_records_before(self, offset: int) -> None:
-        """Moves the log start; segments that lie wholly below it go. The caller writes the log start down."""
+        """Moves the log start and deletes segments below it. The caller writes the log start checkpoint."""
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = min(offset, self.log_end_offset)
@@ -146,7 +426,7 @@ class PartitionLog(GrowingLog):
         self.epochs.truncate_from_start(self.log_start_offset)
 
     def _drop_below_start(self) -> None:
-        """Segments that hold nothing any more; what producers need of them may keep them a while longer."""
+        """Deletes segments below the log start, once the producer state in them is saved."""
         count = max(self._segments.slot_of(self.log_start_offset), 0)
         if count and self._producers_outlive(count):
             removed = self._segments.remove_first(count)
@@ -155,10 +435,10 @@ class PartitionLog(GrowingLog):
             self._snapshots.keep_only(self._segments.base_offsets)
 
     def truncate_to(self, offset: int) -> None:
-        """Takes back everything from `offset` on; a batch that holds it goes whole. Durable when it returns.
+        """Removes all records from `offset` on, with the whole batch that holds it. Durable when it returns.
 
-        For replicas that part from their leader. The caller first writes down a recovery point that is not
-        above `offset`: fsynced bytes that are missing look like a damaged disk.
+        For replicas that diverge from their leader. The caller first writes a recovery point that is not
+        above `offset` to the checkpoint: missing fsynced bytes look like a damaged disk.
         """
         if offset >= self.log_end_offset:
             return
@@ -232,14 +512,14 @@ class PartitionLog(GrowingLog):
         )
 
     def finish_compaction(self, plan: CompactionPlan, result: CompactionResult) -> None:
-        """Puts the cleaned segments in place. What no longer fits the log is thrown away."""
+        """Swaps the cleaned segments in; those that no longer match the log are discarded."""
         superfluous: list[Path] = []
         present = set(self._segments.base_offsets)
         for group in result.groups:
             if plan.generation != self._generation or not present.issuperset(group.source_base_offsets):
-                compaction_swap.discard(self._files, self.directory, group)
+                swap.discard(self._files, self.directory, group)
                 continue
-            superfluous += compaction_swap.swap_in(self._files, self.directory, group)
+            superfluous += swap.swap_in(self._files, self.directory, group)
             cleaned = self._new_segment(group.source_base_offsets[0])
             cleaned.load(group.size, group.end_offset)
             for replaced in self._segments.replace(group.source_base_offsets, [cleaned]):
@@ -249,7 +529,7 @@ class PartitionLog(GrowingLog):
             return
         state = self._cleaner = CleanerState(result.first_dirty_offset, result.next_horizon_ms)
         files, directory = self._files, self.directory
-        self._removals.replaced(superfluous, lambda: compaction_swap.swap_done(files, directory, state))
+        self._removals.replaced(superfluous, lambda: swap.swap_done(files, directory, state))
 
     def collect_deleted(self, now_monotonic: float) -> Callable[[], None] | None:
         """The removal of files whose delay is over, to be called on a thread; None when there are none."""
@@ -260,7 +540,7 @@ class PartitionLog(GrowingLog):
         gapless = not self.config.compacts and self._cleaner == CleanerState()
         return plan_scrub(self._files, self.directory, self._segments, gapless=gapless)
 
-    # End
+    # Close
 
     def close(self, *, clean: bool = True) -> None:
         """`clean`: everything is on disk afterwards, and the next open need not scan.
@@ -304,11 +584,11 @@ class PartitionLog(GrowingLog):
             raise StorageError(f"{self.directory}: not everything could be synced")
 
     def delete(self) -> Callable[[], None]:
-        """Gives the directory a name that no partition has; returns its removal, to be called on a thread."""
+        """Renames the directory; returns its removal, to be called on a thread."""
         self.close(clean=False)
         self.fenced = True
         unique = self.topic_id.hex if self.topic_id is not None else f"{self._clock.wall_ms():032x}"
-        doomed = self.directory.with_name(f"{self.directory.name}.{unique}-delete")
-        self._files.rename(self.directory, doomed)
+        renamed = self.directory.with_name(deleted_name(self.directory.name, unique))
+        self._files.rename(self.directory, renamed)
         files = self._files
-        return lambda: files.remove_tree(doomed)
+        return lambda: files.remove_tree(renamed)

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from headrace.errors import StorageError
-from headrace.log.segment_files import write_cache_file
+from headrace.log.segments.files import write_cache_file
 from headrace.world import Files, read_file
 
 FILE_NAME = "partition.metadata"
@@ -48,7 +48,7 @@ def topic_id_of(files: Files, directory: Path) -> UUID | None:
 
 
 def may_be_of(files: Files, directory: Path, topic_id: UUID) -> bool:
-    """False when the directory says that it is another topic's."""
+    """False when the metadata file names another topic id."""
     return _read(files, directory / FILE_NAME) in (None, encode_topic_id(topic_id))
 
 

@@ -1,4 +1,4 @@
-"""Opening a log: trust what a clean stop or an fsync vouches for, scan the rest, rebuild what depends on it.
+"""Opens a log: trusts what a clean stop or an fsync guarantees, scans the rest, rebuilds what depends on it.
 
 R26: from the recovery point every batch is checked; the first unsound one and all behind it are cut.
 R27: unsound below the recovery point is bit rot: CorruptLogError, nothing is cut.
@@ -12,18 +12,18 @@ from itertools import pairwise
 from pathlib import Path
 
 from headrace.errors import CorruptLogError
-from headrace.log.batch_walk import corrupt
-from headrace.log.compaction_swap import STATE_FILE
-from headrace.log.descriptors import DescriptorPool
+from headrace.log.compaction.swap import STATE_FILE
 from headrace.log.epochs import EpochHistory
 from headrace.log.leftovers import offsets_of, tidy, unlink_segment
 from headrace.log.log_config import LogConfig
-from headrace.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
-from headrace.log.producer_state import ProducerState
-from headrace.log.segment import Segment
-from headrace.log.segment_files import LOG_SUFFIX, file_stem
-from headrace.log.segment_list import SegmentList
-from headrace.log.segment_scan import NO_EPOCH, ScanEnd, scan
+from headrace.log.producers.snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
+from headrace.log.producers.state import ProducerState
+from headrace.log.segments.batch_walk import corrupt
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.log.segments.files import LOG_SUFFIX, file_stem
+from headrace.log.segments.scan import NO_EPOCH, ScanEnd, scan
+from headrace.log.segments.segment import Segment
+from headrace.log.segments.segment_list import SegmentList
 from headrace.log.state_fold import StateFold
 from headrace.world import Files
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from headrace.log.leftovers import DELETED_SUFFIX, unlink_if_there
 from headrace.log.log_config import LogConfig
-from headrace.log.segment import Segment
-from headrace.log.segment_files import SEGMENT_SUFFIXES, file_stem
-from headrace.log.segment_list import SegmentList
+from headrace.log.segments.files import SEGMENT_SUFFIXES, file_stem
+from headrace.log.segments.segment import Segment
+from headrace.log.segments.segment_list import SegmentList
 from headrace.world import Files
 
 
 def expired_segments(
     segments: SegmentList, config: LogConfig, *, now_ms: int, high_watermark: int
 ) -> int:
-    """How many of the oldest segments have to go; all of them only if the active one has expired too."""
+    """How many of the oldest segments to delete; all of them only if the active one has expired too."""
     if not config.deletes:
         return 0
     by_time = _expired_by_time(segments, config, now_ms, high_watermark)
@@ -68,7 +68,7 @@ class Removals:
         paths = [segment.path(suffix) for segment in segments for suffix in SEGMENT_SUFFIXES]
         for segment in segments:
             segment.retire()
-        # What compaction put them in the place of goes with them, or a restart would take it for the log.
+        # Segments that compaction replaced are deleted too, or a restart would load them.
         gone = {path for path in self._replaced if path.name < file_stem(segments[-1].next_offset)}
         self._replaced = [path for path in self._replaced if path not in gone]
         self._due.append((due, [self._rename(path) for path in (*paths, *gone)]))
@@ -80,7 +80,7 @@ class Removals:
         return target
 
     def replaced(self, paths: Iterable[Path], after_sync: Callable[[], None]) -> None:
-        """Files whose content lives on under another name, which only has to become durable."""
+        """Files whose content is kept under another name, which only has to become durable."""
         self._replaced += paths
         self._after_sync = after_sync
         self.swap_pending = True

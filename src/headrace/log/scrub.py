@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.log.descriptors import DescriptorPool
-from headrace.log.segment import Segment
-from headrace.log.segment_list import SegmentList
-from headrace.log.segment_scan import scan
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.log.segments.scan import scan
+from headrace.log.segments.segment import Segment
+from headrace.log.segments.segment_list import SegmentList
 from headrace.world import Files
 
 
@@ -41,7 +41,7 @@ class ScrubReport:
     batches: int
     bytes_read: int
     faults: tuple[Fault, ...]
-    """At most one per segment: behind an unsound batch nothing can be told."""
+    """At most one per segment: what follows a corrupt batch cannot be checked."""
 
 
 def plan_scrub(files: Files, directory: Path, segments: SegmentList, *, gapless: bool) -> ScrubPlan:

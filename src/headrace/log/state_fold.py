@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.log.batch_walk import corrupt
 from headrace.log.epochs import EpochHistory
-from headrace.log.markers import read_marker
-from headrace.log.producer_snapshot import SnapshotFiles
-from headrace.log.producer_state import ProducerEntry, ProducerState
-from headrace.log.segment import Segment
-from headrace.log.segment_scan import scan
+from headrace.log.producers.markers import read_marker
+from headrace.log.producers.snapshot import SnapshotFiles
+from headrace.log.producers.state import ProducerEntry, ProducerState
+from headrace.log.segments.batch_walk import corrupt
+from headrace.log.segments.scan import scan
+from headrace.log.segments.segment import Segment
 from headrace.wire.batch import CONTROL_BIT, BatchHeader
 
 

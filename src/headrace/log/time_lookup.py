@@ -2,7 +2,7 @@
 
 The only reader of records on a client's behalf in the log. A batch may hold a million records, so looking
 into one is a question of its own, which whoever has other things to do gives to a worker process.
-Read next: index.py, wire/records.py.
+Read next: segments/index.py, wire/records.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from headrace.errors import DecodeError
 from headrace.kernels.library import FAULTS
 from headrace.kernels.walk import TimeQuestion, Walk
-from headrace.log.batch_walk import BatchPlace
-from headrace.log.segment import Segment
-from headrace.log.segment_list import SegmentList
+from headrace.log.segments.batch_walk import BatchPlace
+from headrace.log.segments.segment import Segment
+from headrace.log.segments.segment_list import SegmentList
 from headrace.wire.batch import HEADER_SIZE, read_header
 from headrace.wire.compression import STORED_CAPS
 from headrace.wire.record_layout import WALK

@@ -1,31 +1,33 @@
-"""What every machine shares: events in, effects out, records as the only lasting change, a short memory.
+"""The interface of every state machine: events in, effects out, records as the only durable change.
 
-A machine decides and nothing else: no clock, no chance, no disk, no socket. Whatever it needs of these comes
-with the event (`fresh_member_id`) or as `now`; whatever it wants of these leaves as an effect.
+A machine only decides: it has no clock, randomness, disk or socket. What it needs of these comes with the
+event (`fresh_member_id`) or as `now`; what it wants done leaves as an effect.
 
-How a driver (broker/machine_driver.py) runs one:
+How a driver (broker/groups/machine_driver.py) runs one:
 - Load: `apply` every record of the log in order, then one `step(Loaded(), now)`; its effects set the timers.
 - Request: `step(event, now)` where the event carries a `ReplyToken`. The machine has applied its records when
-  `step` returns; the driver appends them in order and as one batch, and gives the step's replies when they,
-  and all that was appended before them, are committed (R31). A step without records may still carry what an
-  earlier, uncommitted step decided, so its replies wait for the same point.
+  `step` returns; the driver appends them in order, a large step in several batches, and gives the step's
+  replies when they, and all that was appended before them, are committed (R31). A step without records may
+  still carry what an earlier, uncommitted step decided, so its replies wait for the same point.
 - Every token is answered exactly once, perhaps by a later step (JoinGroup waits for the others).
 - Questions: a `Question` asks for what a machine may not work out itself (a regular expression, off the
   loop); its answer comes back as the event that the question names. A failure is answered too.
 - Timers: `SetTimer` replaces the timer of the same key; a timer that is due comes back as `TimerFired(key)`.
 - A failed append leaves the outcome unknown: drop the machine, answer the open tokens (`open_tokens`) with
-  NOT_COORDINATOR, reload from the log under a higher epoch. Nothing is rolled back (R31).
+  NOT_COORDINATOR, reload from the log. Nothing is rolled back (R31).
 
-Read next: group_records.py (the records), group_classic.py, group_consumer.py, offsets.py.
+Read next: wire/coordinator/group_records.py (the records), groups/classic/group.py, groups/consumer/group.py,
+groups/offsets.py.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NewType, Protocol
+
+from headrace.wire.coordinator.record import CoordinatorRecord
 
 ReplyToken = NewType("ReplyToken", int)
 """Names one request that waits for its reply. The driver makes them and never uses one twice."""
@@ -33,7 +35,6 @@ ReplyToken = NewType("ReplyToken", int)
 TimerKey = tuple[str, ...]
 """Names one timer of one machine, e.g. ("session", member_id)."""
 
-STORY_LENGTH = 32
 
 
 class Now(NamedTuple):
@@ -43,19 +44,16 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class Event:
     """Base of everything that may happen to a machine."""
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Base of everything that a machine writes to its log, and reads back at load."""
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class ReplyBody:
     """Base of every answer. Free of protocol versions: the handler drops what an older version lacks."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class TimelineEvent(NamedTuple):
 class Effects:
     """What one step wants done. Order matters within each list, not between them."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[CoordinatorRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     timeline: list[TimelineEvent] = field(default_factory=list)
@@ -112,12 +110,12 @@ class Step:
 
     __slots__ = ("_apply", "effects", "now")
 
-    def __init__(self, now: Now, apply: Callable[[Record], None]) -> None:
+    def __init__(self, now: Now, apply: Callable[[CoordinatorRecord], None]) -> None:
         self.now = now
         self.effects = Effects()
         self._apply = apply
 
-    def emit(self, record: Record) -> None:
+    def emit(self, record: CoordinatorRecord) -> None:
         """Writes a record and changes the machine by it at once: the rest of the step sees the change."""
         self.effects.records.append(record)
         self._apply(record)
@@ -134,39 +132,9 @@ class Step:
     def ask(self, question: Question) -> None:
         self.effects.questions.append(question)
 
-    def tell(self, kind: str, **details: Any) -> None:
+    def log_event(self, kind: str, **details: Any) -> None:
+        """Adds an event to the timeline of the group."""
         self.effects.timeline.append(TimelineEvent(self.now.wall_ms, kind, details))
-
-
-class StoryEntry(NamedTuple):
-    now: Now
-    event: Event
-    effects: Effects
-    quiet_before: int
-    """How many steps since the entry before left no trace but their reply (heartbeats, mostly)."""
-
-
-class Story:
-    """The last steps that mattered, for `headrace debug` and for the message of a broken invariant."""
-
-    __slots__ = ("_entries", "_quiet")
-
-    def __init__(self, length: int = STORY_LENGTH) -> None:
-        self._entries: deque[StoryEntry] = deque(maxlen=length)
-        self._quiet = 0
-
-    def add(self, now: Now, event: Event, effects: Effects) -> None:
-        if effects.records or effects.timers or effects.timeline or effects.questions:
-            self._entries.append(StoryEntry(now, event, effects, self._quiet))
-            self._quiet = 0
-        else:
-            self._quiet += 1
-
-    def pass_over(self) -> None:
-        self._quiet += 1
-
-    def entries(self) -> list[StoryEntry]:
-        return list(self._entries)
 
 
 class Machine(Protocol):
@@ -174,7 +142,7 @@ class Machine(Protocol):
 
     def step(self, event: Event, now: Now) -> Effects: ...
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: CoordinatorRecord) -> None:
         """Changes the lasting state; the same function live and at load (R33)."""
 
     def snapshot(self) -> Any:
@@ -183,37 +151,21 @@ class Machine(Protocol):
     def open_tokens(self) -> Iterable[ReplyToken]:
         """The requests that still wait."""
 
-    def story(self) -> list[StoryEntry]: ...
-
 
 class BaseMachine(ABC):
-    """Runs a step and remembers it. A subclass writes `decide`, `apply`, `snapshot` and `open_tokens`."""
-
-    def __init__(self) -> None:
-        self._story = Story()
+    """Runs a step. A subclass writes `decide`, `apply`, `snapshot` and `open_tokens`."""
 
     def step(self, event: Event, now: Now) -> Effects:
         step = Step(now, self.apply)
         self.decide(event, step)
-        if self.remembers(event):
-            self._story.add(now, event, step.effects)
-        else:
-            self._story.pass_over()
         return step.effects
-
-    def remembers(self, event: Event) -> bool:
-        """Whether the story shall keep this step; not what is frequent, large and tells little."""
-        return True
-
-    def story(self) -> list[StoryEntry]:
-        return self._story.entries()
 
     @abstractmethod
     def decide(self, event: Event, step: Step) -> None:
         """Says through `step` what follows. A machine made of parts passes its step on to them."""
 
     @abstractmethod
-    def apply(self, record: Record) -> None: ...
+    def apply(self, record: CoordinatorRecord) -> None: ...
 
     @abstractmethod
     def snapshot(self) -> Any: ...

@@ -1,7 +1,7 @@
 """`analyze`: counts, sums, averages and percentiles by window of event time and by key.
 
-Windows are either written once, when the watermark says that they are complete (`closed`), or all of them
-after every micro-batch, in the place of those before (`all`). Read next: records.py, runner.py.
+Windows are either written once, when the watermark has passed them (`closed`), or all of them after every
+micro-batch, replacing the former ones (`all`). Read next: records.py, runner.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EVENT_TIME = "_event_time"
 
 def analyzed(frame: DataFrame, analyze: Analyze) -> DataFrame:
     """One row for each window and key: window_start, window_end, the keys, the aggregates."""
-    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's papers call it
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
     slide = None if analyze.slide_ms is None else _interval(analyze.slide_ms)
     rows = (
@@ -41,7 +41,7 @@ def table_writer(rows: DataFrame, analyze: Analyze) -> DataStreamWriter:
 
 
 def topic_writer(rows: DataFrame, analyze: Analyze) -> DataStreamWriter:
-    """A JSON object for each row; its key are the keys."""
+    """Write each row as a JSON object, with the grouping keys as record key."""
     assert analyze.to is not None
     keys = [quoted(name) for name in rows.columns[2 : 2 + len(analyze.by)]]
     key = {0: "CAST(NULL AS STRING)", 1: f"CAST({keys[0]} AS STRING)" if keys else ""}.get(

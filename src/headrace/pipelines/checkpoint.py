@@ -1,8 +1,8 @@
-"""The log of offsets in a Spark checkpoint: read, and moved.
+"""Reads and changes the offset log of a Spark checkpoint.
 
-Spark writes `offsets/N` before it runs batch N and `commits/N` after. A move is a batch without rows: its end
-is where the batch before it ends, so that Spark runs it through state and sink like any other and goes on
-from there. Knows no Kafka. Read next: checkpoint_truth.py, docs/decisions/0016-moving-a-checkpoint.md.
+Spark writes `offsets/N` before it runs batch N and `commits/N` after. A change of
+offsets is a batch without rows: Spark runs it through state and sink like any other and continues from its
+end. Independent of Kafka. Read next: checkpoint_status.py, docs/decisions/0016-moving-a-checkpoint.md.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.offsets import VERSION, Offsets, read_document
-from pyspark_headrace.presence import nobody_runs
+from pyspark_headrace.reading.offsets import VERSION, Offsets, read_document
+from pyspark_headrace.reading.query_lock import try_exclusive
 
 _FORMAT = "v1"
-_SETTLED_S = 60
-"""A checkpoint that nobody wrote to for so long is taken for one whose query was stopped elsewhere."""
+_STOPPED_AFTER_S = 60
+"""A checkpoint without writes for this long is assumed to be stopped on other machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file of the log: what Spark noted about the batch, and a line for each source."""
+    """One file of the log: Spark's batch metadata and one line per source."""
 
     metadata: str
     sources: tuple[str, ...]
@@ -36,47 +36,47 @@ class Entry:
 
 
 class Checkpoint:
-    """ClientError when the folder is none, or nothing was begun in it."""
+    """A query's checkpoint; ClientError when the directory is not one or has no batch yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not (folder / "offsets").is_dir():
             raise ClientError(
-                f"{folder} is no checkpoint of a Spark query: it has no folder 'offsets'",
-                next_step="give the checkpointLocation of the query; `headrace pipeline run` names it",
+                f"{folder} is not a checkpoint of a Spark query: it has no directory 'offsets'",
+                next_step="use the checkpointLocation of the query; `headrace pipeline run` names it",
             )
         begun, done = _numbers(folder / "offsets"), _numbers(folder / "commits")
         if not begun:
-            raise ClientError(f"the query of {folder} has not begun a batch yet")
+            raise ClientError(f"the query of {folder} has not started a batch yet")
         self.last = begun[-1]
         self.finished = self.last in done
-        """Whether the last batch was; if not, Spark runs it again first."""
+        """Whether the last batch was finished; if not, Spark runs it again first."""
 
-    def standing(self) -> Offsets:
-        """Where the last finished batch ended; where the first one will, when none is."""
+    def current_offsets(self) -> Offsets:
+        """End offsets of the last finished batch, or of the first batch when none is finished."""
         number = self.last if self.finished or self.last == 0 else self.last - 1
         return self._ours(self._entry(number))[1]
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """ClientError while the query runs, as far as can be told from this machine."""
-        with nobody_runs(self.standing().query) as free:
+        """Hold the query's lock; ClientError while it runs, as far as this machine can tell."""
+        with try_exclusive(self.current_offsets().query) as free:
             if free is False:
                 raise ClientError(
                     f"the query of {self.folder} is running",
-                    next_step="stop it first: offsets are its own till then",
+                    next_step="stop it first",
                 )
             age_s = time.time() - self._last_written()
-            if free is None and age_s < _SETTLED_S:
+            if free is None and age_s < _STOPPED_AFTER_S:
                 raise ClientError(
                     f"the checkpoint {self.folder} was written to {age_s:.0f} s ago from another machine, "
                     "where the query may be running",
-                    next_step=f"stop it, and try again {_SETTLED_S} s later",
+                    next_step=f"stop it, and retry {_STOPPED_AFTER_S} s later",
                 )
             yield
 
     def move(self, new: Offsets) -> None:
-        """Has the query begin there when it is started next. To be called while it is `stopped`."""
+        """Set the offsets from which the query continues. Call it while `stopped`."""
         if self.finished:
             self._add_empty_batch(new)
         else:
@@ -85,45 +85,45 @@ class Checkpoint:
     # -- private -------------------------------------------------------------------------------------------
 
     def _add_empty_batch(self, new: Offsets) -> None:
-        """A driver that runs after all finds its next number taken, and fails instead of undoing the move."""
+        """A driver that is running after all finds its next batch id taken and fails."""
         before = self._entry(self.last)
-        moved = self._moved(before, new)
+        moved = self._advance(before, new)
         self._rewrite(self.last, moved)
         try:
             self._create(self.last + 1, replace(moved, metadata=self._next_metadata(moved.metadata)))
         except FileExistsError:
             self._rewrite(self.last, before)
             raise ClientError(
-                f"the query of {self.folder} is running: it began batch {self.last + 1} just now",
+                f"the query of {self.folder} is running: it started batch {self.last + 1} just now",
                 next_step="stop it first",
             ) from None
 
     def _empty_the_last_batch(self, new: Offsets) -> None:
         if self.last == 0:
             raise ClientError(
-                f"the first batch of {self.folder} is not finished, so that there is no offset to move yet",
-                next_step="run the query until it is, or begin with a new checkpoint and startingOffsets",
+                f"the first batch of {self.folder} is not finished, so there are no offsets to change yet",
+                next_step="run the query until it is, or start with a new checkpoint and startingOffsets",
             )
         for number in (self.last - 1, self.last):
-            self._rewrite(number, self._moved(self._entry(number), new))
+            self._rewrite(number, self._advance(self._entry(number), new))
 
-    def _moved(self, entry: Entry, new: Offsets) -> Entry:
+    def _advance(self, entry: Entry, new: Offsets) -> Entry:
         place, _ = self._ours(entry)
         sources = list(entry.sources)
         sources[place] = json.dumps(new.to_document())
         return replace(entry, sources=tuple(sources))
 
     def _next_metadata(self, metadata: str) -> str:
-        """The watermark that the last batch ended with is the one that the next begins with."""
+        """Metadata of the next batch; it starts with the watermark at the end of the last one."""
         commit = self.folder / "commits" / str(self.last)
-        told = json.loads(commit.read_text(encoding="utf-8").splitlines()[1] or "{}")
+        committed = json.loads(commit.read_text(encoding="utf-8").splitlines()[1] or "{}")
         document = json.loads(metadata)
         key = "batchWatermarkMs"
-        document[key] = max(int(document.get(key, 0)), int(told.get("nextBatchWatermarkMs", 0)))
+        document[key] = max(int(document.get(key, 0)), int(committed.get("nextBatchWatermarkMs", 0)))
         return json.dumps(document, separators=(",", ":"))
 
     def _ours(self, entry: Entry) -> tuple[int, Offsets]:
-        """The line of our source. Spark compares offsets as text: the form is its own."""
+        """The line of our source, unchanged: Spark compares offsets as text."""
         found = [
             (place, json.loads(line))
             for place, line in enumerate(entry.sources)
@@ -145,7 +145,7 @@ class Checkpoint:
             raise ClientError(f"{path} is missing or damaged") from None
         if version != _FORMAT:
             raise ClientError(
-                f"{path} is written in form {version!r}, and {_FORMAT!r} is served here",
+                f"{path} has format {version!r}, but only {_FORMAT!r} is supported",
                 next_step="a later version of Headrace may read it",
             )
         return Entry(metadata=metadata, sources=tuple(sources))
@@ -153,11 +153,11 @@ class Checkpoint:
     def _rewrite(self, number: int, entry: Entry) -> None:
         folder = self.folder / "offsets"
         with suppress(FileNotFoundError):
-            (folder / f".{number}.crc").unlink()  # Hadoop's checksum of the file as it was
+            (folder / f".{number}.crc").unlink()  # Hadoop's checksum of the old file
         os.replace(self._written(entry), folder / str(number))
 
     def _create(self, number: int, entry: Entry) -> None:
-        """FileExistsError when somebody was faster."""
+        """Create a file; FileExistsError when it exists."""
         written = self._written(entry)
         try:
             os.link(written, self.folder / "offsets" / str(number))

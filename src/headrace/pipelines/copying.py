@@ -1,6 +1,6 @@
-"""`copy`: records of a topic into another one, filtered, projected, changed, under other keys.
+"""`copy`: copies records to another topic, optionally filtered, transformed and with new keys.
 
-What is not changed goes over as it is, headers included. Read next: records.py, runner.py.
+Everything else is copied unchanged, including headers. Read next: records.py, runner.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def copied(frame: DataFrame, copy: Copy) -> DataFrame:
-    """The records of the other topic: key, value, headers."""
+    """The output records: key, value, headers."""
     chosen = frame if copy.where is None else frame.where(copy.where)
     return chosen.selectExpr(
         f"{_text_or_bytes(chosen, copy.new_key or 'key')} AS key",
@@ -39,6 +39,6 @@ def _value(frame: DataFrame, copy: Copy) -> str:
 
 
 def _text_or_bytes(frame: DataFrame, expression: str) -> str:
-    """Numbers and dates are written as text, which is what a reader of the topic can make sense of."""
+    """Numbers and dates are written as text."""
     kind = frame.selectExpr(f"{expression} AS it").schema["it"].dataType.typeName()
     return f"({expression})" if kind in ("binary", "string") else f"CAST(({expression}) AS STRING)"

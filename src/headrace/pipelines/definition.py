@@ -1,7 +1,7 @@
-"""What a pipeline is: which topic, what is done with its records, where they go. Frozen values.
+"""Definitions of pipelines: source, processing and sinks, as frozen values.
 
-Knows no Spark and no file format. Read next: definition_keys.py (how they are written), store.py, analyze.py,
-copying.py (what is made of them).
+Independent of Spark and of file formats. Read next: definition_keys.py (parsing), store.py, analyze.py,
+copying.py (how they run).
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ Emit = Literal["closed", "all"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Records of topics. One of `topics` and `pattern` is there."""
+    """The source topics. Exactly one of `topics` and `pattern` is set."""
 
     bootstrap: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     begin: str = "earliest"
-    """Where a pipeline without a checkpoint begins: earliest, latest, group, or offsets as JSON."""
+    """Starting offsets without a checkpoint: earliest, latest, group, or offsets as JSON."""
     value: str = "raw"
     key: str = "raw"
     schema: str | None = None
     registry: str | None = None
     rejects: str | None = None
-    """The topic of records that cannot be read so."""
+    """Topic for records that cannot be decoded."""
     max_rows: int | None = None
     on_data_loss: str = "fail"
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Further options of the source, and of sinks that are topics: security above all."""
+    config: str | None = None
+    """A client's properties file with TLS and login, for the source and for topic sinks."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further options of the source, and security of topic sinks; they may hold passwords (S8)."""
 
     @property
     def typed(self) -> bool:
@@ -48,28 +50,28 @@ class Pipeline:
     group: str
     checkpoint: Path
     every_ms: int = 0
-    """How long from one micro-batch to the next at least."""
+    """Minimum interval between micro-batches."""
 
-    def lasting(self) -> dict[str, object]:
-        """What has to stay as it is while a checkpoint is in use."""
+    def identity(self) -> dict[str, object]:
+        """The settings that must not change while a checkpoint is in use."""
         asked = list(self.source.topics) or self.source.pattern
         return {"kind": self.kind, "topic": asked}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store(Pipeline):
-    """Every record into a table."""
+    """Stores every record in a table."""
 
     kind: ClassVar[str] = "store"
     path: str
     format: TableFormat = "delta"
     time: str = "timestamp"
-    """SQL: the moment whose date a record is filed under."""
+    """SQL expression of the time whose date partitions the table."""
     partition_by: tuple[str, ...] | None = None
-    """None: by that date."""
+    """None: partition by that date."""
 
-    def lasting(self) -> dict[str, object]:
-        return {**Pipeline.lasting(self), "path": self.path, "format": self.format}
+    def identity(self) -> dict[str, object]:
+        return {**Pipeline.identity(self), "path": self.path, "format": self.format}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analyze(Pipeline):
-    """Aggregates by window of event time and by key. One of `path` and `to` is there, or both."""
+    """Aggregates by window of event time and by key. `path`, `to` or both are set."""
 
     kind: ClassVar[str] = "analyze"
     time: str = "timestamp"
@@ -95,9 +97,9 @@ class Analyze(Pipeline):
     path: str | None = None
     to: str | None = None
 
-    def lasting(self) -> dict[str, object]:
+    def identity(self) -> dict[str, object]:
         return {
-            **Pipeline.lasting(self),
+            **Pipeline.identity(self),
             "window": self.window_ms,
             "slide": self.slide_ms,
             "by": list(self.by),
@@ -110,16 +112,16 @@ class Analyze(Pipeline):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy(Pipeline):
-    """Records into another topic: all or some, as they are or changed. Texts are SQL."""
+    """Copies records to another topic. Strings are SQL expressions."""
 
     kind: ClassVar[str] = "copy"
     to: str
     where: str | None = None
     select: tuple[str, ...] = ()
-    """Columns of the new value, a JSON object."""
+    """Fields of the new value, a JSON object."""
     expression: str | None = None
-    """The new value itself."""
+    """The new value."""
     new_key: str | None = None
 
-    def lasting(self) -> dict[str, object]:
-        return {**Pipeline.lasting(self), "to": self.to}
+    def identity(self) -> dict[str, object]:
+        return {**Pipeline.identity(self), "to": self.to}

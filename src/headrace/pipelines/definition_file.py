@@ -18,7 +18,7 @@ from headrace.pipelines.definition import Pipeline
 from headrace.pipelines.definition_keys import KNOWN, Defaults, pipeline_of
 from headrace.pipelines.keys import Keys
 
-_TOP = ("bootstrap", "checkpoints", "spark")
+_TOP = ("bootstrap", "config", "checkpoints", "spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +30,21 @@ class PipelineFile:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pipelines(path: Path, *, bootstrap: str = DEFAULT_BOOTSTRAP) -> PipelineFile:
-    """`bootstrap`: where the file has none. ClientError names the file, table and key that cannot be."""
+def read_pipelines(
+    path: Path, *, bootstrap: str = DEFAULT_BOOTSTRAP, config: str | None = None
+) -> PipelineFile:
+    """Read pipelines; `bootstrap` and `config` are defaults. ClientError names the file, table and key."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ClientError(f"there is no file {path}", next_step="see: headrace pipeline run --help") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ClientError(f"{path} is no TOML: {error}") from None
-    return pipelines_of(document, str(path), bootstrap=bootstrap)
+        raise ClientError(f"{path} is not valid TOML: {error}") from None
+    return pipelines_of(document, str(path), bootstrap=bootstrap, config=config)
 
 
 def pipelines_of(
-    document: Mapping[str, Any], name: str, *, bootstrap: str = DEFAULT_BOOTSTRAP
+    document: Mapping[str, Any], name: str, *, bootstrap: str = DEFAULT_BOOTSTRAP, config: str | None = None
 ) -> PipelineFile:
     for key in document:
         if key not in _TOP and key not in KNOWN:
@@ -57,6 +59,7 @@ def pipelines_of(
     folder = top.text("checkpoints")
     defaults = Defaults(
         bootstrap=top.text("bootstrap") or bootstrap,
+        config=top.text("config") or config,
         checkpoints=Path(folder).expanduser() if folder else None,
     )
     spark = _keys(top.table("spark"), name, "[spark] ", known=("master", "pack", "python", "settings"))
@@ -69,8 +72,8 @@ def pipelines_of(
     )
 
 
-def chosen(pipelines: Sequence[Pipeline], names: Sequence[str], file: str) -> list[Pipeline]:
-    """All, or those that are named."""
+def select_pipelines(pipelines: Sequence[Pipeline], names: Sequence[str], file: str) -> list[Pipeline]:
+    """All pipelines, or the named ones."""
     there = {each.name: each for each in pipelines}
     for name in names:
         if name not in there:
@@ -92,12 +95,12 @@ def _pipelines(document: Mapping[str, Any], file: str, defaults: Defaults) -> tu
             keys = _keys(table, file, f"[{kind}.{name}] ", known=known)
             found.append(pipeline_of(kind, name, keys, defaults))
     if not found:
-        raise ClientError(f"{file} has no pipeline in it", next_step="write [store.orders] and its keys")
-    _check_apart(found, file)
+        raise ClientError(f"{file} has no pipelines", next_step="write [store.orders] and its keys")
+    _check_distinct(found, file)
     return tuple(found)
 
 
-def _check_apart(pipelines: list[Pipeline], file: str) -> None:
+def _check_distinct(pipelines: list[Pipeline], file: str) -> None:
     for what in ("name", "group", "checkpoint"):
         values = [getattr(each, what) for each in pipelines]
         twice = next((value for value in values if values.count(value) > 1), None)
@@ -108,4 +111,4 @@ def _check_apart(pipelines: list[Pipeline], file: str) -> None:
 
 
 def _keys(values: Mapping[str, Any], file: str, table: str, *, known: tuple[str, ...]) -> Keys:
-    return Keys(values, known=known, where=f"{file}: ", spoken=lambda key: f"{table}{key}")
+    return Keys(values, known=known, where=f"{file}: ", display_name=lambda key: f"{table}{key}")

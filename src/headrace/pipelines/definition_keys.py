@@ -1,4 +1,4 @@
-"""From keys and values, as a file or a command line gives them, to pipelines. Errors name the key.
+"""Builds pipelines from keys and values of a file or a command line. Errors name the key.
 
 Pure. Read next: definition.py, definition_file.py.
 """
@@ -19,7 +19,7 @@ from headrace.pipelines.delta.table import local_path
 from headrace.pipelines.keys import Keys
 
 COMMON = (
-    *("topic", "pattern", "bootstrap", "from", "value", "key", "schema", "registry", "rejects"),
+    *("topic", "pattern", "bootstrap", "config", "from", "value", "key", "schema", "registry", "rejects"),
     *("max_rows", "on_data_loss", "every", "group", "checkpoint", "options"),
 )
 KNOWN = {
@@ -39,14 +39,16 @@ _DEFAULT_WATERMARK_MS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds where a pipeline says nothing itself. `checkpoints`: a folder with one for each."""
+    """Defaults of pipelines. `checkpoints`: a directory with one for each."""
 
     bootstrap: str = DEFAULT_BOOTSTRAP
+    config: str | None = None
+    """A client's properties file."""
     checkpoints: Path | None = None
 
 
 def default_checkpoints(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where a user's programs keep what has to survive a restart."""
+    """Default directory of checkpoints, in the user's state directory."""
     state = (
         environment.get("XDG_STATE_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".local/state"
     )
@@ -56,7 +58,7 @@ def default_checkpoints(environment: Mapping[str, str] = os.environ) -> Path:
 def pipeline_of(kind: str, name: str, keys: Keys, defaults: Defaults) -> Pipeline:
     if _NAME.fullmatch(name) is None:
         raise ClientError(
-            f"{keys.where}{name!r} is no name for a pipeline",
+            f"{keys.where}{name!r} is not a valid name of a pipeline",
             next_step="use letters, digits, '.', '_' and '-'",
         )
     common = _common(name, keys, defaults)
@@ -78,7 +80,7 @@ def _common(name: str, keys: Keys, defaults: Defaults) -> dict[str, Any]:
 def _source(keys: Keys, defaults: Defaults) -> Source:
     topics, pattern = keys.names("topic"), keys.text("pattern")
     if bool(topics) == (pattern is not None):
-        raise keys.wrong("topic", "what is read is named by a topic or by a pattern", "give one of them")
+        raise keys.wrong("topic", "either a topic or a pattern is required", "set one of them")
     bootstrap = keys.text("bootstrap") or defaults.bootstrap
     try:
         parse_bootstrap(bootstrap)
@@ -92,13 +94,15 @@ def _source(keys: Keys, defaults: Defaults) -> Source:
         )
     if value == "avro" and schema is None and "registry" not in keys:
         raise keys.wrong("schema", "Avro needs one, or a registry")
+    config = keys.text("config") or defaults.config
     return Source(
         bootstrap=bootstrap,
+        config=None if config is None else str(Path(config).expanduser().absolute()),
         topics=topics,
         pattern=pattern,
         begin=keys.text("from") or "earliest",
         value=value,
-        # Text is what people group and look for; raw records are to be kept whatever they hold.
+        # Text for grouping and searching; raw records are stored unchanged.
         key=keys.choice("key", FORMS[:-2], "raw" if value == "raw" else "string"),
         schema=schema,
         registry=keys.text("registry"),
@@ -127,10 +131,10 @@ def _analyze(keys: Keys, common: dict[str, Any]) -> Analyze:
         raise keys.wrong("window", "it is missing", "for example 1m")
     slide_ms = keys.duration_ms("slide")
     if slide_ms is not None and slide_ms > window_ms:
-        raise keys.wrong("slide", "it is longer than the window, so that records would fall between windows")
+        raise keys.wrong("slide", "it is longer than the window, so records between windows would be lost")
     path, to = _path(keys), keys.text("to")
     if path is None and to is None:
-        raise keys.wrong("path", "the result goes nowhere", "give the path of a table, a topic (to), or both")
+        raise keys.wrong("path", "there is no output", "set the path of a table, a topic (to), or both")
     watermark_ms = keys.duration_ms("watermark", least_ms=0)
     emit: Emit = "all" if keys.choice("emit", ("closed", "all"), "closed") == "all" else "closed"
     return Analyze(
@@ -150,7 +154,7 @@ def _analyze(keys: Keys, common: dict[str, Any]) -> Analyze:
 def _copy(keys: Keys, common: dict[str, Any]) -> Copy:
     to = keys.needed("to", "copies")
     if to in common["source"].topics:
-        raise keys.wrong("to", f"topic {to!r} would be copied into itself, for ever")
+        raise keys.wrong("to", f"topic {to!r} would be copied into itself endlessly")
     select, expression = keys.texts("select"), keys.text("expression")
     if select and expression:
         raise keys.wrong(
@@ -175,7 +179,7 @@ def _path(keys: Keys) -> str | None:
 
 
 def _named(keys: Keys, key: str, expression: str) -> str:
-    """Columns of a result have names: a plain one, or what AS says."""
+    """The name of a result column: a plain column, or the alias after AS."""
     if _PLAIN.fullmatch(expression) or _ALIASED.fullmatch(expression):
         return expression
     raise keys.wrong(key, f"{expression!r} needs a name", f'write "{expression} AS name"')
@@ -190,12 +194,12 @@ def _aggregates(keys: Keys) -> tuple[Aggregate, ...]:
     for column, wanted in keys.table("percentiles").items():
         for each in wanted if isinstance(wanted, list | tuple) else (wanted,):
             if not isinstance(each, int | float) or not 0 <= each <= 100:
-                raise keys.wrong("percentiles", f"{each!r} of {column!r} is no number from 0 to 100")
+                raise keys.wrong("percentiles", f"{each!r} of {column!r} is not a number from 0 to 100")
             name = f"p{each:g}_{_last(keys, 'percentiles', column)}".replace(".", "_")
             found.append(Aggregate(name=name, expression=f"percentile_approx({column}, {each / 100:g})"))
     for name, expression in keys.table("aggregates").items():
         if not isinstance(expression, str) or re.fullmatch(r"\w+", name) is None:
-            raise keys.wrong("aggregates", f"{name} = {expression!r} is no name and SQL expression")
+            raise keys.wrong("aggregates", f"{name} = {expression!r} is not a name and an SQL expression")
         found.append(Aggregate(name=name, expression=expression))
     names = [each.name for each in found]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -206,7 +210,7 @@ def _aggregates(keys: Keys) -> tuple[Aggregate, ...]:
 
 def _last(keys: Keys, key: str, column: str) -> str:
     if _PLAIN.fullmatch(column) is None:
-        raise keys.wrong(key, f"{column!r} is no column", "for expressions use aggregates: name = SQL")
+        raise keys.wrong(key, f"{column!r} is not a column", "for expressions use aggregates: name = SQL")
     return column.rpartition(".")[2]
 
 

@@ -1,6 +1,6 @@
-"""What Spark raises, as one line that says what failed and what to do.
+"""Turns Spark's exceptions into one line: what failed and what to do.
 
-Spark wraps an error of ours into pages of frames; ours is in there by its name. Read next: runner.py.
+Spark wraps our errors into long stack traces; they are found there by class name. Read next: runner.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOISE = re.compile(
     r"^(=== |Current |An error occurred while calling .*|(: )?[\w.$]+Exception: )|SQLSTATE: \w+"
 )
 _NEXT_STEPS = {
-    "CONCURRENT_STREAM_LOG_UPDATE": "another run uses this checkpoint, or its offsets were moved meanwhile: "
+    "CONCURRENT_STREAM_LOG_UPDATE": "another run uses this checkpoint, or its offsets were changed: "
     "stop that one, and start again",
     "UNRESOLVED_COLUMN": "fields of typed values are columns, beside key, value, topic, partition, offset, "
     "timestamp and headers",
@@ -23,8 +23,8 @@ _NEXT_STEPS = {
 }
 
 
-def explained(error: BaseException, name: str) -> ClientError:
-    """Of whatever ended the pipeline, or kept it from starting."""
+def to_client_error(error: BaseException, name: str) -> ClientError:
+    """The error for an exception that ended a pipeline or prevented its start."""
     if isinstance(error, ClientError):
         return error
     text = str(error)
@@ -38,7 +38,7 @@ def explained(error: BaseException, name: str) -> ClientError:
 
 
 def _plain(text: str) -> str:
-    """The first line that says something, without Spark's marks."""
+    """The first meaningful line, without Spark's decoration."""
     lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
-    told = next((line for line in lines if line), "")
-    return _SPARK_CLASS.sub("", told).rstrip(" ;.")
+    first = next((line for line in lines if line), "")
+    return _SPARK_CLASS.sub("", first).rstrip(" ;.")

@@ -1,6 +1,6 @@
-"""Which pipeline a checkpoint belongs to, written down in it, so that no other one is run on it.
+"""Records in a checkpoint which pipeline it belongs to, so that no other one uses it.
 
-Knows no Spark. Read next: definition.py, runner.py.
+Independent of Spark. Read next: definition.py, runner.py.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ FILE = "headrace-pipeline.json"
 
 
 def claim(pipeline: Pipeline, checkpoint: Path) -> None:
-    """ClientError names what differs from the pipeline that made the checkpoint."""
-    now = pipeline.lasting()
+    """Raises ClientError when the checkpoint was created by a different pipeline."""
+    now = pipeline.identity()
     path = checkpoint / FILE
     if path.exists():
         _compare(pipeline, checkpoint, _read(path), now)
         return
     if (checkpoint / "offsets").exists():
         raise ClientError(
-            f"pipeline {pipeline.name!r}: the checkpoint {checkpoint} is that of a query of another program",
+            f"pipeline {pipeline.name!r}: the checkpoint {checkpoint} belongs to a query of another program",
             next_step="choose another --checkpoint, or another name for the pipeline",
         )
     checkpoint.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def _compare(pipeline: Pipeline, checkpoint: Path, before: dict[str, object], no
             raise ClientError(
                 f"pipeline {pipeline.name!r}: its checkpoint {checkpoint} was made with {name} = "
                 f"{json.dumps(before.get(name))}, and now it is {json.dumps(now.get(name))}",
-                next_step="choose another name or --checkpoint to begin anew, or put it back as it was",
+                next_step="choose another name or --checkpoint to start over, or restore the former value",
             )
 
 

@@ -1,6 +1,6 @@
-"""Values that somebody wrote in a file or on a command line, checked; each complaint names the place.
+"""Typed access to values from a file or a command line; errors name the key.
 
-Pure; knows no pipeline. Read next: definition.py.
+Pure; independent of pipelines. Read next: definition.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from headrace.client.errors import ClientError
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|(?:milli)?seconds?|minutes?|hours?|days?)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", flags=re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Keys:
-    """`spoken` says how a key is called where it was written: `--max-rows`, or `[store.orders] max_rows`."""
+    """`display_name` formats a key as the user wrote it: `--max-rows`, or `[store.orders] max_rows`."""
 
     def __init__(
         self,
@@ -25,11 +27,11 @@ class Keys:
         *,
         known: Collection[str],
         where: str,
-        spoken: Callable[[str], str],
+        display_name: Callable[[str], str],
     ) -> None:
         self._values = {name: value for name, value in values.items() if value is not None}
         self.where = where
-        self._spoken = spoken
+        self._display_name = display_name
         for name in self._values:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
@@ -43,7 +45,7 @@ class Keys:
         return name in self._values
 
     def wrong(self, name: str, what: str, next_step: str | None = None) -> ClientError:
-        return ClientError(f"{self.where}{self._spoken(name)}: {what}", next_step=next_step)
+        return ClientError(f"{self.where}{self._display_name(name)}: {what}", next_step=next_step)
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name)
@@ -62,19 +64,19 @@ class Keys:
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         found = self.text(name) or default
         if found not in choices:
-            raise self.wrong(name, f"{found!r} is none of {', '.join(choices)}")
+            raise self.wrong(name, f"{found!r} is not one of {', '.join(choices)}")
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list, or one text; on a command line an option that is repeated."""
+        """A list of strings, or one string; on a command line a repeated option."""
         value = self._values.get(name, ())
         found = (value,) if isinstance(value, str) else value
         if not isinstance(found, list | tuple) or not all(isinstance(each, str) and each for each in found):
-            raise self.wrong(name, f"{value!r} is no list of texts")
+            raise self.wrong(name, f"{value!r} is not a list of strings")
         return tuple(each.strip() for each in found)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """As `texts`, and commas separate too."""
+        """Like `texts`, also split at commas."""
         return tuple(part.strip() for text in self.texts(name) for part in text.split(",") if part.strip())
 
     def number(self, name: str, *, least: int = 1) -> int | None:
@@ -82,13 +84,13 @@ class Keys:
         if value is None:
             return None
         if type(value) is not int or value < least:
-            raise self.wrong(name, f"{value!r} is no whole number from {least} on")
+            raise self.wrong(name, f"{value!r} is not a whole number of at least {least}")
         return value
 
     def table(self, name: str) -> Mapping[str, Any]:
         value = self._values.get(name, {})
         if not isinstance(value, Mapping):
-            raise self.wrong(name, f"{value!r} is no table of names and values")
+            raise self.wrong(name, "it is not a table of names and values")  # it may hold a password (S8)
         return value
 
     def duration_ms(self, name: str, *, least_ms: int = 1) -> int | None:
@@ -97,15 +99,21 @@ class Keys:
             return None
         found = parse_ms(text)
         if found is None or found < least_ms:
-            raise self.wrong(name, f"{text!r} is no duration", "use 500ms, 30s, 15m, 2h or 1d")
+            raise self.wrong(name, f"{text!r} is not a duration", "use 500ms, 30s, 15m, 2h or 1d")
         return found
 
 
 def parse_ms(text: str) -> int | None:
-    """`30s`, `2.5m`, `10 minutes`; None for what is none."""
+    """`30s`, `2.5m`, `10 minutes`; None if it is not a duration."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         return None
     unit = match[2] if match[2] in _UNITS_MS else match[2][0]
     unit = "ms" if match[2].startswith("milli") else unit
     return round(float(match[1]) * _UNITS_MS[unit])
+
+
+def parse_size(text: str) -> int | None:
+    """Parse `128m`, `64 MiB`, `1048576` to bytes; None if it is not a size or is 0."""
+    match = _SIZE.fullmatch(text.strip())
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()] or None if match else None

@@ -1,7 +1,7 @@
-"""The packages that Spark's executors need, in one zip that Spark hands to them: `spark.archives`.
+"""Packs our packages for Spark's executors into one zip file, distributed with `spark.archives`.
 
-Packages of the running environment, so that driver and executors have the same; no interpreter, no Spark: the
-cluster has these. Why so: docs/decisions/0015-a-pack-holds-packages-only.md. Read next: session.py.
+Taken from the running environment, so that driver and executors have the same; without interpreter and Spark,
+which the cluster has. Reasons: docs/decisions/0015-a-pack-holds-packages-only.md. Read next: session.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUICK = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """What was written. `distributions`: name to version."""
+    """A written pack. `distributions`: version by name."""
 
     path: Path
     python: str
@@ -52,12 +52,12 @@ def this_platform() -> str:
 
 
 def write_pack(path: Path, *, add: Sequence[str] = (), level: int = _QUICK) -> Pack:
-    """Our packages with all that they need, and the further distributions of `add` with what these need.
+    """Write our packages and the distributions in `add`, each with its dependencies.
 
-    ClientError names what is not installed, or not in a form that can be copied.
+    ClientError names a distribution that is not installed or cannot be copied.
     """
     if path.suffix != ".zip":
-        raise ClientError(f"{str(path)!r} is no zip", next_step="give a name that ends in .zip")
+        raise ClientError(f"{str(path)!r} is not a zip file", next_step="use a name that ends in .zip")
     found = _closure([_ROOT, *add])
     described = {dist.name: dist.version for dist in found}
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -84,7 +84,7 @@ def write_pack(path: Path, *, add: Sequence[str] = (), level: int = _QUICK) -> P
 
 
 def check_pack(path: Path) -> None:
-    """ClientError where it is none, or one for another Python than the driver's: Spark wants them equal."""
+    """Raises ClientError when it is not a pack, or for another Python version than the driver's."""
     again = "make one: headrace pipeline pack"
     try:
         with zipfile.ZipFile(path) as pack:
@@ -92,7 +92,7 @@ def check_pack(path: Path) -> None:
     except OSError as error:
         raise ClientError(f"there is no pack in {path}: {error.strerror}", next_step=again) from error
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise ClientError(f"{path} is no pack of `headrace pipeline pack`", next_step=again) from error
+        raise ClientError(f"{path} is not a pack of `headrace pipeline pack`", next_step=again) from error
     if description["python"] != this_python():
         raise ClientError(
             f"the pack {path} is for Python {description['python']}, and this is {this_python()}",
@@ -105,7 +105,7 @@ def _description(described: Mapping[str, str]) -> dict[str, object]:
 
 
 def _closure(wanted: Iterable[str]) -> list[Distribution]:
-    """These and all that they need here, without what every Spark cluster has."""
+    """The distributions and their dependencies, without those that every Spark cluster has."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
@@ -117,7 +117,7 @@ def _closure(wanted: Iterable[str]) -> list[Distribution]:
         try:
             requirement = Requirement(text)
         except InvalidRequirement as error:
-            raise ClientError(f"{text!r} names no package", next_step="name it as pip does") from error
+            raise ClientError(f"{text!r} is not a package name", next_step="name it as pip does") from error
         name = canonicalize_name(requirement.name)
         if name in _OF_THE_CLUSTER or str(requirement) in asked:
             continue
@@ -155,7 +155,7 @@ def _files(found: Iterable[Distribution]) -> Iterator[tuple[str, Path]]:
 
 
 def _package_files(package: str) -> Iterator[tuple[str, Path]]:
-    """Of ours, which may lie elsewhere: they are developed here, too."""
+    """Files of our packages, which may be an editable install."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations if spec else None) or ():
         for file in Path(folder).rglob("*"):

@@ -1,6 +1,6 @@
-"""How far a running query is, out of what Spark reports of its micro-batches. Pure but for asking Spark.
+"""Progress of a running query from Spark's reports of its micro-batches.
 
-Read next: runner.py; cli/pipeline_progress.py shows it.
+Read next: runner.py; cli/pipeline/progress.py shows it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One micro-batch, and the sums since the pipeline was started here."""
+    """One micro-batch, and totals since the start of the pipeline."""
 
     pipeline: str
     number: int
@@ -22,19 +22,19 @@ class Batch:
     rows_per_second: float
     batch_ms: int
     lag: int | None
-    """Records that the topics hold beyond it; None while nobody knows."""
+    """Records in the topics after this batch; None: unknown."""
     state_rows: int
     state_bytes: int
     late: int
-    """Rows that came after their window was closed, in this batch."""
+    """Rows of this batch that arrived after their window was closed."""
     total_rows: int
     total_late: int
     lost: int
-    """Records at most, that the source reports as gone."""
+    """Upper bound of lost records, as reported by the source."""
 
 
 class Batches:
-    """What one query did: each report is taken once."""
+    """Micro-batches of one query; each report is counted once."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -43,8 +43,8 @@ class Batches:
         self.total_late = 0
         self.last: Batch | None = None
 
-    def take(self, reports: list[Any]) -> list[Batch]:
-        """Those that are new, in order; reports of triggers that found nothing only renew the last one."""
+    def add(self, reports: list[Any]) -> list[Batch]:
+        """New batches in order; reports of empty triggers only update the last one."""
         found = []
         for report in reports:
             if report["timestamp"] <= self._seen:
@@ -80,7 +80,7 @@ class Batches:
 
 
 def _lag(source: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Ends of the logs less where the batch ended, and what the source lost."""
+    """Lag (end offsets minus the batch's end) and losses."""
     try:
         end, latest = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
         ends = latest["ends"]

@@ -1,12 +1,13 @@
-"""A pipeline's records as a streaming frame: columns of a topic, and fields of typed values beside them.
+"""A pipeline's source as a streaming DataFrame: topic columns and the fields of decoded values.
 
-Read next: definition.py; store.py, analyze.py and copying.py go on from here.
+Read next: definition.py; store.py, analyze.py and copying.py use it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.client.security_options import is_security_option
 from headrace.pipelines.definition import Pipeline
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def source_options(pipeline: Pipeline, *, group: str | None, stop_file: str) -> 
     source = pipeline.source
     given = {
         "bootstrap": source.bootstrap,
+        "config": source.config,
         "subscribe": ",".join(source.topics) or None,
         "subscribePattern": source.pattern,
         "columns": ",".join(RECORD_COLUMNS),
@@ -45,17 +47,19 @@ def source_options(pipeline: Pipeline, *, group: str | None, stop_file: str) -> 
 
 
 def topic_options(pipeline: Pipeline, topic: str) -> dict[str, str]:
-    """Of a sink that is a topic, on the same cluster and with the same security."""
-    security = {
-        name: value
-        for name, value in pipeline.source.options.items()
-        if name.lower().startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))
-    }
-    return {"bootstrap": pipeline.source.bootstrap, "topic": topic, **security}
+    """Options of a topic sink on the same cluster, with the same security."""
+    return {"bootstrap": pipeline.source.bootstrap, "topic": topic, **security_options(pipeline)}
+
+
+def security_options(pipeline: Pipeline) -> dict[str, str]:
+    """Those options of the source that say how to connect."""
+    config = {} if pipeline.source.config is None else {"config": pipeline.source.config}
+    options = pipeline.source.options
+    return config | {name: value for name, value in options.items() if is_security_option(name)}
 
 
 def value_fields(frame: DataFrame) -> list[str]:
-    """Of typed values; raw ones have none."""
+    """Fields of decoded values; raw ones have none."""
     from pyspark.sql.types import StructType
 
     kind = frame.schema["value"].dataType
@@ -63,5 +67,5 @@ def value_fields(frame: DataFrame) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """As SQL wants a name that may hold anything."""
+    """Quote a name for SQL."""
     return f"`{name.replace('`', '``')}`"

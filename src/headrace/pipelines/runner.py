@@ -1,8 +1,8 @@
 """Runs pipelines as queries of one Spark session, and stops them between two micro-batches.
 
-A query is stopped so: a file tells its source to begin no further batch; once the source has seen it and no
-trigger is active, nothing is under way that stopping could cut off. Read next: store.py, analyze.py,
-copying.py, progress.py; pyspark_headrace/presence.py is the other side of the file.
+To stop a query, a stop file tells its source to plan no further batch; once the source has acknowledged it
+and no trigger is active, stopping interrupts nothing. Read next: store.py, analyze.py, copying.py,
+progress.py; pyspark_headrace/reading/query_lock.py reads the stop file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError
 from headrace.pipelines import analyze, copying, store
 from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
-from headrace.pipelines.failures import explained
+from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.identity import claim
 from headrace.pipelines.progress import Batch, Batches
 from headrace.pipelines.records import records
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-LOOK_EVERY_S = 0.25
-_BOUNDARY_EVERY_S = 0.02
+POLL_S = 0.25
+_BOUNDARY_POLL_S = 0.02
 _STARTING = ("Initializing StreamExecution", "Initializing sources")
 _ENDING = "Terminated with exception"
 _TOO_SLOW = "failed to connect back"
 _START_S = 300
 _LONG_TRIGGER_S = 3
-"""A query that was idle for so long waits for its next trigger."""
+"""A query that was idle for this long is waiting for its next trigger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedQuery:
     """One query of a pipeline. A pipeline with a table and a topic has two, each with its own checkpoint."""
 
     name: str
@@ -50,7 +50,7 @@ class Planned:
 
 
 class RunningQuery:
-    def __init__(self, planned: Planned, query: StreamingQuery, stop_file: Path) -> None:
+    def __init__(self, planned: PlannedQuery, query: StreamingQuery, stop_file: Path) -> None:
         self.name = planned.name
         self.checkpoint = planned.checkpoint
         self.batches = Batches(planned.name)
@@ -63,27 +63,27 @@ class RunningQuery:
         return bool(self._query.isActive)
 
     def await_source(self) -> bool:
-        """False when the process that plans the batches was not there in the ten seconds Spark gives it."""
+        """False when the planning process did not start within Spark's ten seconds."""
         while self.active:
             message = str(self._query.status["message"])
             if message not in _STARTING and not message.startswith(_ENDING):
                 return True
-            time.sleep(_BOUNDARY_EVERY_S)
+            time.sleep(_BOUNDARY_POLL_S)
         return _TOO_SLOW not in str(self._query.exception())
 
     def new_batches(self) -> list[Batch]:
-        return self.batches.take(self._query.recentProgress)
+        return self.batches.add(self._query.recentProgress)
 
     def failure(self) -> ClientError | None:
         error = self._query.exception()
-        return None if error is None else explained(error, self.name)
+        return None if error is None else to_client_error(error, self.name)
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         if not self._stop_file.exists():
             self._stop_file.touch()
 
     def stop_at_boundary(self) -> None:
-        """Stops it if nothing is under way; else it has to be called again."""
+        """Stop the query if no batch is running; otherwise call it again."""
         seen = self._stop_file.stat().st_size > 0
         if self._query.status["isTriggerActive"]:
             self._idle_since_s = None
@@ -98,70 +98,70 @@ class RunningQuery:
 
 
 class Runner:
-    """All queries of one command. `once`: each ends when it has read what was there at its start."""
+    """All queries of one command. `once`: each ends after the records available at its start."""
 
     def __init__(self, spark: SparkSession, pipelines: Sequence[Pipeline], *, once: bool) -> None:
         self._spark = spark
         self._once = once
         self._planned = [each for pipeline in pipelines for each in planned_queries(pipeline)]
-        self._signs = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
+        self._stop_files = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
         self.queries: list[RunningQuery] = []
-        self.hurry = Event()
-        """Set by whoever does not want to wait for the end of a micro-batch."""
+        self.stop_now = Event()
+        """Set to stop at once, without waiting for the end of a micro-batch."""
 
     def start(self) -> None:
-        """ClientError says which pipeline cannot be, and why; none is left running then."""
-        # Makes the session this thread's own, where Spark looks for formats: it may be another thread's.
+        """Start all queries; on ClientError, which names the pipeline, none is left running."""
+        # Spark looks formats up in the thread's session, which may belong to another thread.
         self._spark.createDataFrame([], "nothing INT")
         for planned in self._planned:
             try:
                 claim(planned.pipeline, planned.checkpoint)
-                self.queries.append(self._start_patiently(planned))
+                self.queries.append(self._start_with_retries(planned))
             except Exception as error:
                 self.close()
-                raise explained(error, planned.name) from error
+                raise to_client_error(error, planned.name) from error
 
     def run(self, shown: Callable[[list[Batch]], None], stop: Event) -> None:
-        """Until all have ended, or `stop` is set. One that fails stops the others, and is raised."""
+        """Run until all have ended or `stop` is set. A failure stops the others and is raised."""
         while any(query.active for query in self.queries):
             shown([batch for query in self.queries for batch in query.new_batches()])
             if stop.is_set() or any(query.failure() for query in self.queries):
                 self.stop_at_boundary()
-            stop.wait(LOOK_EVERY_S)
+            stop.wait(POLL_S)
         shown([batch for query in self.queries for batch in query.new_batches()])
         failures = [failure for query in self.queries if (failure := query.failure())]
         if failures:
             raise failures[0]
 
     def stop_at_boundary(self) -> None:
-        """Returns when every query has stopped after a whole micro-batch."""
+        """Wait until every query has stopped after a complete micro-batch."""
         for query in self.queries:
-            query.ask_to_stop()
+            query.request_stop()
         while active := [query for query in self.queries if query.active]:
             for query in active:
-                if self.hurry.is_set():
+                if self.stop_now.is_set():
                     query.stop()
                 else:
                     query.stop_at_boundary()
-            time.sleep(_BOUNDARY_EVERY_S)
+            time.sleep(_BOUNDARY_POLL_S)
 
     def close(self) -> None:
-        """At once, whatever is under way: batches that are cut off are run again by the next start."""
+        """Stop at once; interrupted batches run again at the next start."""
         for query in self.queries:
             if query.active:
                 query.stop()
-        self._signs.cleanup()
+        self._stop_files.cleanup()
 
-    def _start_patiently(self, planned: Planned) -> RunningQuery:
-        """One after the other, and again where the machine was too busy."""
+    def _start_with_retries(self, planned: PlannedQuery) -> RunningQuery:
+        """Start queries one after the other; retry when the machine was too busy."""
         deadline = time.monotonic() + _START_S
         running = self._start(planned)
         while not running.await_source() and time.monotonic() < deadline:
             running = self._start(planned)
         return running
 
-    def _start(self, planned: Planned) -> RunningQuery:
-        stop_file = Path(self._signs.name) / planned.name
+    def _start(self, planned: PlannedQuery) -> RunningQuery:
+        stop_file = Path(self._stop_files.name) / planned.name
         frame = records(self._spark, planned.pipeline, group=planned.group, stop_file=str(stop_file))
         writer = planned.writer(frame).queryName(planned.name)
         writer = writer.option("checkpointLocation", str(planned.checkpoint))
@@ -170,7 +170,7 @@ class Runner:
         return RunningQuery(planned, triggered.start(), stop_file)
 
 
-def planned_queries(pipeline: Pipeline) -> list[Planned]:
+def planned_queries(pipeline: Pipeline) -> list[PlannedQuery]:
     writers: list[Callable[[DataFrame], DataStreamWriter]] = []
     if isinstance(pipeline, Store):
         writers = [lambda frame: store.table_writer(store.stored(frame, pipeline), pipeline)]
@@ -182,7 +182,7 @@ def planned_queries(pipeline: Pipeline) -> list[Planned]:
         if pipeline.to is not None:
             writers.append(lambda frame: analyze.topic_writer(analyze.analyzed(frame, pipeline), pipeline))
     return [
-        Planned(
+        PlannedQuery(
             name=pipeline.name + suffix,
             pipeline=pipeline,
             group=pipeline.group + suffix,

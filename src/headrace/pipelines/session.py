@@ -1,7 +1,7 @@
-"""A Spark session that just starts: the right Java, this environment's Python, quiet, no web server.
+"""Creates a Spark session with suitable defaults: Java, this environment's Python, no web UI.
 
-Everything that it sets can be set otherwise. A plain session works too: nothing in the source or the sink
-depends on these settings. Read next: java.py, pack.py, docs/pipelines.md.
+All settings can be overridden. A plain session works, too: neither source nor sink depends on them.
+Read next: java.py, pack.py, docs/pipelines.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.java import find_java
+from headrace.java import find_java
 from headrace.pipelines.pack import check_pack, this_python
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHUFFLE_PER_CORE = 2
 _TRUE, _FALSE = "true", "false"
 _UNPACKED = "headrace_packages"
-"""The folder in which executors find the pack, below the one they run in."""
+"""Directory of the pack within an executor's working directory."""
 
 
 def spark_session(
@@ -41,8 +41,8 @@ def spark_session(
     """A session, or the one that runs already.
 
     master: `local[*]`, `local[2]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.
-    ui: serve Spark's web pages. settings: any of Spark's; they go before ours.
-    pack: what `headrace pipeline pack` wrote, for a cluster whose machines lack our packages.
+    ui: serve Spark's web pages. settings: any of Spark's; they override ours.
+    pack: the file from `headrace pipeline pack`, for a cluster whose machines lack our packages.
     python: the name of the same Python on all of its machines, this one included; `python3.11` or the like.
 
     ClientError says what to install when PySpark or Java is missing.
@@ -51,16 +51,16 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(find_java())
     chosen = default_settings(master, ui=ui)
     if pack is not None and not _is_local(master):
-        chosen |= shipped(Path(pack))
+        chosen |= pack_settings(Path(pack))
         _share_packages(python or f"python{this_python()}")
-    # Read by the JVM when it starts and by PySpark itself, so that a setting alone would come too late.
+    # The JVM and PySpark read these at start, so a Spark setting would be too late.
     os.environ.setdefault("PYSPARK_PYTHON", python or sys.executable)
     builder = pyspark.SparkSession.builder.master(master).appName(name)
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    # Spark finds the formats by itself, but where that fails once (a slow start is enough, or a package of
-    # somebody else's that cannot be imported) it says nothing and never looks again.
+    # Spark discovers the formats, but if that fails once (a slow start, or another pyspark_* package that
+    # cannot be imported) it neither reports an error nor retries.
     for package in ("pyspark_headrace", "pyspark_headrace_delta"):
         session.dataSource.register(importlib.import_module(package).DefaultSource)
     return session
@@ -80,10 +80,12 @@ def default_settings(master: str, *, ui: bool) -> dict[str, str]:
     """What `spark_session` sets."""
     chosen = {
         "spark.sql.execution.arrow.pyspark.enabled": _TRUE,
-        "spark.sql.python.filterPushdown.enabled": _TRUE,  # what option("pushdown", True) needs
+        "spark.sql.python.filterPushdown.enabled": _TRUE,  # needed for option("pushdown", True)
         "spark.ui.enabled": _TRUE if ui else _FALSE,
         "spark.ui.showConsoleProgress": _FALSE,
         "spark.log.level": "ERROR",
+        # Spark hides options named password, secret or token by itself; these hold secrets, too (S24).
+        "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key|key[.]pem",
     }
     if master.startswith("local"):
         chosen |= {
@@ -94,8 +96,8 @@ def default_settings(master: str, *, ui: bool) -> dict[str, str]:
     return chosen
 
 
-def shipped(pack: Path) -> dict[str, str]:
-    """Settings that hand a pack to all executors and have their Python look into it."""
+def pack_settings(pack: Path) -> dict[str, str]:
+    """Settings that distribute a pack to all executors and add it to their Python path."""
     check_pack(pack)
     return {
         "spark.archives": f"{pack.resolve()}#{_UNPACKED}",
@@ -104,7 +106,7 @@ def shipped(pack: Path) -> dict[str, str]:
 
 
 def _share_packages(python: str) -> None:
-    """Spark runs Python by one name everywhere: under it the driver must find this environment's packages."""
+    """Spark runs Python by one name everywhere; it must find this environment's packages on the driver."""
     chosen = os.environ.setdefault("PYSPARK_PYTHON", python)
     if shutil.which(chosen) is None:
         raise ClientError(

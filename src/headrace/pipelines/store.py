@@ -1,7 +1,7 @@
-"""`store`: every record of a topic into a table, filed under its date.
+"""`store`: stores every record of a topic in a table, partitioned by date.
 
-Raw records keep the columns of a topic. Of typed ones the fields are the columns, and what the topic adds
-stands beside them with an underscore. Read next: records.py, runner.py.
+Raw records keep the columns of a topic. Fields of decoded values become columns, and the topic's own columns
+get an underscore. Read next: records.py, runner.py.
 """
 
 from __future__ import annotations

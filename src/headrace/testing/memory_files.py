@@ -1,7 +1,7 @@
-"""A disk in memory that keeps apart what was written and what was fsynced, and fails on demand.
+"""An in-memory disk that separates written from fsynced data and injects errors on demand.
 
-`crash()` is a power cut: any legal loss of unsynced bytes, names and lengths may happen, chosen by the seed.
-A killed process loses nothing here (the kernel lives): go on with the same object. Knows nothing of logs.
+`crash()` simulates a power failure: it loses unsynced bytes, names and lengths in any way a file system may,
+chosen by the seed. A killed process loses nothing, because the kernel survives: reuse the same object.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from random import Random
 
 from headrace.world import Bytes, OpenMode
 
+_MAX_NAME_LENGTH = 255
+
 _SECTOR = 512
 _DEFAULT_CAPACITY = 1 << 40
 
 
 class _Inode:
-    """Bytes as the kernel shows them, bytes as the disk has them, and the changes in between."""
+    """File content as the kernel shows it, as the disk holds it, and the pending changes."""
 
     __slots__ = ("data", "durable", "pending")
 
@@ -47,9 +49,11 @@ class _Directory:
         self.names: dict[str, _Inode | _Directory] = {}
         self.durable: dict[str, _Inode | _Directory] = {}
         self.pending: list[tuple[str, _Inode | _Directory | None, str | None]] = []
-        """In order: (name, node now under it or None, name it was moved from)."""
+        """In order: (name, its new node or None, name it was renamed from)."""
 
     def set(self, name: str, node: _Inode | _Directory | None, moved_from: str | None = None) -> None:
+        if len(name) > _MAX_NAME_LENGTH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), name)
         if moved_from is not None:
             del self.names[moved_from]
         if node is None:
@@ -77,7 +81,7 @@ class MemoryFile:
 
     def pread(self, size: int, position: int) -> bytes:
         self._check_open()
-        self._disk.fail_if_told("pread", self.path)
+        self._disk.raise_injected("pread", self.path)
         return bytes(memoryview(self._inode.data)[position : position + size])
 
     def pwritev(self, buffers: Sequence[Bytes], position: int) -> int:
@@ -131,20 +135,20 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """headrace.world.Files without a disk. Faults are plain attributes: set them, clear them."""
+    """headrace.world.Files in memory. Faults are injected by setting attributes."""
 
     def __init__(self, random: Random | None = None, *, capacity: int = _DEFAULT_CAPACITY) -> None:
         self.random = random or Random(0)
         self.capacity = capacity
         self.open_files = 0
         self.operations = 0
-        """Mutating calls so far; with `on_operation` this names every point at which a crash can happen."""
+        """Number of mutating calls so far; with `on_operation` it identifies every possible crash point."""
         self.on_operation: Callable[[str, Path], None] | None = None
-        """Called before each mutating call takes effect; may raise to stop the process there."""
+        """Called before each mutating call; may raise to crash the process at this point."""
         self.errors: dict[str, OSError] = {}
         """"fsync", or "fsync:.log" for one kind of file -> the error of every such call until removed."""
         self.cold_names: set[str] = set()
-        """File names that `cached` calls cold."""
+        """Names of files that are not in the page cache."""
         self.locked: set[Path] = set()
         self._root = _Directory()
         self._root.names["/"] = self._root.durable["/"] = _Directory()
@@ -155,29 +159,29 @@ class MemoryFiles:
         self.operations += 1
         if self.on_operation is not None:
             self.on_operation(operation, path)
-        self.fail_if_told(operation, path)
+        self.raise_injected(operation, path)
 
-    def fail_if_told(self, operation: str, path: Path) -> None:
+    def raise_injected(self, operation: str, path: Path) -> None:
         if self.errors:
             error = self.errors.get(operation) or self.errors.get(f"{operation}:{path.suffix}")
             if error is not None:
                 raise error
 
     def take_space(self, size: int) -> int:
-        """How many of `size` further bytes the disk has room for."""
+        """How many of `size` more bytes fit on the disk."""
         return size if self.capacity >= _DEFAULT_CAPACITY else min(size, self.free_bytes(Path()))
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in _inodes(self._root))
 
     def crash(self) -> None:
-        """Power is cut. Open files of the dead process must not be used again."""
+        """Simulates a power failure. Files open before must not be used again."""
         _lose_unsynced(self._root, self.random, set())
         self.locked.clear()
         self.open_files = 0
 
     def clone(self, random: Random | None = None) -> MemoryFiles:
-        """The same disk at this moment, to be crashed and reopened while the original goes on."""
+        """A copy of the disk that can be crashed and reopened while the original is used."""
         other = MemoryFiles(random or Random(self.random.random()), capacity=self.capacity)
         other._root = copy.deepcopy(self._root)
         return other
@@ -185,7 +189,7 @@ class MemoryFiles:
     # Files
 
     def open(self, path: Path, mode: OpenMode) -> MemoryFile:
-        self.fail_if_told("open", path)
+        self.raise_injected("open", path)
         parent = self._directory(path.parent)
         inode = parent.names.get(path.name)
         if isinstance(inode, _Directory):
@@ -317,7 +321,7 @@ def _lose_unsynced(directory: _Directory, random: Random, seen: set[int]) -> Non
 
 
 def _surviving_names(directory: _Directory, random: Random) -> dict[str, _Inode | _Directory]:
-    """A journal keeps names in order (a prefix survives); without one, any of the changes may be missing."""
+    """With a journal a prefix of the name changes survives; without one any change may be lost."""
     pending = directory.pending
     if random.random() < 0.5:
         survivors = pending[: random.randint(0, len(pending))]
@@ -326,7 +330,7 @@ def _surviving_names(directory: _Directory, random: Random) -> dict[str, _Inode 
     names = dict(directory.durable)
     for name, node, moved_from in survivors:
         if moved_from is not None and names.pop(moved_from, None) is not node:
-            continue  # the file to be moved never got its old name
+            continue  # the old name of the renamed file was lost
         if node is None:
             names.pop(name, None)
         else:
@@ -335,7 +339,7 @@ def _surviving_names(directory: _Directory, random: Random) -> dict[str, _Inode 
 
 
 def _lose_bytes(inode: _Inode, random: Random) -> None:
-    """Each unsynced change survives, is lost, or is torn: cut short, or its length kept with zero bytes."""
+    """Each unsynced change survives, is lost, or is torn: truncated, or replaced by zeros."""
     data = inode.durable
     keep_all, lose_all = random.random() < 0.2, random.random() < 0.2
     for change in inode.pending:

@@ -1,7 +1,7 @@
 """An asyncio event loop on virtual time that runs ready callbacks in a seeded order.
 
-Nothing of asyncio is patched: its own tasks and futures only meet another loop. Whatever runs is part
-of a `Process`, which can be killed (no code of it runs afterwards, as after SIGKILL) or paused (SIGSTOP).
+asyncio is not patched: its tasks and futures run on another loop. All code runs in a `Process`, which can be
+killed (none of its code runs afterwards, as after SIGKILL) or paused (SIGSTOP).
 Read next: simworld.py.
 """
 
@@ -26,20 +26,20 @@ _process: ContextVar[Process | None] = ContextVar("simulated process", default=N
 
 
 class SimulationError(Exception):
-    """The simulation itself cannot go on: nothing left to run, or no end in sight."""
+    """The simulation cannot continue: nothing is left to run, or the step limit is reached."""
 
 
 class Process:
-    """What is killed together: every callback, task and timer started from its context."""
+    """A simulated process: all callbacks, tasks and timers started from its context."""
 
     def __init__(self, name: str, host: str = "") -> None:
         self.name = name
         self.host = host or name
-        """The machine it runs on, as the network knows it."""
+        """Name of its machine in the network."""
         self.alive = True
         self.paused = False
         self.held: list[Handle] = []
-        """What came due while it was paused."""
+        """Callbacks that became due while it was paused."""
         self.tasks: weakref.WeakSet[SimTask[Any]] = weakref.WeakSet()
 
     def context(self) -> Context:
@@ -53,7 +53,7 @@ class Process:
 
 
 class SimTask(asyncio.Task[T]):
-    """Hashed by its number of birth: sets of tasks then iterate alike in every run of a seed."""
+    """Hashed by its creation number, so that sets of tasks iterate in the same order in every run."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], *, number: int, **options: Any) -> None:
         self._number = number
@@ -79,7 +79,7 @@ class SimFuture(asyncio.Future[T]):
 
 
 def _owner(handle: Handle) -> object:
-    """Callbacks of one owner keep their order: connections race each other, one connection's bytes do not."""
+    """Callbacks of one owner keep their order: connections race, the bytes of one connection do not."""
     owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
     return handle if owner is None else owner
 
@@ -94,7 +94,7 @@ def _label(handle: Handle) -> str:
 
 
 def _end_coroutine(coroutine: Any) -> None:
-    """The innermost first; one that awaits in its clean-up has to be told more than once."""
+    """Closes the innermost coroutine first; one that awaits during cleanup is closed repeatedly."""
     if inspect.iscoroutine(inner := coroutine.cr_await):
         _end_coroutine(inner)
     for _ in range(_CLOSING_TRIES):
@@ -104,7 +104,7 @@ def _end_coroutine(coroutine: Any) -> None:
 
 
 class SimLoop(AbstractEventLoop):
-    """`max_steps` ends a simulation that spins without time moving on."""
+    """The event loop. `max_steps` ends a simulation that spins without advancing time."""
 
     def __init__(self, random: Random, *, max_steps: int = 2_000_000) -> None:
         self._random = random
@@ -118,11 +118,11 @@ class SimLoop(AbstractEventLoop):
         self._running = False
         self._closed = False
         self.after_step: Callable[[], None] | None = None
-        """Called after each callback: the place for invariants; what it raises ends the run."""
+        """Called after each callback to check invariants; an exception ends the run."""
         self.stepped: Process | None = None
-        """Whose callback that was."""
+        """Process of the last callback."""
         self.unhandled: list[dict[str, Any]] = []
-        """What asyncio would have logged: exceptions that nobody took."""
+        """What asyncio would have logged: exceptions that were never retrieved."""
         self._failed: list[asyncio.Task[Any]] = []
 
     # -- time and order ------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class SimLoop(AbstractEventLoop):
         return self._now
 
     def spend(self, seconds: float) -> None:
-        """The callback that runs takes this long: everything else comes later, as with a disk that blocks."""
+        """Advances time during a callback, as a blocking disk would."""
         self._now += seconds
 
     def call_soon(  # type: ignore[override]
@@ -203,7 +203,7 @@ class SimLoop(AbstractEventLoop):
     # -- trace ---------------------------------------------------------------------------------------------
 
     def note(self, event: str) -> None:
-        """One more event of this run's story; runs of one seed have the same story."""
+        """Adds an event to the trace; runs with the same seed have the same trace."""
         self._trace.update(f"{self._now:.9f} {event}\n".encode())
 
     def trace_hash(self) -> str:
@@ -231,18 +231,18 @@ class SimLoop(AbstractEventLoop):
         return task
 
     def kill(self, process: Process) -> None:
-        """Nothing of it runs any more. Its coroutines are kept until `close`: no finally block may act."""
+        """Stops all code of the process. Its coroutines are held until `close`, so no finally block runs."""
         process.alive = False
         for task in process.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._graveyard.append(task)
 
     def pause(self, process: Process) -> None:
-        """SIGSTOP: nothing of it runs, on no thread; clocks go on, its kernel keeps its connections."""
+        """SIGSTOP: none of its code runs; clocks continue and its connections stay open."""
         process.paused = True
 
     def resume(self, process: Process) -> None:
-        """All that came due meanwhile is ready at once."""
+        """SIGCONT: all callbacks that became due are ready at once."""
         process.paused = False
         held, process.held = process.held, []
         self._ready.extend(held)
@@ -275,16 +275,16 @@ class SimLoop(AbstractEventLoop):
             self.unhandled.append(context)
 
     def note_failure(self, task: asyncio.Task[Any]) -> None:
-        """asyncio tells of a failed task when nobody keeps it any more; most that matter are kept."""
+        """Records failed tasks; asyncio reports them only when they are garbage-collected."""
         if not task.cancelled() and task._exception is not None:
             self._failed.append(task)
 
-    def failed_unseen(self) -> list[str]:
-        """Tasks that ended by an error which nobody has looked at."""
+    def unretrieved_failures(self) -> list[str]:
+        """Failed tasks whose exception was never retrieved."""
         return [f"{task.get_name()}: {task.exception()!r}" for task in self._failed if task._log_traceback]
 
     def close(self) -> None:
-        """Ends the coroutines of killed processes; whatever their finally blocks do no longer matters."""
+        """Closes the coroutines of killed processes; their finally blocks no longer have any effect."""
         self._closed = True
         for task in self._graveyard:
             _end_coroutine(task.get_coro())

@@ -1,7 +1,7 @@
-"""An in-memory network for the simulation: ordered streams with delay, odd chunks, windows, resets, cuts.
+"""A simulated network: ordered streams with delays, split writes, windows, resets and partitions.
 
-Like uvloop, a transport keeps what it was given to write until it is sent: a buffer that its owner changes
-too early arrives changed (R30). Knows asyncio's transports and nothing of Kafka. Read next: simworld.py.
+Like uvloop, a transport holds a reference to the written buffer until it is sent: a buffer that its owner
+changes too early arrives changed (R30). Independent of the Kafka protocol. Read next: simworld.py.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class NetworkProfile:
     most_delay_ms: float = 2.0
     window_bytes: int = 64 * 1024
     split_probability: float = 0.2
-    """The chance that what was written in one piece arrives in several."""
+    """Probability that one write arrives in several pieces."""
     loss_probability: float = 0.0
-    """A piece that is lost is sent again, later: a stream knows no other loss."""
+    """Probability that a piece is lost and retransmitted later, as in TCP."""
     resent_after_ms: float = 200.0
 
 
 class SimTransport(Transport):
-    """One end of a connection. What the peer sends is handed to the protocol in the owner's process."""
+    """One end of a connection; received data is passed to the protocol in the owner's process."""
 
     def __init__(
         self, network: SimNetwork, process: Process, context: Context, names: tuple[str, str]
@@ -53,7 +53,7 @@ class SimTransport(Transport):
         self._in_flight = 0
         self._last_arrival = 0.0
         self._stuck: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        """What was sent while no packet came through."""
+        """Data sent while the network was partitioned."""
         self._unread = bytearray()
         self._reading = True
         self._eof_arrived = False
@@ -63,7 +63,7 @@ class SimTransport(Transport):
         self._high, self._low = _HIGH_WATER, _HIGH_WATER // 4
 
     def accept(self, listener: SimListener) -> None:
-        """A callback of the transport itself: what arrives on it comes after this."""
+        """Runs as a callback of the transport, so that received data is processed after it."""
         if self._closed:
             return
         self.set_protocol(listener.factory())
@@ -141,7 +141,7 @@ class SimTransport(Transport):
     def _send(self) -> None:
         if self._closed:
             return
-        if self._eof_arrived:  # the other end is gone for good: nobody will make room
+        if self._eof_arrived:  # the peer has closed: its window never opens again
             self._to_send.clear()
             self._unsent = 0
         while self._to_send and self._window_left() > 0:
@@ -170,7 +170,7 @@ class SimTransport(Transport):
         self._arrive_later(self.peer._receive, piece)
 
     def _arrive_later(self, callback: Callable[..., object], *args: Any) -> None:
-        """In the receiver's process, and never before what was sent earlier: the stream keeps its order."""
+        """Schedules delivery in the receiver's process, never before earlier data of the stream."""
         if self._stuck or self.network.is_cut(self.process.host, self.peer.process.host):
             self._stuck.append((callback, args))
             self.network.stuck[self] = None
@@ -179,13 +179,13 @@ class SimTransport(Transport):
         self.network.loop.call_at(self._last_arrival, callback, *args, context=self.peer.context)
 
     def unstick(self) -> None:
-        """The packets go through again: TCP has kept sending them."""
+        """Delivers what was held back, as TCP retransmission does."""
         stuck, self._stuck = self._stuck, deque()
         for callback, args in stuck:
             self._arrive_later(callback, *args)
 
     def lose_stuck(self) -> None:
-        """All but the reset: whatever the peer sends later is answered by it, after the next boot."""
+        """Drops all held data except the reset, which the host sends after its next boot."""
         ends = [(callback, args) for callback, args in self._stuck if callback == self.peer._peer_ended]
         self._stuck = deque(ends)
 
@@ -242,11 +242,11 @@ class SimTransport(Transport):
         self._hand_over()
 
     def reset(self) -> None:
-        """The fault: both ends lose the connection, with whatever was under way."""
+        """Fault injection: both ends lose the connection and all data in flight."""
         self._end(ConnectionResetError("connection reset"))
 
     def die(self) -> None:
-        """The owning process was killed: its kernel resets the connection, unsent bytes are gone."""
+        """The owning process was killed: the kernel resets the connection and drops unsent data."""
         self._end(ConnectionResetError("process died"))
 
 
@@ -273,7 +273,7 @@ class SimListener:
 
 
 class SimNetwork:
-    """All machines of a simulation. `profile` may be exchanged while it runs."""
+    """The network between all machines of a simulation. `profile` may be replaced during a run."""
 
     def __init__(self, loop: SimLoop, random: Random, profile: NetworkProfile) -> None:
         self.loop = loop
@@ -286,10 +286,10 @@ class SimNetwork:
         self._waiting_for_heal: list[asyncio.Future[None]] = []
         self._next_port = _FIRST_PORT
 
-    # -- cuts: no packet gets from one host to another, and nobody is told ---------------------------
+    # -- network partitions: packets from one host to another are held back silently -------------------------
 
     def cut(self, source: str, target: str) -> None:
-        """One way. Cuts add up: a way is open again after as many `mend`."""
+        """Blocks one direction. Cuts are counted: it needs as many calls of `mend` to open it again."""
         self.loop.note(f"cut {source}>{target}")
         self._cuts[source, target] += 1
 
@@ -306,7 +306,7 @@ class SimNetwork:
         return self._cuts[source, target] > 0
 
     def host_lost_power(self, host: str) -> None:
-        """What its kernel would have sent again goes with it."""
+        """Drops what the kernel of the host would have retransmitted."""
         for transport in self.stuck:
             if transport.process.host == host:
                 transport.lose_stuck()
@@ -321,8 +321,8 @@ class SimNetwork:
             if not future.done():
                 future.set_result(None)
 
-    async def way_open(self, one: str, other: str) -> None:
-        """Returns when packets go both ways."""
+    async def wait_connected(self, one: str, other: str) -> None:
+        """Waits until packets pass in both directions."""
         while self.is_cut(one, other) or self.is_cut(other, one):
             healed: asyncio.Future[None] = self.loop.create_future()
             self._waiting_for_heal.append(healed)
@@ -352,14 +352,14 @@ class SimNetwork:
     def find_listener(self, host: str, port: int) -> SimListener:
         listener = self.listeners.get((host, port)) or self.listeners.get(("0.0.0.0", port))
         if listener is None:
-            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(111, f"no listener on {host}:{port}")
         return listener
 
     async def open_connection(
         self, process: Process, factory: Callable[[], BaseProtocol], host: str, port: int
     ) -> tuple[Transport, BaseProtocol]:
         await asyncio.sleep(self.arrival_time() - self.loop.time())
-        await self.way_open(process.host, host)
+        await self.wait_connected(process.host, host)
         listener = self.find_listener(host, port)
         near = SimTransport(self, process, process.context(), (process.name, listener.process.name))
         far = SimTransport(self, listener.process, listener.context, (listener.process.name, process.name))

@@ -1,7 +1,8 @@
-"""The simulated World: virtual time, in-memory network and disks, seeded randomness, threads that run inline.
+"""The simulated World: virtual time, in-memory network and disks, seeded randomness, inline threads.
 
-A `Simulation` owns the loop, the network and the machines; `start_process` gives a World for the code of one
-process, `kill` and `cut_power` end it. The same seed gives the same run. Read next: simloop.py, faults.py.
+A `Simulation` owns the loop, the network and the machines; `start_process` returns the World of one process;
+`kill` and `cut_power` end it. The same seed gives the same run. Read next: simloop.py,
+tests/harness/simulation/faults.py.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from headrace.errors import ConfigError
 from headrace.testing.memory_files import MemoryFiles
 from headrace.testing.simloop import Process, SimLoop, SimulationError
 from headrace.testing.simnetwork import NetworkProfile, SimListener, SimNetwork
-from headrace.world import Timer, write_all
+from headrace.world import Timer, TlsContext, TlsMaterial, write_all
 
 T = TypeVar("T")
 
 _WALL_START_MS = 1_700_000_000_000
 _UPTIME_AT_START_S = 10.0
 DATA_DIRECTORY = Path("/data")
-"""Exists durably on every machine."""
+"""Exists and is synced on every machine."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkProfile:
-    """How long a job on a thread or in the worker takes: until it acts, and until its result is known."""
+    """Duration of a job on a thread or in the worker: until it runs, and until its result is known."""
 
     least_ms: float = 0.05
     most_ms: float = 4.0
@@ -44,9 +46,9 @@ class WorkProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockProfile:
-    """How a process meets time: it passes between two looks at the clock, and timers come early.
+    """Clock behaviour of a process: time passes between two readings, and timers fire early.
 
-    uvloop rounds to milliseconds, the delay and the time it started from: up to 1.5 ms before its time.
+    uvloop rounds both the delay and the start time to milliseconds, so a timer fires up to 1.5 ms early.
     """
 
     pass_probability: float = 0.1
@@ -66,11 +68,11 @@ class ClockProfile:
 
 
 EXACT = ClockProfile(pass_probability=0, preempted_probability=0, early_ms=0)
-"""Time moves only between callbacks, and timers keep to it: for tests that name moments."""
+"""Time advances only between callbacks and timers are exact: for tests of exact times."""
 
 
 class Machine:
-    """A host: a disk and clocks that outlive its processes, of which it runs one at a time."""
+    """A host: a disk and clocks that survive its processes; it runs one process at a time."""
 
     def __init__(self, name: str, loop: SimLoop, random: Random) -> None:
         self.name = name
@@ -88,7 +90,7 @@ class Machine:
         self.boot()
 
     def boot(self) -> None:
-        """The monotonic clock begins anew and the kernel draws another boot id."""
+        """Restarts the monotonic clock and generates a new boot id."""
         self._boots += 1
         self._booted_at = self.loop.time() - _UPTIME_AT_START_S
         boot_id = self.files.open(_BOOT_ID, "create")
@@ -104,13 +106,13 @@ class Machine:
         return _WALL_START_MS + int(self.loop.time() * 1000) + self.wall_jump_ms
 
     def process_died(self) -> None:
-        """What the kernel does for a dead process: descriptors are closed, locks released."""
+        """What the kernel does after a process died: closes descriptors and releases locks."""
         self.files.locked.clear()
         self.files.open_files = 0
 
 
 class SimClock:
-    """A machine's clocks as one process sees them: to look may take time."""
+    """The clocks of a machine for one process; reading them may take time."""
 
     def __init__(self, machine: Machine, profile: ClockProfile, random: Random) -> None:
         self._machine = machine
@@ -126,7 +128,7 @@ class SimClock:
         return self._machine.wall_ms()
 
     def timer_s(self, delay_s: float) -> float:
-        """After how long a timer fires. One that waits for nothing never did."""
+        """The actual delay of a timer; a delay of zero stays exact."""
         return max(0.0, delay_s - self._profile.draw_early_s(self._random)) if delay_s > 0 else delay_s
 
     def _pass_time(self) -> None:
@@ -134,7 +136,7 @@ class SimClock:
 
 
 class SimThread:
-    """Runs its jobs one after the other. A crash may come before or after the job has acted."""
+    """Runs its jobs in order. A crash may come before or after the effect of a job."""
 
     def __init__(self, tasks: SimTasks) -> None:
         self._tasks = tasks
@@ -211,23 +213,45 @@ class SimTasks:
 
 
 class ProcessNetwork:
-    """The network as one process sees it."""
+    """The network for one process."""
 
     def __init__(self, network: SimNetwork, process: Process) -> None:
         self._network = network
         self._process = process
 
-    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
+    def server_tls(self, material: TlsMaterial) -> TlsContext:
+        raise ConfigError("there is no TLS in the simulation")
+
+    client_tls = server_tls
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: Callable[[], TlsContext] | None = None,
+    ) -> SimListener:
+        assert tls is None, "there is no TLS in the simulation"
         return self._network.open_listener(self._process, factory, host, port)
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: TlsContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        assert tls is None, "there is no TLS in the simulation"
         return await self._network.open_connection(self._process, factory, host, port)
+
+    async def https_get(self, url: str, *, timeout_s: float, max_bytes: int) -> bytes:
+        raise OSError(f"there is no page at {url} in a simulation")
 
 
 class SimWorld:
-    """What the code of one simulated process reaches: headrace.world.World."""
+    """headrace.world.World of one simulated process."""
 
     def __init__(self, simulation: Simulation, process: Process, machine: Machine) -> None:
         self.process = process
@@ -241,7 +265,7 @@ class SimWorld:
 
 
 class Simulation:
-    """One seeded run. Use as a context manager: leaving it ends every process."""
+    """One seeded run. Use it as a context manager: leaving it kills every process."""
 
     def __init__(
         self,
@@ -260,7 +284,7 @@ class Simulation:
         self._worlds: dict[Process, SimWorld] = {}
 
     def random_for(self, purpose: str) -> Random:
-        """A stream for each purpose, so that one more draw here does not shift what happens there."""
+        """A random stream per purpose, so that an extra draw does not shift the other streams."""
         return Random(f"{self.seed} {purpose}")
 
     def machine(self, name: str) -> Machine:
@@ -277,7 +301,7 @@ class Simulation:
         return world
 
     def kill(self, world: SimWorld) -> None:
-        """SIGKILL: no more code runs, connections are reset, locks released; the page cache stays."""
+        """SIGKILL: no code runs, connections are reset, locks are released; the page cache survives."""
         self.loop.note(f"kill {world.process.name}")
         self.loop.kill(world.process)
         world.machine.process_died()
@@ -285,7 +309,7 @@ class Simulation:
         self._worlds.pop(world.process, None)
 
     def cut_power(self, machine_name: str) -> None:
-        """Every process of the machine dies, and with them what was not synced to its disk."""
+        """Power failure: kills all processes of the machine and loses what was not synced."""
         machine = self.machine(machine_name)
         self.network.host_lost_power(machine_name)
         for world in [world for world in self._worlds.values() if world.machine is machine]:
@@ -294,7 +318,7 @@ class Simulation:
         machine.boot()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs the test's own coroutine, in a process of its own, to its end."""
+        """Runs the coroutine of the test in its own process until it ends."""
         context = self.start_process("driver").process.context()
         return self.loop.run_until_complete(self.loop.create_task(coroutine, name="driver", context=context))
 
@@ -304,7 +328,7 @@ class Simulation:
     def __exit__(self, error_type: object, *_: object) -> None:
         for process in list(self._worlds):
             self.loop.kill(process)
-        unhandled = [*self.loop.unhandled, *self.loop.failed_unseen()]
+        unhandled = [*self.loop.unhandled, *self.loop.unretrieved_failures()]
         self.loop.close()
         if unhandled and error_type is None:
-            raise SimulationError(f"nobody handled: {unhandled}")
+            raise SimulationError(f"unhandled exceptions: {unhandled}")

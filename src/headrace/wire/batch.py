@@ -1,7 +1,7 @@
 """The 61-byte header of a record batch (magic 2): read it, check it, patch offset and epoch in place.
 
-Knows nothing of the records inside (records.py) nor of files. Everything after the CRC field is covered
-by the CRC; offset and leader epoch stand before it, so the broker assigns both without touching it.
+Everything after the CRC field is covered by the CRC; offset and leader epoch stand before it, so the broker
+assigns both without touching it. Records: records.py.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ DELETE_HORIZON_BIT = 0x40
 HIGHEST_CODEC = 4
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
-_BASE_OFFSET = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhi")
-_LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 
 LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
-_EPOCH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT = 12, 16, 17, 21, 35, 43
+_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT = 16, 17, 21, 35, 43
 _SMALLEST_OLD_MESSAGE = 14  # magic 0: crc, magic, attributes, key length, value length
 _BROKER_ONLY_BITS = TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 _SEQUENCE_SPACE = 1 << 31
@@ -87,7 +85,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Set by compaction: base_timestamp is then the time after which tombstones may go."""
+        """Set by compaction: base_timestamp is then the delete horizon of tombstones."""
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
@@ -110,8 +108,13 @@ def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> Batc
         raise DecodeError(f"{max(len(view) - position, 0)} bytes are too few for a batch header") from None
 
 
+def has_transactional_bit(view: memoryview, start: int, end: int) -> bool:
+    """Of the first batch in [start, end), which need not be sound."""
+    return end - start > _ATTRIBUTES_AT + 1 and bool(view[start + _ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
+
+
 def crc_of(batch: memoryview) -> int:
-    """What the batch that fills the view should carry as its CRC."""
+    """The CRC of the batch that fills the view."""
     return int(crc32c(batch[_ATTRIBUTES_AT:]))
 
 
@@ -124,7 +127,7 @@ def crc_ok(view: memoryview, position: int, size: int) -> bool:
 def read_sound_batch(view: memoryview, start: int, end: int, max_bytes: int) -> BatchHeader | None:
     """The header when [start, end) is one whole batch as producers should send it, checked with its CRC.
 
-    None when it is not, or when it is odd enough to need a closer look: `split_batches` says what is wrong.
+    None when it is not, or when it is unusual: `split_batches` reports what is wrong.
     """
     size = end - start
     if not HEADER_SIZE <= size <= max_bytes:
@@ -153,7 +156,7 @@ def split_batches(
     single: bool = False,
     producer: bool = True,
 ) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of every batch in [position, end), all checked, or ApiError as Kafka 4 gives it.
+    """(position, header) of every batch in [position, end), all checked, or the ApiError of Kafka 4.
 
     `single`: what a Produce request must hold for a partition: exactly one batch, numbered from offset 0.
     `producer`: what a client may write: no control batch, as many records as offsets. Batches from a
@@ -215,7 +218,7 @@ def _refuse_short(view: memoryview, position: int, end: int) -> NoReturn:
 
 
 def _refuse_magic(magic: int) -> NoReturn:
-    """Kafka 4 refuses the old formats for good (INVALID_RECORD) and takes others for corruption."""
+    """As Kafka 4: INVALID_RECORD for the old formats, corruption for other values."""
     if magic in (0, 1):
         raise ApiError(
             ErrorCode.invalid_record, f"message format {magic} is no longer supported; send record batches"
@@ -244,14 +247,12 @@ def _refuse_broker_only_bits(attributes: int) -> NoReturn:
 
 
 def _refuse_codec(codec: int) -> NoReturn:
-    """Not CORRUPT_MESSAGE, which producers send again and again."""
+    """Not CORRUPT_MESSAGE, which producers retry."""
     raise ApiError(ErrorCode.invalid_record, f"unknown compression codec {codec}")
 
 
-def assign(view: memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Gives the batch its place in the log. Both fields lie outside the CRC."""
-    _BASE_OFFSET.pack_into(view, position, base_offset)
-    _LEADER_EPOCH.pack_into(view, position + _EPOCH_AT, leader_epoch)
+assign = struct.Struct(">qii").pack_into
+"""assign(view, position, base_offset, batch_length, leader_epoch): all that lies outside the CRC."""
 
 
 def sign(
@@ -263,7 +264,7 @@ def sign(
     *,
     is_transactional: bool = True,
 ) -> None:
-    """Makes the batch one of this producer, and renews its CRC."""
+    """Sets producer id, epoch and sequence, and updates the CRC."""
     header = read_header(view, position)
     attributes = header.attributes & ~TRANSACTIONAL_BIT | (TRANSACTIONAL_BIT if is_transactional else 0)
     _ATTRIBUTES.pack_into(view, position + _ATTRIBUTES_AT, attributes)
@@ -272,7 +273,7 @@ def sign(
 
 
 def stamp_append_time(view: memoryview, position: int, now_ms: int) -> None:
-    """Marks the batch as stamped by the broker at `now_ms` and renews its CRC."""
+    """Marks the batch as stamped by the broker at `now_ms` and updates its CRC."""
     header = read_header(view, position)
     _ATTRIBUTES.pack_into(view, position + _ATTRIBUTES_AT, header.attributes | TIMESTAMP_TYPE_BIT)
     _MAX_TIMESTAMP.pack_into(view, position + _MAX_TIMESTAMP_AT, now_ms)

@@ -1,7 +1,7 @@
 """The codecs of record batches: gzip, snappy (Java's chunked framing and bare), lz4 frames, zstd.
 
 Output is written into a buffer that grows only as it is filled and never past a cap, so a bomb costs no more
-than the cap (S2). Knows nothing of what is inside. Read next: records.py.
+than the cap (S2). Read next: records.py.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Caps:
 
 
 STORED_CAPS = Caps(max_bytes=256 << 20)
-"""For what already is in a log: anything that was accepted must stay readable."""
+"""For batches in a log: whatever was accepted must stay readable."""
 PRODUCER_CAPS = Caps(max_bytes=64 << 20, max_ratio=1000)
-"""For what a producer sends: real data does not shrink to a thousandth."""
+"""For batches from producers: real data does not shrink to a thousandth."""
 
 
 class ExpandsTooFar(DecodeError):
@@ -106,6 +106,7 @@ def _expand(expand: Callable[[Any, bytearray], int], data: Any, limit: int) -> b
         try:
             size = expand(data, out)
         except cramjam.DecompressionError as error:
+            del out  # an error that is raised holds the variables of this frame
             if _BUFFER_FULL not in str(error):
                 raise DecodeError(f"compressed data is damaged: {error}") from None
             if room >= limit:
@@ -120,7 +121,7 @@ _JAVA_MAGIC = b"\x82SNAPPY\0"
 _JAVA_HEADER = _JAVA_MAGIC + struct.pack(">ii", 1, 1)
 _CHUNK_SIZE = 32 << 10  # the block of Java's SnappyOutputStream
 _CHUNK_LENGTH = struct.Struct(">i")
-_SNAPPY_MOST = 64  # a copy of three bytes yields 64 at best; a claim above this is a lie
+_SNAPPY_MOST = 64  # a copy of three bytes yields 64 at best; a larger claim is false
 
 
 def _compress_snappy(data: memoryview) -> bytes:

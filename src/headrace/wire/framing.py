@@ -1,6 +1,6 @@
 """Length-prefixed frames out of chunks of any size. Sans-io; used by the client.
 
-The broker's connection does the same inside its own receive buffers (broker/connection.py).
+The broker's connection does the same inside its own receive buffers (broker/network/connection.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEFAULT_MAX_FRAME = 100 << 20
 
 
 class FrameSplitter:
-    """Feed it what arrived; it hands back every frame that is complete, without the length."""
+    """Feed it received bytes; it returns every complete frame, without the length."""
 
     def __init__(self, *, max_frame: int = DEFAULT_MAX_FRAME) -> None:
         self._max_frame = max_frame
@@ -30,7 +30,7 @@ class FrameSplitter:
     def take_large(self, threshold: int) -> tuple[int, bytearray] | None:
         """The size of a frame of at least `threshold` bytes that has only begun to arrive, and its beginning.
 
-        It is the caller's to fill from then on; the splitter forgets it.
+        The caller fills it from then on.
         """
         if len(self._buffer) < _PREFIX:
             return None
@@ -61,10 +61,10 @@ class FrameSplitter:
 
 
 class FrameReceiver:
-    """The same for a socket that writes into a buffer of ours: large frames arrive where they stay.
+    """The same for a socket that writes into a given buffer: large frames are received in place.
 
-    Ask for `room`, fill some of it, say how much `arrived`; that gives the frames that are complete. A large
-    one is a view of memory that is used again once nobody has a view of it any more.
+    Ask for `room`, fill some of it, say how much `arrived`; that returns the complete frames. A large
+    one is a view of memory that is reused once no view of it is left.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Buffers:
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Python lets nobody change the size of a bytearray that someone has a view of."""
+    """Python refuses to resize a bytearray while a view of it exists."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

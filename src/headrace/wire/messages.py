@@ -1,7 +1,7 @@
 """Requests and replies of the control plane: bytes to kio's message objects, plain dict trees to bytes.
 
-Produce and Fetch have their own code (produce_fetch.py). Bytes after a body are ignored, as Kafka does.
-Knows no sockets. Read next: encoder.py, decoder.py (how), api_table.py (which).
+Produce and Fetch have their own code (requests/). Bytes after a body are ignored, as Kafka does.
+Read next: kio_codec/encoder.py, kio_codec/decoder.py, api_table.py.
 """
 
 from __future__ import annotations
@@ -11,20 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import DecodeError
-from headrace.wire.api_table import (
-    APIS,
-    SPOKEN_APIS,
-    Api,
-    request_header_flexible,
-    response_header_flexible,
-)
-from headrace.wire.decoder import Budget, message_decoder
-from headrace.wire.encoder import message_encoder
+from headrace.wire.api_table import APIS, SPOKEN_APIS, Api
+from headrace.wire.kio_codec.decoder import Budget, message_decoder
+from headrace.wire.kio_codec.encoder import message_encoder
+from headrace.wire.kio_codec.schema import field_names, message_class
 from headrace.wire.primitives import MALFORMED, skip_tagged_fields, string
-from headrace.wire.schema import field_names, message_class
-
-MAX_REQUEST_ITEMS = 300_000
-"""Array items in one request: room for CreateTopics of 20,000 topics with configs, yet memory is bounded."""
+from headrace.wire.request_bounds import max_items
 
 _LENGTH = struct.Struct(">i")
 _REPLY_HEADER = struct.Struct(">ii")
@@ -34,12 +26,12 @@ _REQUEST_HEADER = struct.Struct(">ihhi")
 def decode_request(api_key: int, version: int, view: memoryview, position: int, end: int) -> Any:
     """kio's request object from the body in [position, end). DecodeError on anything malformed."""
     api = APIS.get(api_key)
-    if api is None or not api.accepts(version):
+    if api is None or version not in api.accepted:
         raise DecodeError(f"API {api_key} version {version} is not served")
     read = message_decoder(api.name, version, "request")
     try:
-        return read(view[:end], position, end, Budget(MAX_REQUEST_ITEMS))[0]
-    except MALFORMED as error:
+        return read(view[:end], position, end, Budget(max_items(api_key)))[0]
+    except (*MALFORMED, DecodeError) as error:
         raise DecodeError(f"malformed {api.name} request, version {version}: {error}") from None
 
 
@@ -49,19 +41,25 @@ def encode_reply(api_key: int, version: int, correlation_id: int, fields: Mappin
     `fields` holds kio's field names; durations and times are milliseconds. Fields that this version lacks
     are dropped, missing ones take the schema's default, names that no version has raise TypeError.
     """
-    write = message_encoder(_api(api_key).name, version, "response")
+    api = _api(api_key)
+    write = message_encoder(api.name, version, "response")
     out = bytearray(_REPLY_HEADER.pack(0, correlation_id))
-    if response_header_flexible(api_key, version):
+    if version >= api.flexible_reply_from:
         out.append(0)
     write(out, fields)
     _LENGTH.pack_into(out, 0, len(out) - 4)
     return bytes(out)
 
 
+def with_correlation_id(frame: bytes, correlation_id: int) -> bytes:
+    """An encoded reply frame for another request: only its correlation id (bytes 4 to 8) differs."""
+    return b"".join((frame[:4], correlation_id.to_bytes(4, "big", signed=True), frame[8:]))
+
+
 def encode_error_reply(
     api_key: int, version: int, correlation_id: int, error_code: int, message: str | None
 ) -> bytes:
-    """The reply that refuses a whole request. TypeError for an API whose reply has no place for that."""
+    """An error reply to a whole request. TypeError for an API whose reply has no top-level error."""
     names = field_names(message_class(_api(api_key).name, version, "response"), ()) or frozenset()
     fields: dict[str, Any] = {"error_code": error_code}
     if "error_message" in names:
@@ -73,10 +71,11 @@ def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
 ) -> bytes:
     """The whole frame of a request; `fields` as in encode_reply."""
-    write = message_encoder(_api(api_key).name, version, "request")
+    api = _api(api_key)
+    write = message_encoder(api.name, version, "request")
     out = bytearray(_REQUEST_HEADER.pack(0, api_key, version, correlation_id))
     out += string(client_id)
-    if request_header_flexible(api_key, version):
+    if version >= api.flexible_from:
         out.append(0)
     write(out, fields)
     _LENGTH.pack_into(out, 0, len(out) - 4)
@@ -98,10 +97,10 @@ def decode_reply(api_key: int, version: int, view: memoryview) -> tuple[int, Any
     try:
         (correlation_id,) = _LENGTH.unpack_from(view, 0)
         position = 4
-        if response_header_flexible(api_key, version):
+        if version >= api.flexible_reply_from:
             position = skip_tagged_fields(view, position, end)
         read = message_decoder(api.name, version, "response")
-        # A reply comes from a broker one chose to trust, so only its own size bounds it.
+        # Replies come from a trusted broker, so only their size is bounded.
         return correlation_id, read(view, position, end, Budget(end))[0]
     except MALFORMED as error:
         raise DecodeError(f"malformed {api.name} reply, version {version}: {error}") from None

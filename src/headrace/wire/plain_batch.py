@@ -1,4 +1,4 @@
-"""Batches of what a node writes itself: keys and values of one moment, uncompressed and without headers.
+"""Batches that a node writes itself: records with one timestamp, uncompressed and without headers.
 
 Records are packed as they come, the batch around them when it is written. Read next: records.py (any batch).
 """
@@ -12,7 +12,7 @@ from headrace.wire.primitives import varint
 
 
 def plain_record(number: int, key: bytes, value: bytes | None) -> bytes:
-    """One record as it stands in a batch, where it is the one of this number, from 0 on."""
+    """The bytes of one record with this offset delta."""
     if value is None:
         body = b"\0\0%b%b%b\1\0" % (varint(number), varint(len(key)), key)
     else:

@@ -1,7 +1,7 @@
 """Kafka's variable-length integers, strings and tagged fields, as the hand-written readers need them.
 
 Every reader here works on a view that ends where the frame ends, so running off the frame is an
-IndexError; lengths are compared with `end` before anything is sliced. Read next: produce_fetch.py.
+IndexError; lengths are compared with `end` before anything is sliced. Read next: requests/produce.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import lru_cache
 from headrace.errors import DecodeError
 
 MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
-"""What a reader hits on bytes that are not what they claim to be; turned into DecodeError at its door."""
+"""Raised by readers on malformed bytes; callers turn them into DecodeError."""
 
 MAX_TAGGED_FIELDS = 32
-"""Kafka's messages have four at most; a frame that is nothing but tags would only burn time."""
+"""Kafka's messages have four at most; a frame of nothing but tags would waste CPU time."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

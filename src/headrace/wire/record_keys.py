@@ -1,6 +1,7 @@
-"""The keys of a batch's records, which is all that compaction looks at.
+"""The keys of a batch's records, for compaction.
 
-Half the time of records.py, and refuses the same bytes. Read next: record_layout.py, log/compaction.py.
+Half the time of records.py, and refuses the same bytes. Read next: record_layout.py,
+log/compaction/compaction.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Where the parts of a batch's records lie, and whether they are sound: by the kernels, or one by one.
+"""Parses and validates the layout of a batch's records, with the kernels or in Python.
 
-The two ways give the same answers and refuse the same bytes; the kernels are many times faster. Knows no
-batch header. Read next: records.py, kernels/walk.py.
+Both give the same results and refuse the same bytes; the kernels are many times faster.
 """
 
 from __future__ import annotations
@@ -17,12 +16,15 @@ INT64_MAX = (1 << 63) - 1
 WALK = load_walk()
 """The kernels; None without a compiler."""
 _FEW = 2
-"""So few records are read sooner one by one than a kernel is called."""
+"""Fewer records than this are parsed faster in Python."""
 _new = tuple.__new__
+
+Span = tuple[bytes, bytes | None]
+"""Keys from the first one on, before the second; None: to the last key."""
 
 
 class Layout(NamedTuple):
-    """Where the parts of one record lie. A negative size is null."""
+    """Positions and sizes of one record's parts. A negative size is null."""
 
     timestamp_delta: int
     offset_delta: int
@@ -62,7 +64,7 @@ def _layouts(view: memoryview, count: int) -> Iterator[Layout]:
 
 
 def check_records(view: memoryview, count: int, base_timestamp: int, *, needs_key: bool) -> None:
-    """DecodeError unless the view is exactly `count` sound records, numbered from 0 on."""
+    """DecodeError unless the view holds exactly `count` valid records, with offset deltas from 0 on."""
     if WALK is None:
         check_in_turn(view, count, base_timestamp, needs_key=needs_key)
         return
@@ -83,6 +85,23 @@ def check_in_turn(view: memoryview, count: int, base_timestamp: int, *, needs_ke
             raise DecodeError(f"timestamp {timestamp} of record {number} does not fit 64 bits")
         if layout.header_count:
             read_headers(view, layout)
+
+
+def count_outside(view: memoryview, count: int, span: Span) -> int:
+    """How many of the `count` records, which are valid, have no key or one outside the span."""
+    if WALK is not None:
+        return WALK.count_outside(view, count, *span)
+    return sum(not in_span(key_of(view, layout), span) for layout in layouts_in_turn(view, count))
+
+
+def in_span(key: bytes | None, span: Span) -> bool:
+    low, end = span
+    return key is not None and low <= key and (end is None or key < end)
+
+
+def key_of(view: memoryview, layout: Layout) -> bytes | None:
+    start, size = layout.key_start, layout.key_size
+    return bytes(view[start : start + size]) if size >= 0 else None
 
 
 def layouts_in_turn(view: memoryview, count: int) -> Iterator[Layout]:

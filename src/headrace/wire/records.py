@@ -1,7 +1,7 @@
 """The records inside a batch: read, build, check, recompress.
 
 For clients, compaction, time lookup, `record.validation=full` and tools; never on the default produce and
-fetch path. Knows no log. Read next: batch.py (the header), record_layout.py, compression.py.
+fetch path. Read next: batch.py (the header), record_layout.py, compression.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from headrace.wire.batch import (
 from headrace.wire.compression import PRODUCER_CAPS, STORED_CAPS, Caps, compress, decompress
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.primitives import varint
-from headrace.wire.record_layout import INT64_MAX, SMALLEST_RECORD, check_records, layouts, read_headers
+from headrace.wire.record_layout import (
+    INT64_MAX,
+    SMALLEST_RECORD,
+    Span,
+    check_records,
+    count_outside,
+    in_span,
+    key_of,
+    layouts,
+    read_headers,
+)
 
 NO_TIMESTAMP = -1
 _LOG_OVERHEAD = 12
@@ -73,22 +83,27 @@ def batch_payload(batch: memoryview, max_bytes: int) -> tuple[BatchHeader, memor
     return header, view
 
 
-def validate_records(batch: memoryview, *, require_key: bool, caps: Caps = PRODUCER_CAPS) -> None:
+def validate_records(
+    batch: memoryview, *, require_key: bool, span: Span | None = None, caps: Caps = PRODUCER_CAPS
+) -> None:
     """Checks every record of a producer's batch whose header and CRC are checked already (batch.py).
 
-    INVALID_RECORD, never CORRUPT_MESSAGE: the CRC says that the producer meant these bytes, so sending
-    them again cannot help, and CORRUPT_MESSAGE would have it try.
+    `span`: the keys that are allowed; `keys_outside` tells which others there are.
+    INVALID_RECORD, never CORRUPT_MESSAGE: the CRC matches, so a retry of the same bytes cannot help, and
+    producers retry CORRUPT_MESSAGE.
     """
     try:
         header = _checked_header(batch)
         view = _expanded(batch, header, caps)
         check_records(view, header.record_count, header.base_timestamp, needs_key=require_key)
+        if span is not None and (outside := count_outside(view, header.record_count, span)):
+            raise ApiError(ErrorCode.invalid_record, f"{outside} records are in the wrong partition")
     except DecodeError as error:
         raise ApiError(ErrorCode.invalid_record, str(error)) from error
 
 
 def keyless_records(batch: memoryview, *, caps: Caps = PRODUCER_CAPS) -> list[int]:
-    """Places of the records that only lack a key; none when the batch has any other fault."""
+    """Positions of records that lack a key; none when the batch has any other fault."""
     try:
         header = _checked_header(batch)
         view = _expanded(batch, header, caps)
@@ -96,6 +111,20 @@ def keyless_records(batch: memoryview, *, caps: Caps = PRODUCER_CAPS) -> list[in
         return [place for place, layout in enumerate(layouts(view, header.record_count)) if layout[3] < 0]
     except DecodeError:
         return []
+
+
+def keys_outside(
+    batch: memoryview, span: Span, *, caps: Caps = PRODUCER_CAPS
+) -> dict[int, bytes | None]:
+    """The keys that are not in the span, by position; none when the batch has any other fault."""
+    try:
+        header = _checked_header(batch)
+        view = _expanded(batch, header, caps)
+        check_records(view, header.record_count, header.base_timestamp, needs_key=False)
+        keys = enumerate(key_of(view, layout) for layout in layouts(view, header.record_count))
+        return {place: key for place, key in keys if not in_span(key, span)}
+    except DecodeError:
+        return {}
 
 
 def recompress(batch: memoryview, codec: int, *, caps: Caps = PRODUCER_CAPS) -> bytearray:

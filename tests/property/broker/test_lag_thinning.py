@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.broker.lag_series import MOST_SAMPLES, LagSeries, Sample, thinned
-from headrace.client import lag
+from headrace.broker.reporting.lag_series import MOST_SAMPLES, LagSeries, Sample, thinned
+from headrace.client.tools import lag
 
 LOOK_MS = 5_000
 
@@ -32,7 +32,7 @@ def histories(draw: st.DrawFn) -> list[Sample]:
 
 
 @given(histories())
-def test_it_is_an_ordered_selection_with_both_ends(looks: list[Sample]) -> None:
+def test_thinning_keeps_order_and_both_ends(looks: list[Sample]) -> None:
     kept = thinned(looks, looks[-1].wall_ms)
     assert set(kept) <= set(looks)
     assert len(kept) <= MOST_SAMPLES
@@ -42,7 +42,7 @@ def test_it_is_an_ordered_selection_with_both_ends(looks: list[Sample]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.integers(min_value=1, max_value=20))
-def test_lag_in_seconds_is_near_the_truth_at_every_offset(looks: list[Sample], tidy_every: int) -> None:
+def test_lag_in_seconds_is_accurate_at_every_offset(looks: list[Sample], tidy_every: int) -> None:
     """Within a fifth of it and two looks, though samples went little by little."""
     series = LagSeries()
     for number, (end, wall_ms) in enumerate(looks):

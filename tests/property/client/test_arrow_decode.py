@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.client.arrow.compiled import load
-from headrace.client.arrow.decode import Decoder
-from headrace.client.arrow.row_wise import RowWise
-from headrace.client.arrow.sections import Fetched, Section
-from headrace.client.arrow.types import FIELDS
+from headrace.client.arrow.fetch.sections import Fetched, Section
+from headrace.client.arrow.kernels.compiled import load
+from headrace.client.arrow.kernels.row_wise import RowWise
+from headrace.client.arrow.kernels.types import FIELDS
+from headrace.client.arrow.read.decode import Decoder
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
-from headrace.testing.damaged_batches import GuardedMemory, damaged_batches
 from headrace.wire.batch import read_header
 from headrace.wire.compression import Codec
 from headrace.wire.records import Record, build_batch, read_records
+from tests.harness.batches.damaged import GuardedMemory, damaged_batches
 
 THOROUGH = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 END = 1 << 62

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.client.arrow.columns import WriteColumns
-from headrace.client.arrow.compiled import load
-from headrace.client.arrow.encode import Producer, encode_batch
-from headrace.client.arrow.row_wise import RowWise
-from headrace.client.arrow.types import HEADERS
+from headrace.client.arrow.kernels.compiled import load
+from headrace.client.arrow.kernels.row_wise import RowWise
+from headrace.client.arrow.kernels.types import HEADERS
+from headrace.client.arrow.write.columns import WriteColumns
+from headrace.client.arrow.write.encode import Producer, encode_batch
 from headrace.client.errors import ClientError
-from headrace.client.partitioners import murmur2
+from headrace.client.partitioning.partitioners import murmur2
 from headrace.wire.batch import read_header, split_batches
 from headrace.wire.compression import Codec
 from headrace.wire.records import Record, build_batch, read_records, validate_records

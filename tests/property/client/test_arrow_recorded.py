@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from headrace.client.arrow.decode import Decoder
-from headrace.client.arrow.kernels import kernels
-from headrace.client.arrow.row_wise import RowWise
-from headrace.client.arrow.sections import Fetched, whole_batches
-from headrace.testing.recordings import Recording, Row
+from headrace.client.arrow.fetch.sections import Fetched, whole_batches
+from headrace.client.arrow.kernels.available import kernels
+from headrace.client.arrow.kernels.row_wise import RowWise
+from headrace.client.arrow.read.decode import Decoder
 from headrace.wire.batch import BatchHeader
 from headrace.wire.compression import Codec
+from tests.harness.batches.recorded import Recording, Row
 
 FOLDER = Path(__file__).parents[2] / "data/segments"
 RECORDINGS = [Recording.load(FOLDER, path.stem) for path in sorted(FOLDER.glob("*.log"))]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.arrow.sections import Fetched
-from headrace.client.arrow.typed import Rejects, TypedDecoder
+from headrace.client.arrow.fetch.sections import Fetched
+from headrace.client.arrow.read.typed import Rejects, TypedDecoder
 from headrace.client.arrow.values.plain import read_numbers, read_strings
 from headrace.client.errors import ClientError
 from headrace.wire.records import Record, build_batch
@@ -80,7 +80,7 @@ def test_rejected_records_are_set_aside_with_place_reason_and_bytes() -> None:
     assert repr(rejects) == "<1 rejected records>"
 
 
-def test_without_rejects_the_first_bad_record_is_an_error_that_says_what_to_do() -> None:
+def test_without_rejects_the_first_bad_record_is_an_error_with_the_next_step() -> None:
     decoder = TypedDecoder("orders", value="string")
     with pytest.raises(
         ClientError, match=r"value at offset 11 of partition 2 of topic 'orders': not UTF-8.*rejects="
@@ -95,7 +95,7 @@ def test_nothing_but_rejects_gives_no_batch() -> None:
     assert len(rejects) == 2
 
 
-def test_raw_columns_and_columns_that_nobody_wants_are_left_alone() -> None:
+def test_raw_and_unselected_columns_are_not_decoded() -> None:
     (batch,) = TypedDecoder("orders", ["offset"], value="int64").decode([batch_of(b"1", b"22")])
     assert batch.to_pylist() == [{"offset": 10}, {"offset": 11}]
     (batch,) = TypedDecoder("orders", ["value"]).decode([batch_of(b"1")])

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.arrow.values.avro_nodes import arrow_type, avro_nodes
-from headrace.client.arrow.values.avro_reader import AvroConverter, schema_ids
-from headrace.client.arrow.values.avro_resolve import Incompatible, resolve
-from headrace.client.arrow.values.avro_row_wise import read_avro_rows
-from headrace.client.arrow.values.avro_schema import parse_schema
+from headrace.client.arrow.values.avro.nodes import arrow_type, avro_nodes
+from headrace.client.arrow.values.avro.reader import AvroConverter, schema_ids
+from headrace.client.arrow.values.avro.resolve import Incompatible, resolve
+from headrace.client.arrow.values.avro.row_wise import read_avro_rows
+from headrace.client.arrow.values.avro.schema import parse_schema
 from headrace.client.arrow.values.formats import Avro
-from headrace.client.arrow.values.growing import GrowingColumns
-from headrace.client.arrow.values.kernel import value_kernel
+from headrace.client.arrow.values.kernel_functions import value_kernel
+from headrace.client.arrow.values.kernel_reader import KernelReader
 from headrace.client.errors import ClientError
+from tests.harness.left_out import leave_out
 
 QUICK = settings(deadline=None, max_examples=150)
 ORDER = {
@@ -95,8 +96,8 @@ def expected(order: dict[str, Any]) -> dict[str, Any]:
 def by_kernel(schema: Any, column: Any) -> Any:
     kernel = value_kernel("read_avro")
     if kernel is None:
-        pytest.skip("the kernels are not compiled")
-    return GrowingColumns(avro_nodes(parse_schema(schema)), kernel).read(column)
+        leave_out("compiled kernels", "python -m headrace.kernels.build compiles them")
+    return KernelReader(avro_nodes(parse_schema(schema)), kernel).read(column)
 
 
 @given(rows=st.lists(st.none() | orders, max_size=4))

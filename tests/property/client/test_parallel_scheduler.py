@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.parallel.flow import Limits, Load, partitions_to_pause
-from headrace.client.parallel.prefix import Prefix
+from headrace.client.parallel.commit_position import Prefix
+from headrace.client.parallel.flow_control import Limits, Load, partitions_to_pause
 from headrace.client.parallel.record import Order, Record
 from headrace.client.parallel.scheduler import Entry, Scheduler
 from headrace.types import TopicPartition
@@ -85,7 +85,7 @@ class Story:
             assert not same_lane, "two records of one lane run at the same time"
         self.running.append((member, entry))
 
-    def settle(self, index: int, *, succeeds: bool) -> None:
+    def finish(self, index: int, *, succeeds: bool) -> None:
         if not self.running:
             return
         member, entry = self.running.pop(index % len(self.running))
@@ -147,7 +147,7 @@ class Story:
             for member in range(2):
                 self.take(member)
                 self.commit(member)
-            self.settle(0, succeeds=True)
+            self.finish(0, succeeds=True)
             if all(self.committed[partition] == len(log) for partition, log in self.logs.items()):
                 return
         raise AssertionError(f"never finished: {self.committed}")
@@ -199,7 +199,7 @@ def test_nothing_is_lost_reordered_or_committed_early_whatever_happens(order, fi
         elif kind == "take":
             story.take(number)
         elif kind in ("succeed", "fail"):
-            story.settle(number, succeeds=kind == "succeed")
+            story.finish(number, succeeds=kind == "succeed")
         elif kind == "wait":
             story.now_ms += number
         elif kind == "commit":

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.arrow.partitioning import RowRefused
-from headrace.client.arrow.values.avro_derive import derived_schema
-from headrace.client.arrow.values.avro_schema import parse_schema
-from headrace.client.arrow.values.avro_sources import avro_source
+from headrace.client.arrow.errors import RowRefused
+from headrace.client.arrow.values.avro.derive import derived_schema
+from headrace.client.arrow.values.avro.schema import parse_schema
+from headrace.client.arrow.values.avro.sources import avro_source
 from headrace.client.arrow.values.formats import Avro, Json
-from headrace.client.arrow.values.json_sources import json_source
-from headrace.client.arrow.values.kernel import value_kernel
+from headrace.client.arrow.values.json.sources import json_source
+from headrace.client.arrow.values.kernel_functions import value_kernel
 from headrace.client.arrow.values.nodes import Fault
-from headrace.client.arrow.values.producers import bytes_writer
+from headrace.client.arrow.values.serializers import bytes_writer
 from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
 from headrace.client.errors import ClientError
@@ -284,6 +284,6 @@ def test_numbers_beyond_an_avro_int_are_named() -> None:
         (["s"], Avro(registry="http://127.0.0.1:1"), "no schema registry answers at http://127.0.0.1:1"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_written_is_said_before_anything_is_sent(choice: Any, form: Any, why: str) -> None:
+def test_invalid_values_are_refused_before_anything_is_sent(choice: Any, form: Any, why: str) -> None:
     with pytest.raises(ClientError, match=why):
         bytes_writer("value", choice, form, BATCH.schema, "orders")

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from headrace.client.arrow.compiled import load
-from headrace.client.arrow.row_wise import RowWise
-from headrace.client.arrow.sections import Section
-from headrace.client.arrow.types import RowColumns
+from headrace.client.arrow.fetch.sections import Section
+from headrace.client.arrow.kernels.compiled import load
+from headrace.client.arrow.kernels.row_wise import RowWise
+from headrace.client.arrow.kernels.types import RowColumns
 from headrace.errors import DecodeError
 from headrace.kernels.library import load_library
 from headrace.kernels.walk import TimeQuestion, Walk
-from headrace.testing.damaged_batches import damaged_batches
 from headrace.wire.batch import HEADER_SIZE, read_header
+from tests.harness.batches.damaged import damaged_batches
 
 COLUMNS = frozenset(("key", "value", "headers", "offset", "timestamp"))
 END = 1 << 62
@@ -47,6 +47,7 @@ def walked(walk: Walk, batch: bytearray) -> bool:
         list(walk.layouts(body, count))
     walk.check(body, count, header.base_timestamp, needs_key=True)
     walk.check_batch(batch, 0, len(batch))
+    walk.count_outside(body, count, b"a", b"zz")
     walk.count_sound(memoryview(batch), [0, len(batch), HEADER_SIZE, len(batch), 5, len(batch) - 5])
     return not (isinstance(found, int) and found < 0)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from headrace.errors import DecodeError
 from headrace.kernels.walk import Fault, Walk, load_walk
 from headrace.log.time_lookup import BatchQuestion, search_by_kernel, search_in_turn
-from headrace.testing.damaged_batches import GuardedMemory, damaged_batches
 from headrace.wire import record_layout
 from headrace.wire.batch import HEADER_SIZE, read_header
 from headrace.wire.compression import STORED_CAPS, Codec
 from headrace.wire.record_layout import check_in_turn, layouts
 from headrace.wire.records import Record, build_batch, iter_records, read_records
+from tests.harness.batches.damaged import GuardedMemory, damaged_batches
 
 THOROUGH = settings(
     deadline=None,
@@ -86,6 +86,20 @@ def test_a_sound_batch_is_found_sound(walk: Walk, drawn: list[Any], needs_key: b
     assert walk.check(body, count - 1, base, needs_key=False) is not None
 
 
+spans = st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3))
+short_keys = st.lists(st.none() | st.binary(max_size=4), min_size=1, max_size=20)
+
+
+@THOROUGH
+@given(short_keys, spans)
+def test_keys_outside_a_span_are_counted_alike(
+    walk: Walk, keys: list[bytes | None], span: tuple[bytes, bytes | None]
+) -> None:
+    body = build_batch([Record(place, 0, key, b"v") for place, key in enumerate(keys)])[HEADER_SIZE:]
+    expected = sum(not record_layout.in_span(key, span) for key in keys)
+    assert walk.count_outside(body, len(keys), *span) == expected
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 511, 512, 513, 1300])
 def test_batches_of_any_number_of_records_are_read_whole(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [Record(n, 5 * n, b"%d" % n, b"v" * (n % 300), (("h", b"x"),) * (n % 3)) for n in range(count)]
@@ -122,6 +136,9 @@ def test_damaged_bodies_are_judged_alike_and_reads_stay_inside(
         assert walk.check_batch(memory.place(batch), 0, len(batch)) == walk.check(
             batch[HEADER_SIZE:], count, base, needs_key=False
         )
+        if expected != "refused":
+            outside = in_turn(monkeypatch, record_layout.count_outside, body, count, (b"k", b"l"))
+            assert walk.count_outside(body, count, b"k", b"l") == outside
         expected = in_turn(monkeypatch, lambda: list(layouts(body, count)))  # noqa: B023
         assert or_refused(lambda: list(layouts(body, count))) == expected  # noqa: B023
         for wanted in (None, 1 << 41):

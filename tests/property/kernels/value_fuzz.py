@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.arrow.values.avro_nodes import avro_nodes
-from headrace.client.arrow.values.avro_schema import AvroType, parse_schema
-from headrace.client.arrow.values.avro_sources import avro_source
-from headrace.client.arrow.values.growing import GrowingColumns
-from headrace.client.arrow.values.json_nodes import JSON_TEXT, json_nodes
-from headrace.client.arrow.values.json_sources import json_source
-from headrace.client.arrow.values.kernel import value_kernel
+from headrace.client.arrow.values.avro.nodes import avro_nodes
+from headrace.client.arrow.values.avro.schema import AvroType, parse_schema
+from headrace.client.arrow.values.avro.sources import avro_source
+from headrace.client.arrow.values.json.nodes import JSON_TEXT, json_nodes
+from headrace.client.arrow.values.json.sources import json_source
+from headrace.client.arrow.values.kernel_functions import value_kernel
+from headrace.client.arrow.values.kernel_reader import KernelReader
 from headrace.client.arrow.values.sources import RowUnfit, write_rows
 from headrace.client.arrow.values.write_row_wise import avro_row, json_row
 
@@ -86,9 +86,9 @@ def damaged(chance: random.Random, good: bytes) -> bytes:
     return bytes(data)
 
 
-def tight(nodes: Any, kernel: Any) -> GrowingColumns:
+def tight(nodes: Any, kernel: Any) -> KernelReader:
     """With no room to spare, so that every buffer has to grow."""
-    columns = GrowingColumns(nodes, kernel)
+    columns = KernelReader(nodes, kernel)
     columns._per_row = [0.0] * len(nodes)
     columns._data_per_row = [0.0] * len(nodes)
     return columns

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.errors import DiskFullError, StorageError
-from headrace.log.compaction import compact
-from headrace.log.descriptors import DescriptorPool
+from headrace.log.compaction.compaction import compact
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.testing.log_tools import (
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.testing.memory_files import MemoryFiles
+from headrace.wire.records import Record, read_records
+from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
     Producer,
@@ -29,8 +31,6 @@ from headrace.testing.log_tools import (
     read_all,
     read_batches,
 )
-from headrace.testing.memory_files import MemoryFiles
-from headrace.wire.records import Record, read_records
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e" * 40])
 VALUES = st.one_of(st.none(), st.binary(max_size=60))

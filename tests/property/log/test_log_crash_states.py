@@ -9,10 +9,12 @@ from random import Random
 
 import pytest
 
-from headrace.log.compaction import compact
+from headrace.log.compaction.compaction import compact
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.testing.log_tools import (
+from headrace.testing.memory_files import MemoryFiles
+from headrace.wire.records import Record
+from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
     StillClock,
@@ -21,8 +23,6 @@ from headrace.testing.log_tools import (
     open_log,
     read_all,
 )
-from headrace.testing.memory_files import MemoryFiles
-from headrace.wire.records import Record
 
 CONFIG = LogConfig(
     segment_bytes=900,

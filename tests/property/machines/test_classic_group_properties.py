@@ -15,11 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.assignors import sticky
 from headrace.assignors.subscriptions import Subscriber
-from headrace.machines.classic_rebalance import ClassicGroupSettings
-from headrace.machines.classic_state import ClassicState, GroupState
-from headrace.machines.consumer_protocol import assigned_partitions
-from headrace.machines.group import Group, GroupSettings
-from headrace.machines.group_events import (
+from headrace.machines.groups.classic.rebalance import ClassicGroupSettings
+from headrace.machines.groups.classic.state import ClassicState, GroupState
+from headrace.machines.groups.events import (
     DeleteGroup,
     ErrorReply,
     JoinGroupReply,
@@ -31,10 +29,12 @@ from headrace.machines.group_events import (
     SyncGroupReply,
     TopicsDeleted,
 )
+from headrace.machines.groups.group import Group, GroupSettings
 from headrace.machines.machine import ReplyToken
-from headrace.testing.classic_harness import ClassicHarness, assignment, protocols, subscription
 from headrace.types import NO_TOPIC_ID, ClusterView
+from headrace.wire.coordinator.consumer_protocol import assigned_partitions
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.groups.classic_requests import ClassicHarness, assignment, protocols, subscription
 
 PARTITIONS = {"t": 5, "u": 2}
 SETTINGS = GroupSettings(classic=ClassicGroupSettings(max_size=4, initial_rebalance_delay_ms=3_000))
@@ -61,7 +61,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.generation = 0
         self.owners: dict[tuple[int, str, int], str] = {}
         self.offsets: dict[tuple[str, int], int] = {}
-        self.members_come(count, settled=True)
+        self.members_come(count, stable=True)
 
     @property
     def machine(self) -> Group:
@@ -113,15 +113,15 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.joins[token] = instance
         self.read_replies()
 
-    @rule(count=st.integers(1, 3), settled=st.booleans())
-    def members_come(self, count: int, settled: bool) -> None:
+    @rule(count=st.integers(1, 3), stable=st.booleans())
+    def members_come(self, count: int, stable: bool) -> None:
         """The usual course of things: new members join, the others join again, and all get their part."""
         for _ in range(count):
             self.join_as_new(None, ("sticky",), ("t",), 3)
         self.everyone_joins()
         if self.joins:
             self.time_passes(6_000)  # the initial delay, once extended
-        if settled:
+        if stable:
             self.everyone_syncs()
 
     @rule(member=members, names=names, topics=topics)
@@ -218,7 +218,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         generation = -1 if member is None else max(self.state.generation + stale, 0)
         token = self.harness.token()
         self.harness.submit(
-            OffsetCommit(
+            OffsetCommit.of(
                 token=token,
                 version=9,
                 member_id=member_id,

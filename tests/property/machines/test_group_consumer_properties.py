@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.machines.consumer_group_records import (
+from headrace.machines.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from headrace.machines.groups.consumer.state import ConsumerGroupState
+from headrace.wire.coordinator.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataRecord,
@@ -25,10 +27,8 @@ from headrace.machines.consumer_group_records import (
     ResolvedRegularExpression,
     TopicPartitions,
 )
-from headrace.machines.consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from headrace.machines.consumer_state import ConsumerGroupState
-from headrace.machines.machine import Record
-from headrace.testing.consumer_groups import Consumer, GroupDriver, settle, topic_id
+from headrace.wire.coordinator.record import CoordinatorRecord
+from tests.harness.groups.consumer_groups import Consumer, GroupDriver, beat_until_stable, topic_id
 
 TOPICS = ("t", "u")
 subscriptions = st.sampled_from([("t",), ("t", "u"), ("t", "u"), ("u",), ()])
@@ -160,13 +160,13 @@ class GroupHistory(RuleBasedStateMachine):
         self.member_epochs = epochs
 
     def teardown(self) -> None:
-        """Faults end: the dead time out, the living settle, and every partition has exactly one owner."""
+        """Faults end: dead members time out, the others reconcile, every partition has exactly one owner."""
         for _ in range(25):
             for consumer in self.consumers:
                 consumer.beat_and_process()
             self.group.advance(5_000)
         if self.consumers:
-            settle(*self.consumers)
+            beat_until_stable(*self.consumers)
         view = self.group.machine.view
         wanted = {
             (topic.topic_id, partition)
@@ -262,7 +262,9 @@ records = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(history=st.lists(records, max_size=25))
-def test_records_are_taken_in_any_order_and_what_is_derived_stays_true(history: list[Record]) -> None:
+def test_records_are_taken_in_any_order_and_what_is_derived_stays_true(
+    history: list[CoordinatorRecord],
+) -> None:
     state = ConsumerGroupState("g")
     for record in history:
         state.apply(record)
@@ -287,7 +289,7 @@ def test_records_are_taken_in_any_order_and_what_is_derived_stays_true(history: 
 def test_no_rebalance_moves_more_than_evenness_asks_for(partitions: int, changes: list[str]) -> None:
     group = GroupDriver({"t": partitions})
     consumers = [Consumer(group, f"m{number}", "t") for number in range(3)]
-    settle(*consumers)
+    beat_until_stable(*consumers)
     for number, change in enumerate(changes):
         before = {consumer.member_id: consumer.numbers.get("t", []) for consumer in consumers}
         if change == "join":
@@ -296,7 +298,7 @@ def test_no_rebalance_moves_more_than_evenness_asks_for(partitions: int, changes
             consumers.pop(0).leave()
         elif change == "grow":
             group.set_topics({"t": group.counts["t"] + 1})
-        settle(*consumers)
+        beat_until_stable(*consumers)
         after = {consumer.member_id: set(consumer.numbers.get("t", [])) for consumer in consumers}
         loads = [len(owned) for owned in after.values()]
         assert max(loads) - min(loads) <= 1

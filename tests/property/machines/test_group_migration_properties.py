@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.machines.migration import MigrationPolicy
-from headrace.testing.consumer_groups import Consumer, topic_id
-from headrace.testing.mixed_groups import ClassicConsumer, KipSide, MixedHarness
+from headrace.machines.groups.migration import MigrationPolicy
+from tests.harness.groups.consumer_groups import Consumer, topic_id
+from tests.harness.groups.mixed_groups import ClassicConsumer, KipSide, MixedHarness
 
 COUNTS = {"t": 3, "u": 2}
 subscriptions = st.sampled_from([("t",), ("t", "u"), ("t", "u"), ("u",)])
@@ -170,7 +170,7 @@ class MixedHistory(RuleBasedStateMachine):
             assert len(owned) == len(set(owned)), f"owned twice: {sorted(owned)}"
 
     def teardown(self) -> None:
-        """Faults end: the dead time out, the living settle, and every partition has exactly one owner."""
+        """Faults end: dead members time out, the others reconcile, every partition has exactly one owner."""
         if not hasattr(self, "group"):
             return
         for _ in range(60):
@@ -195,7 +195,7 @@ TestMixedHistory = MixedHistory.TestCase
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_busy_group_keeps_its_promises(seed: int) -> None:
+def test_a_busy_group_keeps_its_invariants(seed: int) -> None:
     """Long histories by chance, where most of what happens matters: more upgrades than a search comes by."""
     chance, history = random.Random(seed), MixedHistory()
     history.begin(

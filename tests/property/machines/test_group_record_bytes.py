@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DecodeError
-from headrace.machines.consumer_protocol import assigned_partitions, subscribed_topics
-from headrace.machines.group_records import (
+from headrace.types import NO_TOPIC_ID
+from headrace.wire.coordinator.consumer_protocol import assigned_partitions, subscribed_topics
+from headrace.wire.coordinator.group_records import (
     NO_EPOCH,
     NO_TIMESTAMP,
     CommittedOffset,
@@ -22,7 +23,6 @@ from headrace.machines.group_records import (
     decode,
     encode,
 )
-from headrace.types import NO_TOPIC_ID
 
 texts = st.text(st.characters(codec="utf-8"), max_size=300)
 int32s, int64s = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -111,6 +111,6 @@ def test_a_flipped_byte_is_read_or_refused(record: GroupRecord, data: st.DataObj
 
 @given(raw=st.binary(max_size=80))
 @settings(max_examples=200, deadline=None)
-def test_what_members_bring_may_be_anything(raw: bytes) -> None:
+def test_member_metadata_may_be_any_bytes(raw: bytes) -> None:
     subscribed_topics(raw)
     assigned_partitions(raw)

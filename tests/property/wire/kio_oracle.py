@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.schema import FieldSpec, Kind, fields_of, message_class
+from headrace.wire.kio_codec.schema import FieldSpec, Kind, fields_of, message_class
 
 QUICK = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 EVERY_VERSION = [
-    (api.key, version) for api in APIS.values() for version in range(api.accept_from, api.max_version + 1)
+    (api.key, version) for api in APIS.values() for version in api.accepted
 ]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 UNKNOWN_TAG = 77

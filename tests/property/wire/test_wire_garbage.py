@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from kio_oracle import EVERY_VERSION, QUICK, class_of, encode, filled, name_of
 
 from headrace.errors import DecodeError
-from headrace.wire.api_table import APIS, read_request_header, request_header_flexible
-from headrace.wire.messages import MAX_REQUEST_ITEMS, decode_reply, decode_request, encode_reply
-from headrace.wire.produce_fetch import read_fetch, read_produce
+from headrace.wire.api_table import APIS, read_request_header
+from headrace.wire.messages import decode_reply, decode_request, encode_reply
+from headrace.wire.request_bounds import max_items
+from headrace.wire.requests.fetch import read_fetch
+from headrace.wire.requests.produce import read_produce
 
 Reader = Callable[[bytes], object]
 MEMORY_BOUND = 1 << 20
@@ -128,12 +130,15 @@ def test_lying_replies_do_no_harm_to_the_client(case: tuple[int, int]) -> None:
             decode_reply(*case, memoryview(frame[:size]))
 
 
-def test_a_frame_full_of_tiny_items_is_refused() -> None:
+def test_a_frame_full_of_tiny_items_is_refused_and_one_at_the_bound_is_not() -> None:
     """Two bytes a topic on the wire, a hundred in memory."""
-    topics = MAX_REQUEST_ITEMS + 1
-    body = struct.pack(">i", topics) + bytes(2 * topics)
-    with pytest.raises(DecodeError, match="too many"):
-        decode_request(3, 1, memoryview(body), 0, len(body))
+    for topics in (max_items(3), max_items(3) + 1):
+        body = struct.pack(">i", topics) + bytes(2 * topics)
+        if topics <= max_items(3):
+            assert len(decode_request(3, 1, memoryview(body), 0, len(body)).topics) == topics
+            continue
+        with pytest.raises(DecodeError, match=f"metadata request.*too many array items: {max_items(3)}"):
+            decode_request(3, 1, memoryview(body), 0, len(body))
 
 
 def test_versions_that_are_not_served_are_refused() -> None:
@@ -152,7 +157,7 @@ def test_random_request_headers(data: bytes) -> None:
 def test_request_headers_cut_off_at_any_byte(key: int) -> None:
     version = APIS[key].max_version if key in APIS else 0
     header = struct.pack(">hhih", key, version, 5, 6) + b"client"
-    if key in APIS and request_header_flexible(key, version):
+    if key in APIS and version >= APIS[key].flexible_from:
         header += b"\1\5\3abc"
     read_request_header(memoryview(header), 0, len(header))
     for size in range(len(header)):

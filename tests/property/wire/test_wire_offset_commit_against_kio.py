@@ -11,44 +11,42 @@ from hypothesis import strategies as st
 from kio_oracle import QUICK, class_of, decode, encode, entities, reply_body
 
 from headrace.errors import DecodeError
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS
-from headrace.wire.offset_commit import (
-    OFFSET_COMMIT_KEY,
-    AskedCommit,
-    AskedTopic,
+from headrace.wire.requests.offset_commit import (
+    CommitTopic,
+    CommitTopics,
+    OffsetCommitRequest,
     read_offset_commit,
     write_offset_commit_reply,
 )
 
-VERSIONS = [(OFFSET_COMMIT_KEY, version) for version in range(2, APIS[OFFSET_COMMIT_KEY].max_version + 1)]
+VERSIONS = [
+    (ApiKey.OFFSET_COMMIT, version) for version in range(2, APIS[ApiKey.OFFSET_COMMIT].max_version + 1)
+]
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
 every_version = pytest.mark.parametrize("case", VERSIONS, ids=lambda case: f"v{case[1]}")
 
 
-def expected(request: Any) -> AskedCommit:
-    return AskedCommit(
+def expected(request: Any) -> OffsetCommitRequest:
+    partitions = [part for topic in request.topics for part in topic.partitions]
+    return OffsetCommitRequest(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         getattr(request, "group_instance_id", None),
         getattr(request, "retention_time", -MILLISECOND) // MILLISECOND,
-        [
-            AskedTopic(
+        CommitTopics(
+            CommitTopic(
                 getattr(topic, "name", ""),
                 getattr(topic, "topic_id", None),
-                [
-                    (
-                        part.partition_index,
-                        part.committed_offset,
-                        getattr(part, "committed_leader_epoch", -1),
-                        part.committed_metadata,
-                    )
-                    for part in topic.partitions
-                ],
+                [(part.partition_index, part.committed_metadata) for part in topic.partitions],
             )
             for topic in request.topics
-        ],
+        ),
+        tuple(part.committed_offset for part in partitions),
+        tuple(getattr(part, "committed_leader_epoch", -1) for part in partitions),
     )
 
 
@@ -71,13 +69,13 @@ def test_every_reply_is_read_by_kio(case: tuple[int, int]) -> None:
     @given(entities(class_of(case, "request")), st.sampled_from([0, 3, 25, 28]))
     def check(request: Any, code: int) -> None:
         topics = expected(request).topics
-        count = sum(len(topic.offsets) for topic in topics)
+        count = sum(len(topic.partitions) for topic in topics)
         frame = write_offset_commit_reply(case[1], 7, topics, [code] * count)
         reply = decode(cls, reply_body(cls, frame, 7))
         answered = [
             (part.partition_index, part.error_code) for topic in reply.topics for part in topic.partitions
         ]
-        assert answered == [(place[0], code) for topic in topics for place in topic.offsets]
+        assert answered == [(place[0], code) for topic in topics for place in topic.partitions]
 
     check()
 

@@ -22,19 +22,10 @@ from kio_oracle import (
 
 from headrace.errors import DecodeError
 from headrace.types import NO_TOPIC_ID
-from headrace.wire.produce_fetch import (
-    MAX_PARTITIONS_PER_REQUEST,
-    FetchRequest,
-    FetchResult,
-    NodeEndpoint,
-    ProduceRequest,
-    ProduceResult,
-    read_fetch,
-    read_produce,
-    write_fetch_reply,
-    write_produce_reply,
-)
-from headrace.wire.schema import message_class
+from headrace.wire.kio_codec.schema import message_class
+from headrace.wire.requests.fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.requests.produce import ProduceRequest, ProduceResult, read_produce, write_produce_reply
+from headrace.wire.requests.topic_entries import MAX_PARTITIONS_PER_REQUEST, NodeEndpoint
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)
@@ -115,7 +106,7 @@ produce_results = st.builds(
     error_message=st.none() | texts,
     leader_id=st.integers(-1, 5),
     leader_epoch=int32,
-    refused_records=st.just(()) | st.lists(int32, max_size=3),
+    refused_records=st.dictionaries(int32, st.none() | texts, max_size=3),
 )
 produce_topics = st.lists(st.tuples(texts, topic_ids, st.lists(produce_results, max_size=3)), max_size=3)
 
@@ -130,7 +121,9 @@ def check_produce_result(result: ProduceResult, read: Any, version: int) -> None
         assert read.log_start_offset == result.log_start_offset
     if version >= 8:
         assert [each.batch_index for each in read.record_errors] == list(result.refused_records)
-        assert all(each.batch_index_error_message == result.error_message for each in read.record_errors)
+        for each in read.record_errors:
+            own = result.refused_records[each.batch_index]
+            assert each.batch_index_error_message == (result.error_message if own is None else own)
         assert read.error_message == result.error_message
     if version >= 10:
         hint = (result.leader_id, result.leader_epoch) if result.leader_id >= 0 else (-1, -1)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DecodeError
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import read_request_header
-from headrace.wire.fetch import FetchResult, read_fetch, write_fetch_reply
 from headrace.wire.messages import request_frame
-from headrace.wire.replica_fetch import (
-    FETCH_KEY,
+from headrace.wire.requests.fetch import FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.requests.replica_fetch import (
     REPLICA_FETCH_VERSION,
     ReplicaQuestion,
     read_replica_fetch_reply,
@@ -57,7 +57,7 @@ def test_a_leader_reads_what_a_follower_asks(
     max_bytes: int,
 ) -> None:
     rest = write_replica_fetch(node, node_epoch, topics, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
-    view = memoryview(request_frame(FETCH_KEY, REPLICA_FETCH_VERSION, 7, "node-1", rest))
+    view = memoryview(request_frame(ApiKey.FETCH, REPLICA_FETCH_VERSION, 7, "node-1", rest))
     header = read_request_header(view, 4, len(view))
     assert (header.correlation_id, header.client_id) == (7, "node-1")
     read = read_fetch(view, header.body_position, len(view), REPLICA_FETCH_VERSION)

@@ -48,7 +48,7 @@ class Plan:
         except FileExistsError:
             return
         while not (self._folder / "go").exists():
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks: Spark's processes do not see tests.harness
 
     def hindered(self, rows: Iterator[Any]) -> Iterator[Any]:
         """The rows of a task that writes, with what is to happen to it."""
@@ -73,8 +73,8 @@ class Plan:
         while len(list(self._attempts.glob(f"{self._run}-{batch}-{place}-*"))) < 2:
             if time.monotonic() > deadline:
                 return
-            time.sleep(0.1)
-        time.sleep(_TWICE_AT_ONCE_S)
+            time.sleep(0.1)  # between two looks
+        time.sleep(_TWICE_AT_ONCE_S)  # both attempts run at once for so long
 
     def _note(self, batch: int, context: Any) -> Path:
         number = context.attemptNumber()
@@ -96,10 +96,10 @@ def _batch_of_task() -> int:
 
 
 def _stop_in_commits(plan_of: PlanOf) -> None:
-    from pyspark_headrace.publish import Transaction
-    from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
+    from pyspark_headrace.writing.publish import Transaction
+    from pyspark_headrace.writing.stream_writer import StreamWriter as TopicWriter
     from pyspark_headrace_delta.commit import TableCommit
-    from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
+    from pyspark_headrace_delta.stream_writer import StreamWriter as TableWriter
 
     now: list[tuple[Plan, int]] = []
 
@@ -132,9 +132,9 @@ def _stop_in_commits(plan_of: PlanOf) -> None:
 
 
 def _hinder_tasks(plan_of: PlanOf) -> None:
-    from pyspark_headrace.stream_reader import StreamReader
-    from pyspark_headrace.stream_sink import StreamWriter as TopicWriter
-    from pyspark_headrace_delta.stream_sink import StreamWriter as TableWriter
+    from pyspark_headrace.reading.stream_reader import StreamReader
+    from pyspark_headrace.writing.stream_writer import StreamWriter as TopicWriter
+    from pyspark_headrace_delta.stream_writer import StreamWriter as TableWriter
 
     really_read = StreamReader.read
 

@@ -59,7 +59,7 @@ def test_a_leaving_consumers_partitions_are_shared_out() -> None:
     assert moved(before, after) == {("orders", 2), ("orders", 5)}
 
 
-def test_the_extra_partition_stays_with_whoever_has_it() -> None:
+def test_the_extra_partition_stays_with_its_owner() -> None:
     before = {"A": {"orders": [1]}, "B": {"orders": [0, 2]}}
     assert sticky.assign(group("A", "B", owned=before), {"orders": 3}) == before
 
@@ -84,7 +84,7 @@ def test_a_member_with_more_topics_makes_room_along_a_chain() -> None:
     assert len(moved(before, after)) == 3
 
 
-def test_what_nobody_subscribes_to_any_more_is_dropped() -> None:
+def test_unsubscribed_partitions_are_dropped() -> None:
     before = {"A": {"old": [0, 1]}, "B": {"orders": [0]}}
     assert sticky.assign(group("A", "B", owned=before), {"orders": 2, "old": 2}) == {
         "A": {"orders": [1]},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from bench.group_consumers import GroupConsumer, wait_until_shared
-from bench.measures.groups import COORDINATOR_PROFILE, PATIENT_PROFILE, _coordinator_partition
 from confluent_kafka import KafkaException
 
-from headrace.testing import group_wire as wire
+from bench.group_consumers import GroupConsumer, wait_until_shared
+from bench.measures.groups import COORDINATOR_PROFILE, LONG_SESSION_PROFILE, _coordinator_partition
+from tests.harness.groups import wire as wire
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_first_record_after_a_moment_counts_for_each_partition(consumer: Gro
     assert consumer.first_of({0}, since=4.5) == {}
 
 
-def test_shares_are_waited_for_and_told_when_they_do_not_come(consumer: GroupConsumer) -> None:
+def test_missing_shares_are_named_after_the_timeout(consumer: GroupConsumer) -> None:
     consumer.owned = {0, 1}
     wait_until_shared([consumer], [2])
     with pytest.raises(TimeoutError, match=r"shared as \[3\]; owned are \[\[0, 1\]\]"):
@@ -43,7 +43,7 @@ def test_a_group_is_looked_for_where_java_puts_it(group: str, hash_code: int) ->
 
 
 def test_both_engines_get_the_same_settings_and_nothing_waits_on_purpose() -> None:
-    for profile in (COORDINATOR_PROFILE, PATIENT_PROFILE):
+    for profile in (COORDINATOR_PROFILE, LONG_SESSION_PROFILE):
         assert profile.settings["group.initial.rebalance.delay.ms"] == "0"
         assert profile.settings["group.consumer.assignment.interval.ms"] == "0"
         assert not any(name.startswith("headrace.") for name in profile.settings)

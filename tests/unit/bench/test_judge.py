@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from bench.judge import judge_line, percentile, ratios_to_kafka
 from bench.model import ACK, KAFKA, OS, Better, Figures, Line, Measure
 from bench.report import row_cells

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from bench.payloads import compressed_batch, plain_batch
 from bench.raw_client import RawConnection, produce_pipelined, send_each
 from bench.raw_requests import (
@@ -19,18 +20,11 @@ from bench.raw_requests import (
     metadata_request,
     produce_request,
 )
-
 from headrace.wire.api_table import read_request_header
 from headrace.wire.batch import split_batches
 from headrace.wire.messages import decode_request
-from headrace.wire.produce_fetch import (
-    FetchResult,
-    ProduceResult,
-    read_fetch,
-    read_produce,
-    write_fetch_reply,
-    write_produce_reply,
-)
+from headrace.wire.requests.fetch import FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.requests.produce import ProduceResult, read_produce, write_produce_reply
 
 
 def test_produce_bytes_are_what_the_broker_reads() -> None:

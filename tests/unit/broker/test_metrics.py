@@ -4,21 +4,21 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.broker.cluster_metrics import ClusterMetrics
-from headrace.broker.group_metrics import GroupMetrics
 from headrace.broker.metrics import (
     LATENCY_BOUNDS,
     OTHER_API,
     Histogram,
     Metrics,
-    ReplicationFigures,
     quantile_of,
 )
-from headrace.broker.metrics_export import FAMILIES, MetricsExport, api_label
-from headrace.machines.group import Group, GroupSettings
+from headrace.broker.replication.replicas import ReplicationFigures
+from headrace.broker.reporting.metric_family import MetricSources
+from headrace.broker.reporting.metrics_export import FAMILIES, MetricsExport, api_label
+from headrace.machines.groups.group import Group, GroupSettings
 from headrace.testing.simworld import Simulation
 from headrace.types import ClusterView, TopicPartition
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.metric_sources import metric_sources
 
 
 class Clock:
@@ -35,7 +35,6 @@ class Clock:
 class FakePartition(NamedTuple):
     topic_partition: TopicPartition
     size_bytes: int
-    online: bool
 
 
 def minute_later(metrics: Metrics, clock: Clock) -> None:
@@ -71,26 +70,26 @@ def test_keys_that_kafka_does_not_have_are_counted_together() -> None:
     assert metrics.errors == {(OTHER_API, ErrorCode.unsupported_version): 3}
 
 
-def test_the_p99_looks_back_a_minute_and_forgets_what_is_older() -> None:
+def test_the_p99_covers_the_last_minute() -> None:
     clock = Clock()
     metrics = Metrics(clock)
     for _ in range(1000):
-        metrics.fsync_done(0.3)
+        metrics.fsync.observe(0.3)
     assert metrics.fsync.recent_quantile(0.99) == pytest.approx(0.5, abs=0.05)
     minute_later(metrics, clock)
     assert metrics.fsync.recent_quantile(0.99) is None
     for _ in range(100):
-        metrics.fsync_done(0.0015)
+        metrics.fsync.observe(0.0015)
     slow = metrics.fsync.recent_quantile(0.99)
     assert slow is not None
     assert 0.001 < slow <= 0.002
     assert metrics.fsync.count == 1100
 
 
-def test_what_happened_before_the_first_window_step_still_counts() -> None:
+def test_values_before_the_first_window_step_count() -> None:
     clock = Clock()
     metrics = Metrics(clock)
-    metrics.fsync_done(0.3)
+    metrics.fsync.observe(0.3)
     clock.now += 15
     metrics.move_window()
     assert metrics.fsync.recent_quantile(0.5) is not None
@@ -120,7 +119,7 @@ def test_client_names_cannot_grow_memory_without_bound() -> None:
     assert sum(metrics.clients.values()) == 2000
 
 
-def test_a_deleted_topic_is_forgotten() -> None:
+def test_a_deleted_topic_is_removed() -> None:
     metrics = Metrics(Clock())
     metrics.topic("a").bytes_in += 5
     assert metrics.topic("a").bytes_in == 5
@@ -139,18 +138,18 @@ def test_the_probe_says_when_it_last_ran() -> None:
 
 
 def test_api_names_are_kafkas() -> None:
-    assert [api_label(key) for key in (0, 18, 23, OTHER_API, 17)] == [
+    assert [api_label(key) for key in (0, 18, 23, OTHER_API, 199)] == [
         "Produce",
         "ApiVersions",
         "OffsetForLeaderEpoch",
         "Unknown",
-        "Key17",
+        "Key199",
     ]
 
 
-def scrape(metrics_of: Simulation, metrics: Metrics) -> str:
-    world = metrics_of.start_process("node")
-    return metrics_of.run(MetricsExport(metrics, world).render()).decode()
+def scrape(simulation: Simulation, sources: MetricSources) -> str:
+    world = simulation.start_process("node")
+    return simulation.run(MetricsExport(sources, world).render()).decode()
 
 
 def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
@@ -160,24 +159,27 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics = Metrics(Clock())
         metrics.request_done(0, 0.0003)
         metrics.request_error(0, ErrorCode.corrupt_message)
-        metrics.fsync_done(0.002)
+        metrics.fsync.observe(0.002)
         metrics.loop_delay(0.0001)
         metrics.client_seen("librdkafka", "2.15.0")
         metrics.topic("orders").bytes_in += 1000
         metrics.own_records_dropped["__headrace_events"] = 7
-        metrics.partitions = lambda: [
-            FakePartition(TopicPartition("orders", 0), 4000, True),
-            FakePartition(TopicPartition("orders", 1), 2000, False),
-        ]
+        metrics.throttled("producer_byte_rate", 0.5)
         metrics.connections = 3
         view = ClusterView(version=1, cluster_id="")
-        metrics.cluster = ClusterMetrics(lambda: view, lambda: True)
         damaged = TopicPartition("orders", 1)
-        metrics.damaged = lambda: {0: (damaged, "a batch has a wrong checksum")}
-        metrics.replication = lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1)
-        metrics.groups = GroupMetrics(lambda: [Group("g", GroupSettings(), view)])
+        sources = metric_sources(
+            metrics,
+            partitions=lambda: [
+                FakePartition(TopicPartition("orders", 0), 4000),
+                FakePartition(TopicPartition("orders", 1), 2000),
+            ],
+            damaged=lambda: {0: (damaged, "a batch has a wrong checksum")},
+            replication=lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1),
+            groups=lambda: [Group("g", GroupSettings(), view)],
+        )
         families = {
-            family.name: family for family in text_string_to_metric_families(scrape(simulation, metrics))
+            family.name: family for family in text_string_to_metric_families(scrape(simulation, sources))
         }
 
     assert {family.name for family in FAMILIES} <= set(families)
@@ -206,7 +208,7 @@ def test_a_family_of_many_topics_is_rendered_in_slices_that_read_as_one() -> Non
         metrics = Metrics(Clock())
         for number in range(1200):
             metrics.topic(f"topic-{number}").bytes_in = number
-        text = scrape(simulation, metrics)
+        text = scrape(simulation, metric_sources(metrics))
     assert text.count("# TYPE headrace_topic_received_bytes_total counter") == 1
     assert text.count("\nheadrace_topic_received_bytes_total{") == 1200
     assert 'headrace_topic_received_bytes_total{topic="topic-1199"} 1199.0' in text

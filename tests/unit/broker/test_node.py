@@ -7,13 +7,22 @@ import errno
 from typing import Any
 
 import pytest
-from sim_broker import FETCH, FETCH_VERSION, HOST, PORT, PRODUCE, SimBroker, fetch_fields, on_a_node
 
-from headrace.broker.config_changes import Action, Change
-from headrace.coordination.cluster import Cluster
+from headrace.broker.controller.config_changes import Action, Change
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import CLEAN_MARKER_FILE
 from headrace.testing.simworld import DATA_DIRECTORY, WorkProfile
+from tests.harness.broker.simulated_node import (
+    FETCH,
+    FETCH_VERSION,
+    HOST,
+    PORT,
+    PRODUCE,
+    SimBroker,
+    fetch_fields,
+    on_a_node,
+)
 
 MARKER = DATA_DIRECTORY / CLEAN_MARKER_FILE
 
@@ -33,7 +42,7 @@ def free_port(node: SimBroker) -> None:
 # Starts that fail
 
 
-def test_a_port_in_use_is_told_in_one_line_and_the_next_start_finds_everything_as_it_was() -> None:
+def test_a_port_in_use_is_one_line_and_changes_nothing_on_disk() -> None:
     async def scenario(node: SimBroker) -> None:
         await node.start()
         await node.create()
@@ -55,7 +64,7 @@ def test_a_port_in_use_is_told_in_one_line_and_the_next_start_finds_everything_a
     on_a_node(scenario, starts=False)
 
 
-def test_a_start_that_fails_after_a_power_cut_leaves_the_loss_to_be_told_by_the_next() -> None:
+def test_a_failed_start_after_a_power_cut_keeps_the_loss_to_be_reported() -> None:
     """R20, R21: nobody heard of it yet, and the machine was not started anew since."""
 
     async def scenario(node: SimBroker) -> None:
@@ -90,7 +99,7 @@ def test_a_second_listener_that_fails_takes_the_first_one_with_it() -> None:
     on_a_node(scenario, starts=False, settings=settings)
 
 
-def test_a_directory_in_use_is_told_in_one_line() -> None:
+def test_a_directory_in_use_is_reported_in_one_line() -> None:
     async def scenario(node: SimBroker) -> None:
         lock = node.files.lock(DATA_DIRECTORY / ".lock")
         with pytest.raises(ConfigError, match="in use by another node"):
@@ -110,7 +119,7 @@ def test_a_directory_in_use_is_told_in_one_line() -> None:
         ("unlink", errno.EROFS),
     ],
 )
-def test_a_disk_that_fails_during_the_start_is_told_in_one_line(operation: str, number: int) -> None:
+def test_a_disk_that_fails_during_the_start_is_reported_in_one_line(operation: str, number: int) -> None:
     async def scenario(node: SimBroker) -> None:
         await node.start()
         await node.create()
@@ -130,13 +139,13 @@ def test_a_disk_that_fails_during_the_start_is_told_in_one_line(operation: str, 
 def test_clients_that_come_before_the_node_is_ready_are_served_when_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    usual = Cluster.register_node
+    usual = ClusterMetadata.register_node
 
-    async def slowly(self: Cluster, **fields: Any) -> int:
+    async def slowly(self: ClusterMetadata, **fields: Any) -> int:
         await asyncio.sleep(2)
         return await usual(self, **fields)
 
-    monkeypatch.setattr(Cluster, "register_node", slowly)
+    monkeypatch.setattr(ClusterMetadata, "register_node", slowly)
 
     async def scenario(node: SimBroker) -> None:
         starting = asyncio.ensure_future(node.start())
@@ -182,7 +191,7 @@ def test_a_stop_answers_what_is_written_and_ends_long_polls() -> None:
     on_a_node(scenario)
 
 
-def test_a_stop_comes_to_its_end_whatever_producers_do() -> None:
+def test_a_stop_completes_while_producers_keep_sending() -> None:
     async def scenario(node: SimBroker) -> None:
         await node.create()
         acknowledged: list[int] = []

@@ -56,7 +56,7 @@ def test_each_set_is_handed_over_with_its_defaults(app: typer.Typer, seen: Seen)
     ]
 
 
-def test_what_a_field_demands_is_demanded(app: typer.Typer, seen: Seen) -> None:
+def test_required_fields_are_required_options(app: typer.Typer, seen: Seen) -> None:
     wrong_usage = typer.BadParameter.__base__
     assert wrong_usage is not None
     for words in ([], ["t", "-p", "-1"], ["t", "--rate", "fast"], ["t", "--how", "1"]):

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from headrace.cli.output import Output, ReaderGone, clean, human_bytes, json_bytes, json_text
+from headrace.cli.errors import OutputClosed
+from headrace.cli.output import Output, clean, human_bytes, json_bytes, json_text
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07\r\n\tb\x9b2J\u202egnp.exe\u200b\x00é漢 \u3000."
 
@@ -95,9 +96,9 @@ def test_notes_go_to_stderr_in_one_clean_line() -> None:
     assert stderr.getvalue() == "one\\ntwo\\x1b[1m\n"
 
 
-def test_a_reader_that_left_is_told_by_an_exception_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_raises_its_own_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.cli.output.drop_stdout", lambda: None)
-    with pytest.raises(ReaderGone):
+    with pytest.raises(OutputClosed):
         Output(stdout=ClosedPipe()).line("x")
 
 

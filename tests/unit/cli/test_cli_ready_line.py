@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.output import Output
-from headrace.cli.serve_plainly import print_ready
+from headrace.cli.serve_without_typer import print_ready
 from headrace.types import Endpoint
 
 
@@ -20,12 +20,20 @@ class Terminal(io.StringIO):
         return True
 
 
+class Config(dict[str, str]):
+    data_directory = Path("data")
+
+
+PLAIN = Config({"headrace.metrics.security.protocol": "PLAINTEXT"})
+TLS = Config({"headrace.metrics.security.protocol": "SSL"})
+
+
 def broker(**changes: Any) -> Any:
     values: dict[str, Any] = {
         "node_id": 3,
         "endpoints": (Endpoint(listener="MAIN", host="127.0.0.1", port=9092),),
         "metrics_address": ("127.0.0.1", 8080),
-        "config": SimpleNamespace(data_directory=Path("data")),
+        "config": PLAIN,
     }
     return SimpleNamespace(**(values | changes))
 
@@ -38,6 +46,12 @@ def test_in_a_pipe_it_is_one_line() -> None:
     assert line.endswith(" ready at 127.0.0.1:9092, data in data, metrics at http://127.0.0.1:8080/metrics\n")
 
 
+def test_metrics_by_tls_have_an_https_address() -> None:
+    stdout = io.StringIO()
+    print_ready(broker(config=TLS), Output(stdout=stdout))
+    assert stdout.getvalue().endswith("metrics at https://127.0.0.1:8080/metrics\n")
+
+
 def test_on_a_terminal_it_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -47,7 +61,7 @@ def test_on_a_terminal_it_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.row("D20")
-def test_several_listeners_are_named_and_no_metrics_said() -> None:
+def test_several_listeners_are_named_without_metrics() -> None:
     endpoints = (
         Endpoint(listener="OUTSIDE", host="localhost", port=9092),
         Endpoint(listener="INSIDE", host="broker", port=29092),

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_broker import METADATA, FakeBroker
 
 from headrace.client.connection import Connection, ConnectionLost, RequestTimedOut
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_reply
+from tests.harness.client.fake_broker import METADATA, FakeBroker
 
 NO_TOPICS = {"topics": [], "allow_auto_topic_creation": False}
 
@@ -49,7 +49,7 @@ def test_an_older_broker_is_asked_again_in_its_own_version(highest: int) -> None
     run(scenario, FakeBroker(highest))
 
 
-def test_an_api_without_a_common_version_is_refused_in_words() -> None:
+def test_an_api_without_a_common_version_is_refused_with_a_message() -> None:
     async def scenario(broker: FakeBroker, connection: Connection) -> None:
         with pytest.raises(ClientError, match="does not serve produce in a version that Headrace speaks"):
             connection.version_for(0)
@@ -125,7 +125,7 @@ def test_what_is_not_a_reply_ends_the_connection_with_a_clear_error(garbage: byt
     run(scenario)
 
 
-def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unexpected_reply_closes_the_connection() -> None:
     async def scenario(broker: FakeBroker, connection: Connection) -> None:
         broker.reply(METADATA, 12, 9, {"brokers": [], "topics": []})
         await asyncio.sleep(0.001)
@@ -134,7 +134,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
     run(scenario)
 
 
-def test_opening_gives_up_in_time_when_nobody_answers() -> None:
+def test_opening_times_out_without_an_answer() -> None:
     class Mute(FakeBroker):
         def take(self, frame: bytes) -> None: ...
 
@@ -147,7 +147,7 @@ def test_opening_gives_up_in_time_when_nobody_answers() -> None:
     asyncio.run(main())
 
 
-def test_a_refused_connection_says_why() -> None:
+def test_a_refused_connection_names_the_reason() -> None:
     async def refuse(*_: Any) -> tuple[Any, Any]:
         raise ConnectionRefusedError(111, "Connection refused")
 
@@ -180,7 +180,7 @@ def test_authentication_runs_before_the_connection_is_handed_out() -> None:
     assert seen == [True]
 
 
-def test_what_the_cluster_has_turned_on_is_learned() -> None:
+def test_finalized_features_are_read() -> None:
     broker = FakeBroker()
     broker.features = [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 2}]
 

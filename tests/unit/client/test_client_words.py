@@ -9,8 +9,8 @@ import pytest
 from headrace.client.bootstrap import Address, parse_bootstrap
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
-from headrace.client.partitioner_store import StoredRanges, read_stored
-from headrace.client.ranges import parse_ranges
+from headrace.client.partitioning.stored_ranges import StoredRanges, read_record
+from headrace.key_ranges import parse_ranges
 
 SOUND = {"format": 1, "kind": "range", "topic_id": "", "ranges": "A..B", "outside": "error"}
 
@@ -61,7 +61,7 @@ class FakeKafkaError:
         ("_TRANSPORT", "Local: gone", "the connection to the broker was lost; start a node with"),
     ],
 )
-def test_errors_say_what_and_the_next_command(name: str, text: str, said: str) -> None:
+def test_errors_name_the_problem_and_the_next_command(name: str, text: str, said: str) -> None:
     error = client_error(FakeKafkaError(name, text), name="t")
     assert str(error).startswith(said)
     assert error.code == name
@@ -70,7 +70,7 @@ def test_errors_say_what_and_the_next_command(name: str, text: str, said: str) -
 @pytest.mark.row("D5")
 def test_stored_ranges_come_back_as_they_were() -> None:
     stored = StoredRanges(topic_id="id", ranges=parse_ranges(r"..M\,\xff,N.."), outside="nearest")
-    assert read_stored("t", stored.to_json()) == stored
+    assert read_record("t", stored.to_json()) == stored
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_stored_ranges_come_back_as_they_were() -> None:
 )
 def test_stored_ranges_of_another_program_are_refused_with_the_next_command(value: bytes) -> None:
     with pytest.raises(ClientError, match=r"are not understood .*headrace topics alter t --ranges"):
-        read_stored("t", value)
+        read_record("t", value)

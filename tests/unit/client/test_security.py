@@ -8,17 +8,18 @@ import threading
 from typing import Any
 
 import pytest
-from fake_broker import SERVED, FakeBroker
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.sasl import AuthenticationFailed, OAuthBearer, Plain
-from headrace.client.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
+from headrace.client.security import Security
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.client.fake_broker import SERVED, FakeBroker
 
 SASL_SERVED = [
-    {"api_key": SASL_HANDSHAKE, "min_version": 0, "max_version": 1},
-    {"api_key": SASL_AUTHENTICATE, "min_version": 0, "max_version": 2},
+    {"api_key": ApiKey.SASL_HANDSHAKE, "min_version": 0, "max_version": 1},
+    {"api_key": ApiKey.SASL_AUTHENTICATE, "min_version": 0, "max_version": 2},
 ]
 
 
@@ -38,7 +39,7 @@ class LoginBroker(FakeBroker):
         if not self.requests:
             return
         key, version, correlation_id = self.requests[-1]
-        fields = self.handshake if key == SASL_HANDSHAKE else {"auth_bytes": b"", **self.answer}
+        fields = self.handshake if key == ApiKey.SASL_HANDSHAKE else {"auth_bytes": b"", **self.answer}
         self.reply(key, version, correlation_id, fields)
 
 
@@ -60,7 +61,7 @@ def test_the_mechanism_is_agreed_on_first() -> None:
     assert broker.transport.written[-1].endswith(b"\0ann\0secret\0")
 
 
-def test_without_sasl_nobody_logs_in() -> None:
+def test_without_sasl_there_is_no_login() -> None:
     broker = LoginBroker()
     assert log_in(broker, Security()).is_open
     assert broker.requests == []
@@ -80,14 +81,14 @@ def test_a_token_is_fetched_off_the_loop() -> None:
 @pytest.mark.parametrize(
     ("broker", "words"),
     [
-        (FakeBroker(), "the listener at host:9092 knows no SASL"),
+        (FakeBroker(), "the listener at host:9092 does not offer SASL"),
         (
             LoginBroker(handshake={"error_code": 33, "mechanisms": ["GSSAPI", "OAUTHBEARER"]}),
-            "host:9092 does not take PLAIN; it takes GSSAPI, OAUTHBEARER",
+            "host:9092 does not offer PLAIN; it offers GSSAPI, OAUTHBEARER",
         ),
         (
             LoginBroker(handshake={"error_code": ErrorCode.illegal_sasl_state}),
-            "does not let us log in: illegal_sasl_state; check that this listener asks for SASL",
+            "refuses SASL: illegal_sasl_state; check that this listener asks for SASL",
         ),
         (
             LoginBroker(answer={"error_code": 58, "error_message": "no such user"}),
@@ -96,7 +97,7 @@ def test_a_token_is_fetched_off_the_loop() -> None:
     ],
     ids=["plain listener", "other mechanisms", "no login asked for", "wrong password"],
 )
-def test_a_refused_login_is_said_at_once(broker: FakeBroker, words: str) -> None:
+def test_a_refused_login_is_an_error_at_once(broker: FakeBroker, words: str) -> None:
     with pytest.raises(AuthenticationFailed, match=words):
         log_in(broker, Security(sasl=Plain("ann", "secret")))
     assert broker.transport.closed
@@ -109,6 +110,6 @@ def test_a_login_that_runs_out_is_replaced_in_time() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"tls": "ca.pem"}, {"sasl": "PLAIN"}, {"tls": ssl.CERT_NONE}])
-def test_what_is_no_security_is_said_at_once(wrong: Any) -> None:
+def test_invalid_security_options_are_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ClientError, match="give"):
         Security(**wrong)

@@ -13,7 +13,7 @@ import pytest
 from headrace.cluster.engines.kafka_member import kafka_member_settings
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import ClusterError, ClusterPlan, Member, plan_of
-from headrace.cluster.processes import NodeProcess, began, find, state_of
+from headrace.cluster.processes import NodeProcess, began, find_process, state_of
 from headrace.cluster.supervisor import plan_cluster
 
 PLAN = ClusterPlan(
@@ -48,13 +48,13 @@ def test_changes_are_kept_and_ids_are_not_given_twice(tmp_path):
     ("text", "message"),
     [
         (None, "there is no cluster in"),
-        ("[]", "is not a plan of a cluster"),
-        ("{", "is not a plan of a cluster"),
-        ('{"format": 1}', "is not a plan of a cluster"),
+        ("[]", "is not a cluster plan"),
+        ("{", "is not a cluster plan"),
+        ('{"format": 1}', "is not a cluster plan"),
         ('{"format": 9}', "written by a newer Headrace"),
     ],
 )
-def test_what_is_no_plan_is_refused_with_its_place(tmp_path, text, message):
+def test_an_invalid_plan_is_refused_with_its_path(tmp_path, text, message):
     if text is not None:
         (tmp_path / "cluster.json").write_text(text)
     with pytest.raises(ClusterError, match=message):
@@ -82,11 +82,11 @@ def test_a_process_is_known_by_its_start_and_not_by_its_pid(tmp_path):
     own = NodeProcess(pid=os.getpid(), began="0")
     assert not own.alive
     (tmp_path / "node.pid").write_text(json.dumps({"pid": os.getpid(), "began": "0"}))
-    assert find(tmp_path) is None
-    assert find(tmp_path / "nowhere") is None
+    assert find_process(tmp_path) is None
+    assert find_process(tmp_path / "nowhere") is None
 
 
-def test_an_ended_child_that_nobody_waited_for_is_not_alive():
+def test_a_zombie_process_is_not_alive():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = NodeProcess(pid=child.pid, began=began(child.pid))
     assert process.alive
@@ -102,7 +102,7 @@ def test_a_node_without_a_process_is_called_by_what_was_wanted(wanted, state):
     assert state_of(replace(PLAN.members[0], wanted=wanted), None) == state
 
 
-def test_nodes_added_to_kafka_vote_for_nobody(tmp_path):
+def test_nodes_added_to_kafka_are_no_voters(tmp_path):
     settings = kafka_member_settings(PLAN, PLAN.members[1], tmp_path)
     assert settings["process.roles"] == "broker"
     assert settings["controller.quorum.voters"] == "0@127.0.0.1:2001"

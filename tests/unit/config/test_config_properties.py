@@ -71,7 +71,7 @@ def test_any_text_is_entries_or_a_config_error(text):
         parse_properties(text, "f")
 
 
-def test_files_that_cannot_be_read_say_why(tmp_path):
+def test_unreadable_files_are_errors_with_the_reason(tmp_path):
     with pytest.raises(ConfigError, match=r"missing\.properties: no such configuration file"):
         read_properties(tmp_path / "missing.properties")
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -55,7 +55,7 @@ def test_text_becomes_a_typed_value(kind, text, value):
         ("boolean", "yes", "Expected value to be either true or false"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_in_kafkas_words(kind, text, problem):
+def test_a_value_of_the_wrong_type_is_refused_with_kafkas_message(kind, text, problem):
     with pytest.raises(ConfigError, match=problem) as caught:
         _setting(kind).parse(text)
     assert "some.key" in str(caught.value)

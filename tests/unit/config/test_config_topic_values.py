@@ -44,7 +44,7 @@ def test_a_topics_own_setting_beats_the_altered_node_setting_beats_the_loaded_on
         ({"log_retention_minutes": "-1"}, -1),
     ],
 )
-def test_the_finer_unit_wins_and_minus_one_is_for_ever(settings, retention_ms):
+def test_the_finer_unit_wins_and_minus_one_is_unlimited(settings, retention_ms):
     assert resolve_topic(_node(**settings), {}, {})["retention.ms"] == retention_ms
 
 

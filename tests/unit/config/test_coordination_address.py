@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headrace.config.coordination_address import SqliteAddress, ZooKeeperAddress, parse_coordination
-from headrace.coordination.opening import open_store
+from headrace.coordination.open_store import open_store
 from headrace.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ def test_every_form_is_read(text, address):
         ("zk://h1:7/../b", "the path"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(text, message):
+def test_unknown_coordination_addresses_are_refused(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_coordination(text)
     assert message in str(caught.value)
@@ -58,7 +58,7 @@ async def _open_without_kazoo(tmp_path):
     await open_store(None, address, tmp_path)
 
 
-def test_zookeeper_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+def test_zookeeper_without_its_package_names_what_to_install(tmp_path, monkeypatch):
     for name in [each for each in sys.modules if each.startswith(("kazoo", "headrace.coordination.zoo"))]:
         monkeypatch.delitem(sys.modules, name)
     real_import = builtins.__import__

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.coordination.cluster import Cluster
+from headrace.coordination.cluster_metadata import ClusterMetadata, VersionWaiters
 from headrace.coordination.memory import MemoryState, MemoryStore
 from headrace.coordination.store import Changes, Create
-from headrace.coordination.version_waits import VersionWaits
 from headrace.errors import CoordinationError
 from headrace.testing.simworld import Simulation, SimWorld
 
@@ -44,9 +43,9 @@ def simulated(scenario: Callable[[SimWorld, StumblingStore], Awaitable[None]]) -
         simulation.run(main())
 
 
-def test_the_view_goes_on_after_an_error_that_nobody_foresaw() -> None:
+def test_the_view_is_updated_after_an_unexpected_error() -> None:
     async def scenario(world: SimWorld, store: StumblingStore) -> None:
-        cluster = await Cluster.open(store, world)
+        cluster = await ClusterMetadata.open(store, world)
         store.stumbles = 1
         await store.commit([Create("/whatever", b"")])  # the follower returns, and stumbles at its next look
         await world.tasks.sleep(1)
@@ -58,9 +57,9 @@ def test_the_view_goes_on_after_an_error_that_nobody_foresaw() -> None:
     simulated(scenario)
 
 
-def test_the_heartbeat_goes_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heartbeat_continues_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: SimWorld, store: StumblingStore) -> None:
-        cluster = await Cluster.open(store, world)
+        cluster = await ClusterMetadata.open(store, world)
         await cluster.register_node(
             node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS
         )
@@ -76,7 +75,7 @@ def test_the_heartbeat_goes_on_after_an_error_that_nobody_foresaw(monkeypatch: p
         monkeypatch.setattr(session, "_renew", stumble)
         await world.tasks.sleep(3 * TTL_MS / 1000)
         assert outcomes == []
-        assert not cluster.session_in_doubt
+        assert not cluster.session_may_have_expired
         assert 1 in cluster.view.nodes
 
     simulated(scenario)
@@ -84,7 +83,7 @@ def test_the_heartbeat_goes_on_after_an_error_that_nobody_foresaw(monkeypatch: p
 
 def test_nobody_waits_for_a_view_that_was_closed() -> None:
     async def scenario() -> None:
-        waits = VersionWaits()
+        waits = VersionWaiters()
         before = asyncio.ensure_future(waits.until(5))
         await asyncio.sleep(0)
         waits.end()

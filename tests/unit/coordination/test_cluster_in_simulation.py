@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordination.cluster import Cluster
-from headrace.coordination.membership import DuplicateNode
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.memory import MemoryState, MemoryStore
+from headrace.coordination.node_lifecycle import DuplicateNode
 from headrace.testing.simworld import Simulation, SimWorld
 
 TTL_MS = 6_000
 
 
-async def join(state: MemoryState, world: SimWorld, **more: bool) -> Cluster:
-    cluster = await Cluster.open(MemoryStore(state, world), world)
+async def join(state: MemoryState, world: SimWorld, **more: bool) -> ClusterMetadata:
+    cluster = await ClusterMetadata.open(MemoryStore(state, world), world)
     await cluster.register_node(
         node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS, **more
     )
@@ -61,21 +61,21 @@ def test_a_dead_predecessor_known_by_its_lock_is_not_waited_for() -> None:
         assert simulation.run(scenario()) < 0.1
 
 
-def test_a_node_cut_off_from_its_store_doubts_before_the_store_gives_it_up() -> None:
+def test_a_node_cut_off_from_its_store_knows_of_it_before_its_session_expires() -> None:
     with Simulation(seed=3) as simulation:
         state = MemoryState(simulation.start_process("store"), profile="zookeeper")
         world = simulation.start_process("node")
 
         async def scenario() -> None:
             cluster = await world.tasks.spawn(join(state, world), name="node")
-            membership = cluster._membership
-            assert membership is not None
-            assert membership._heartbeat is not None
-            membership._heartbeat.cancel()
+            lifecycle = cluster._lifecycle
+            assert lifecycle is not None
+            assert lifecycle._heartbeat is not None
+            lifecycle._heartbeat.cancel()
             await world.tasks.sleep(TTL_MS / 1000 * 0.5)
-            assert not cluster.session_in_doubt
+            assert not cluster.session_may_have_expired
             await world.tasks.sleep(TTL_MS / 1000 * 0.25)
-            assert cluster.session_in_doubt
+            assert cluster.session_may_have_expired
             assert 1 in (await join_as_watcher(state, world)).view.nodes
             await world.tasks.sleep(TTL_MS / 1000 * 0.3)
             assert cluster.view.nodes == {}
@@ -83,8 +83,8 @@ def test_a_node_cut_off_from_its_store_doubts_before_the_store_gives_it_up() -> 
         simulation.run(scenario())
 
 
-async def join_as_watcher(state: MemoryState, world: SimWorld) -> Cluster:
-    return await Cluster.open(MemoryStore(state, world), world)
+async def join_as_watcher(state: MemoryState, world: SimWorld) -> ClusterMetadata:
+    return await ClusterMetadata.open(MemoryStore(state, world), world)
 
 
 @pytest.mark.parametrize("seed", [7, 8])

@@ -5,9 +5,10 @@ import uuid
 
 import pytest
 
+from headrace.client_quotas import DEFAULT, QuotaEntity
 from headrace.coordination import documents
 from headrace.coordination.projection import Projection
-from headrace.coordination.store import Changes, Entry, View
+from headrace.coordination.store import Changes, Entry, View, is_key
 from headrace.errors import CoordinationError
 from headrace.types import PartitionState, Topic
 
@@ -25,8 +26,12 @@ def test_a_newer_format_is_refused_by_key() -> None:
         documents.decode("/topics/t", b'{"format":2}')
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b"3", b'{"format":"x"}'])
-def test_what_is_no_document_is_refused_by_key(value: bytes) -> None:
+BAD_MOVES = documents.encode(id=str(uuid.UUID(int=5)), configs={}, partitions=[], moves=[])
+STRANGE = [b"", b"\xff", b"[]", b"{}", b"3", b'{"format":"x"}', b'{"format":1e999}', b"[" * 100_000]
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: value[:20])
+def test_an_invalid_document_is_refused_with_its_key(value: bytes) -> None:
     with pytest.raises(CoordinationError, match="/cluster"):
         documents.decode("/cluster", value)
 
@@ -49,7 +54,25 @@ def test_keys_of_node_settings_lead_back_to_their_node(node: str) -> None:
     assert documents.configured_node_of_key(documents.node_configs_key(node)) == node
 
 
-def test_keys_of_one_kind_are_not_taken_for_another() -> None:
+@pytest.mark.parametrize(
+    "entity",
+    [
+        QuotaEntity("alice"),
+        QuotaEntity(DEFAULT),
+        QuotaEntity(".default", "a/b.c_d~%"),
+        QuotaEntity("CN=käthe, O=x", DEFAULT),
+        QuotaEntity(client_id="app"),
+        QuotaEntity(ip="2001:db8::1"),
+        QuotaEntity(ip=DEFAULT),
+    ],
+)
+def test_keys_of_quotas_lead_back_to_their_entity(entity: QuotaEntity) -> None:
+    key = documents.quotas_key(entity)
+    assert is_key(key)
+    assert documents.quota_entity_of_key(key) == entity
+
+
+def test_keys_of_different_kinds_are_distinct() -> None:
     assert documents.topic_of_key("/topics/nodes") == "nodes"
     assert documents.node_of_key("/topics/1") is None
     assert documents.topic_of_key("/topicsx") is None
@@ -65,6 +88,17 @@ def test_an_unreadable_entry_is_named_and_leaves_the_view_as_it_was() -> None:
         )
     assert projection.view is before
     assert "/topics/bad" not in projection.versions
+
+
+@pytest.mark.parametrize("key", [documents.PRODUCER_IDS, documents.NODE_SECRET, "/topics/bad", "/nodes/1"])
+@pytest.mark.parametrize("value", [*STRANGE, BAD_MOVES], ids=lambda value: value[:20])
+def test_no_unreadable_entry_changes_anything(key: str, value: bytes) -> None:
+    projection = Projection(View(version=1, entries={"/cluster": entry(documents.encode(id="c"))}))
+    before = projection.view
+    with pytest.raises(CoordinationError, match=key):
+        projection.apply(Changes(version=2, changed={key: entry(value)}))
+    assert (projection.view, projection.next_producer_id, projection.node_secret) == (before, 0, b"")
+    assert key not in projection.versions
 
 
 def test_unknown_keys_are_left_to_those_who_know_them() -> None:

@@ -32,7 +32,7 @@ def test_the_deepest_and_latest_mount_decides(path: str, kind: str) -> None:
     assert mounted_type(MOUNTS, path) == kind
 
 
-def test_local_file_systems_are_not_taken_for_network_ones() -> None:
+def test_local_file_systems_are_not_network_file_systems() -> None:
     assert not NETWORK_FILE_SYSTEMS & {"ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "apfs"}
 
 

@@ -19,7 +19,7 @@ def test_a_lease_ends_when_it_was_seen_unchanged_for_its_whole_time() -> None:
     assert look(watch, 1.0, (1, 0)) == [1]
 
 
-def test_a_renewal_starts_the_count_anew() -> None:
+def test_a_renewal_restarts_the_count() -> None:
     watch = LeaseWatch()
     for tick in range(40):
         assert look(watch, tick * 0.125, (1, tick // 4)) == []
@@ -46,7 +46,7 @@ def test_only_the_silent_session_ends() -> None:
     assert all(1 not in each for each in ended)
 
 
-def test_the_renewals_seen_are_told_so_that_a_renewal_in_between_saves_the_session() -> None:
+def test_a_renewal_seen_in_between_keeps_the_session() -> None:
     watch = LeaseWatch()
     ended: list[tuple[int, int | None]] = []
     for tick in range(12):
@@ -54,7 +54,7 @@ def test_the_renewals_seen_are_told_so_that_a_renewal_in_between_saves_the_sessi
     assert ended == [(1, 7)]
 
 
-def test_it_tells_when_somebody_left() -> None:
+def test_an_ended_lease_is_reported() -> None:
     watch = LeaseWatch()
     look(watch, 0.0, (1, 0), (2, 0))
     assert not watch.somebody_left
@@ -64,7 +64,7 @@ def test_it_tells_when_somebody_left() -> None:
     assert not watch.somebody_left
 
 
-def test_it_looks_more_often_when_a_lease_is_short() -> None:
+def test_short_leases_are_checked_more_often() -> None:
     watch = LeaseWatch()
     watch.observe([(1, 60_000, 0)], 0.0)
     relaxed_s = watch.next_look_s
@@ -72,7 +72,7 @@ def test_it_looks_more_often_when_a_lease_is_short() -> None:
     assert watch.next_look_s == 0.025 < relaxed_s
 
 
-def test_it_looks_when_the_first_lease_may_have_ended_and_not_later() -> None:
+def test_the_next_check_is_when_the_first_lease_may_have_expired() -> None:
     watch, now = LeaseWatch(), 0.0
     while not look(watch, now, (1, 0), (2, int(now * 4))):
         now += watch.next_look_s * 1.01  # a little late each time, as loops are

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.coordination.cluster import Cluster
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.memory import Fault, MemoryState, MemoryStore
-from headrace.coordination.outcomes import commit_and_know
+from headrace.coordination.outcomes import commit_resolving_unknown
 from headrace.coordination.store import Applied, Conflict, Create, Delete, Set
 from headrace.errors import ApiError, CoordinationError, ErrorCode, OutcomeUnknown
 from headrace.realworld import RealWorld
@@ -33,14 +33,14 @@ def on_a_store(scenario: Callable[[MemoryStore, MemoryStore], Awaitable[None]]) 
 def test_create_set_and_delete_take_place_exactly_once(fault: Fault) -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         store.faults = [fault]
-        assert isinstance(await commit_and_know(store, [Create("/a", b"1")]), Applied)
+        assert isinstance(await commit_resolving_unknown(store, [Create("/a", b"1")]), Applied)
         version = (await store.view()).entries["/a"].version
         store.faults = [fault]
-        assert isinstance(await commit_and_know(store, [Set("/a", b"2", version)]), Applied)
+        assert isinstance(await commit_resolving_unknown(store, [Set("/a", b"2", version)]), Applied)
         entry = (await store.view()).entries["/a"]
         assert (entry.value, entry.version) == (b"2", version + 1)
         store.faults = [fault]
-        assert isinstance(await commit_and_know(store, [Delete("/a", entry.version)]), Applied)
+        assert isinstance(await commit_resolving_unknown(store, [Delete("/a", entry.version)]), Applied)
         assert (await store.view()).entries == {}
 
     on_a_store(scenario)
@@ -51,7 +51,7 @@ def test_a_conflict_behind_an_unknown_outcome_is_found(fault: Fault) -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         await other.commit([Create("/a", b"theirs")])
         store.faults = [fault]
-        assert await commit_and_know(store, [Create("/a", b"ours")]) == Conflict("/a")
+        assert await commit_resolving_unknown(store, [Create("/a", b"ours")]) == Conflict("/a")
         assert (await store.view()).entries["/a"].value == b"theirs"
 
     on_a_store(scenario)
@@ -62,7 +62,7 @@ def test_an_entry_with_our_value_but_another_owner_is_not_ours() -> None:
         mine, theirs = await store.open_session(60_000), await other.open_session(60_000)
         await other.commit([Create("/controller", b"1", owner=theirs.id)])
         store.faults = [Fault.UNKNOWN_NOT_APPLIED]
-        outcome = await commit_and_know(store, [Create("/controller", b"1", owner=mine.id)])
+        outcome = await commit_resolving_unknown(store, [Create("/controller", b"1", owner=mine.id)])
         assert outcome == Conflict("/controller")
 
     on_a_store(scenario)
@@ -72,26 +72,26 @@ def test_a_store_that_stays_out_of_reach_leaves_it_unknown() -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         store.faults = [Fault.UNKNOWN_NOT_APPLIED] * 10
         with pytest.raises(OutcomeUnknown):
-            await commit_and_know(store, [Create("/a", b"1")])
+            await commit_resolving_unknown(store, [Create("/a", b"1")])
 
     on_a_store(scenario)
 
 
-def test_what_was_refused_outright_is_not_tried_again() -> None:
+def test_a_refused_commit_is_not_retried() -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         store.faults = [Fault.UNAVAILABLE]
         with pytest.raises(CoordinationError):
-            await commit_and_know(store, [Create("/a", b"1")])
+            await commit_resolving_unknown(store, [Create("/a", b"1")])
         assert (await store.view()).entries == {}
 
     on_a_store(scenario)
 
 
 @pytest.mark.parametrize("fault", UNKNOWN)
-def test_a_cluster_lives_through_unknown_outcomes_at_every_step(fault: Fault) -> None:
+def test_unknown_outcomes_at_every_step_are_resolved(fault: Fault) -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         store.faults = [fault]
-        cluster = await Cluster.open(store, RealWorld())
+        cluster = await ClusterMetadata.open(store, RealWorld())
         store.faults = [fault]
         await cluster.register_node(
             node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
@@ -118,7 +118,7 @@ def test_a_cluster_lives_through_unknown_outcomes_at_every_step(fault: Fault) ->
 
 def test_a_store_that_fails_midway_leaves_each_topic_with_its_own_answer() -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
-        cluster = await Cluster.open(store, RealWorld())
+        cluster = await ClusterMetadata.open(store, RealWorld())
         await cluster.register_node(
             node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
         )
@@ -170,7 +170,7 @@ def test_the_view_goes_on_when_the_store_answers_again(caplog: pytest.LogCapture
     async def main() -> None:
         world = RealWorld()
         state = MemoryState(world)
-        cluster = await Cluster.open(Flaky(state, world), world)
+        cluster = await ClusterMetadata.open(Flaky(state, world), world)
         settings = Create("/configs/nodes/1", b'{"format":1,"configs":{"a":"b"}}')
         await MemoryStore(state, world).commit([settings])
         await asyncio.wait_for(cluster.catch_up(), 5)
@@ -178,4 +178,4 @@ def test_the_view_goes_on_when_the_store_answers_again(caplog: pytest.LogCapture
         await cluster.close()
 
     asyncio.run(main())
-    assert "stands still" in caplog.text
+    assert "cannot read changes of the cluster" in caplog.text

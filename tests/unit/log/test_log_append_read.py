@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import DiskFullError, StorageError
-from headrace.log.descriptors import DescriptorPool
 from headrace.log.log_config import LogConfig
-from headrace.log.segment import NEVER_MS
-from headrace.testing.log_tools import (
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.log.segments.segment import NEVER_MS
+from headrace.testing.memory_files import MemoryFiles
+from headrace.wire.batch import assign, read_header, split_batches
+from headrace.world import read_file
+from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
     Producer,
@@ -23,9 +26,6 @@ from headrace.testing.log_tools import (
     read_all,
     read_batches,
 )
-from headrace.testing.memory_files import MemoryFiles
-from headrace.wire.batch import read_header, split_batches
-from headrace.world import read_file
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -44,7 +44,7 @@ def test_offsets_count_from_zero_without_gaps(files: MemoryFiles) -> None:
 
 
 @pytest.mark.row("D1")
-def test_two_readers_stand_at_their_own_offsets(files: MemoryFiles) -> None:
+def test_two_readers_have_independent_positions(files: MemoryFiles) -> None:
     log = open_log(files)
     for value in (b"a", b"b", b"c"):
         log.append(*batch(value), 0)
@@ -103,6 +103,25 @@ def test_replica_append_keeps_offsets_and_epochs(files: MemoryFiles) -> None:
     assert follower.epochs.entries == leader.epochs.entries
     with pytest.raises(StorageError, match="offset 4 comes after offset 6"):
         follower.append_as_replica(view, [(0, read_header(view))])
+
+
+def test_replica_append_keeps_the_gaps_that_compaction_left(files: MemoryFiles) -> None:
+    """What a follower fetches of a compacted topic in one piece."""
+    producer = Producer(7)
+    data = bytearray()
+    for offset, values, timestamp in ((0, (b"x", b"y"), NOW_MS), (100, (b"z",), NOW_MS + 1)):
+        view, ((start, header),) = producer.batch(*values, timestamp=timestamp)
+        assign(view, start, offset, header.batch_length, 0)
+        data += view
+    fetched = memoryview(data)
+    follower = open_log(files)
+    batches = split_batches(fetched, 0, len(data), max_batch_bytes=None, producer=False)
+    follower.append_as_replica(fetched, batches)
+    assert follower.log_end_offset == 101
+    assert [record.offset for record in read_all(follower)] == [0, 1, 100]
+    assert follower.read(0, 1 << 20, 101, at_least_one=True).next_offset == 101
+    assert follower.offset_of_max_timestamp() == (NOW_MS + 1, 100)
+    assert follower.producers.check(read_header(view)) == 100
 
 
 def test_log_rolls_when_a_segment_would_grow_too_large(files: MemoryFiles) -> None:
@@ -235,7 +254,7 @@ class TestRead:
         files.errors["pread"] = OSError(errno.EIO, "no reading now")
         assert log.read(piece.next_offset, 1 << 20, 200) is not None, "the high watermark stands at a flush"
 
-    def test_cold_file_is_told(self, files: MemoryFiles) -> None:
+    def test_a_read_of_a_cold_file_raises_cold_read(self, files: MemoryFiles) -> None:
         log = open_log(files)
         log.append(*batch(b"a"), 0)
         piece = log.read(0, 1000, 1)
@@ -410,7 +429,7 @@ def test_directory_of_another_topic_is_refused(files: MemoryFiles) -> None:
         open_log(files, topic_id=second)
 
 
-def test_deleted_log_leaves_its_name_at_once_and_its_files_when_told(files: MemoryFiles) -> None:
+def test_a_deleted_log_is_renamed_at_once_and_removed_later(files: MemoryFiles) -> None:
     topic_id = uuid.UUID(int=7)
     log = open_log(files, topic_id=topic_id)
     log.append(*batch(b"a"), 0)

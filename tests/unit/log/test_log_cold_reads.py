@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.log.cold_read import ColdRead
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.testing.log_tools import batch, open_log
+from headrace.log.segments.cold_read import ColdRead
 from headrace.testing.memory_files import MemoryFiles
+from tests.harness.batches.log_tools import batch, open_log
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100)
 
@@ -47,7 +47,7 @@ def test_headers_that_are_not_in_memory_are_not_waited_for(offset: int, max_byte
     )
 
 
-def test_whoever_may_wait_reads_on() -> None:
+def test_a_read_that_may_wait_reads_cold_files() -> None:
     files = MemoryFiles()
     log = filled(files)
     make_cold(files, log, ".log")

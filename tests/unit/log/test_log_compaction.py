@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import CorruptLogError
-from headrace.log.compaction import CompactionPlan, CompactionResult, KeyMap, compact
+from headrace.log.compaction.compaction import CompactionPlan, CompactionResult, KeyMap, compact
 from headrace.log.log_config import LogConfig
-from headrace.testing.log_tools import (
+from headrace.testing.memory_files import MemoryFiles
+from headrace.wire.batch import write_crc
+from headrace.wire.records import Record
+from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
     Producer,
@@ -22,9 +25,6 @@ from headrace.testing.log_tools import (
     read_all,
     read_batches,
 )
-from headrace.testing.memory_files import MemoryFiles
-from headrace.wire.batch import write_crc
-from headrace.wire.records import Record
 
 CONFIG = LogConfig(
     segment_bytes=400,
@@ -321,7 +321,7 @@ class TestWhenItIsDue:
         topic.clock.now_ms += 5001
         assert topic.plan() is not None
 
-    def test_what_is_clean_is_remembered_over_restarts(self) -> None:
+    def test_cleaned_offsets_survive_restarts(self) -> None:
         topic = Topic()
         topic.put(b"a", b"1")
         topic.roll()
@@ -487,7 +487,7 @@ class _Picklable:
     """Stands for RealFiles, which has no state."""
 
 
-def test_long_keys_are_told_apart_from_short_ones_and_from_each_other() -> None:
+def test_long_keys_are_distinguished_from_short_ones_and_each_other() -> None:
     keys = KeyMap(1 << 20)
     long, longer = b"x" * 100, b"x" * 101
     for offset, key in enumerate((b"x" * 32, b"x" * 33, long, longer)):

@@ -17,14 +17,14 @@ from headrace.log.checkpoints import (
     write_clean_marker,
     write_offset_checkpoint,
 )
-from headrace.log.descriptors import DescriptorPool
 from headrace.log.epochs import EpochEntry, EpochHistory
-from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
-from headrace.testing.log_tools import DIRECTORY, NOW_MS, batch, flush, open_log, read_all
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.log.segments.index import OffsetIndex, TimeIndex
 from headrace.testing.memory_files import MemoryFiles
 from headrace.types import TopicPartition
 from headrace.world import read_file, replace_file
+from tests.harness.batches.log_tools import DIRECTORY, NOW_MS, batch, flush, open_log, read_all
 
 DATA = Path("/data")
 
@@ -56,7 +56,9 @@ class TestDescriptors:
         pool = DescriptorPool(files, 2)
         for name in "abcd":
             files.open(DATA / name, "create").close()
-        pinned = [pool.acquire(DATA / name) for name in "abc"]
+        pinned = [pool.file(DATA / name, "read") for name in "abc"]
+        for pooled in pinned:
+            pooled.pin()
         other = pool.file(DATA / "d")
         other.get()
         assert all(each.file is not None for each in pinned)
@@ -78,7 +80,8 @@ class TestDescriptors:
 
     def test_retired_file_closes_with_its_last_pin(self, files: MemoryFiles) -> None:
         files.open(DATA / "a", "create").close()
-        pooled = DescriptorPool(files, 3).acquire(DATA / "a")
+        pooled = DescriptorPool(files, 3).file(DATA / "a", "read")
+        pooled.pin()
         pooled.retire()
         assert files.open_files == 1
         pooled.unpin()
@@ -197,10 +200,13 @@ class TestEpochs:
         again = open_log(files, recovery_point=3)
         assert again.epochs.entries == ((1, 0), (4, 2))
 
-    def test_new_leader_writes_its_epoch_down_before_it_appends(self, files: MemoryFiles) -> None:
+    def test_the_epoch_of_a_new_leader_is_written_before_any_append(self, files: MemoryFiles) -> None:
         log = open_log(files)
         log.append(*batch(b"x"), 1)
-        log.begin_epoch(2)
+        log.epochs.assign(2, log.log_end_offset)
+        write = log.epochs.take_unsaved()
+        assert write is not None
+        write()
         loaded = EpochHistory.load(files, DIRECTORY)
         assert loaded is not None
         assert loaded.entries == ((1, 0), (2, 1))

@@ -6,19 +6,19 @@ import pytest
 
 from headrace.errors import ApiError
 from headrace.log.log_config import LogConfig
-from headrace.log.producer_snapshot import decode_snapshot, encode_snapshot
-from headrace.log.producer_state import (
+from headrace.log.producers.snapshot import decode_snapshot, encode_snapshot
+from headrace.log.producers.state import (
     LAST_SEQUENCE,
     EndTransactionMarker,
     ProducerEntry,
     ProducerState,
 )
-from headrace.testing.log_tools import DIRECTORY, NOW_MS, Producer, batch, batch_of, open_log, read_all
 from headrace.testing.memory_files import MemoryFiles
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
 from headrace.world import read_file
+from tests.harness.batches.log_tools import DIRECTORY, NOW_MS, Producer, batch, batch_of, open_log, read_all
 
 DAY_MS = 86_400_000
 
@@ -109,7 +109,7 @@ def test_new_epoch_forgets_the_batches_of_the_old() -> None:
     assert state.check(header(0, epoch=1)) == 101
 
 
-def test_idle_producers_expire_by_stamp_whatever_their_records_say() -> None:
+def test_idle_producers_expire_by_append_time_not_by_record_timestamps() -> None:
     state = ProducerState(expiration_ms=DAY_MS, now_ms=NOW_MS)
     old_times = header(0, producer_id=6)._replace(max_timestamp=5)
     state.update(header(0), 0)

@@ -10,9 +10,9 @@ from headrace.errors import CorruptLogError
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import scrub
-from headrace.testing.log_tools import DIRECTORY, NOW_MS, batch, flush, open_log, read_all
 from headrace.testing.memory_files import MemoryFiles
 from headrace.world import read_file
+from tests.harness.batches.log_tools import DIRECTORY, NOW_MS, batch, flush, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 BATCH_BYTES = len(batch(bytes(50))[0])
@@ -88,7 +88,7 @@ def test_idle_log_stops_without_touching_the_disk() -> None:
     assert files.operations == before
 
 
-def test_opening_after_a_kill_does_not_wait_for_the_disk_and_promises_nothing_before_a_flush() -> None:
+def test_opening_after_a_kill_does_not_flush_and_counts_nothing_as_flushed() -> None:
     files = MemoryFiles()
     filled(files)
     synced = operations_of(files, "fsync", "sync_directory")
@@ -258,7 +258,7 @@ def test_log_start_above_the_log_end_starts_an_empty_log_there() -> None:
 
 
 class TestIndexes:
-    def test_removed_indexes_are_built_anew(self) -> None:
+    def test_removed_indexes_are_rebuilt(self) -> None:
         files = MemoryFiles()
         filled(files).close()
         kept = {n: read_file(files, DIRECTORY / n) for n in files.listdir(DIRECTORY) if "index" in n}
@@ -270,7 +270,7 @@ class TestIndexes:
         log.close()
         assert {n: read_file(files, DIRECTORY / n) for n in files.listdir(DIRECTORY) if "index" in n} == kept
 
-    def test_index_of_another_log_is_not_believed(self) -> None:
+    def test_an_index_of_another_log_is_not_used(self) -> None:
         files = MemoryFiles()
         log = filled(files)
         log.close()
@@ -359,7 +359,7 @@ class TestScrub:
         assert scrub(plan).faults == ()
 
 
-def test_what_a_failed_write_left_behind_a_sealed_segment_is_cut() -> None:
+def test_leftovers_of_a_failed_write_are_truncated() -> None:
     """A power cut may undo the removal of a torn batch; nothing is missing, so it is no bit rot."""
     files = MemoryFiles()
     log = filled(files)

@@ -10,7 +10,8 @@ import pytest
 
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.testing.log_tools import (
+from headrace.testing.memory_files import MemoryFiles
+from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
     Producer,
@@ -20,7 +21,6 @@ from headrace.testing.log_tools import (
     open_log,
     read_all,
 )
-from headrace.testing.memory_files import MemoryFiles
 
 HOUR_MS = 3_600_000
 BATCH_BYTES = len(batch(bytes(100))[0])
@@ -209,7 +209,7 @@ def test_a_producer_whose_every_record_expired_goes_on_where_it_was_after_a_rest
     assert entry.last_sequence == 4
 
 
-def test_no_power_cut_after_a_deletion_makes_a_producer_forgotten() -> None:
+def test_a_power_cut_after_a_deletion_keeps_producer_state() -> None:
     """What is known only from deleted segments is on disk before they go, with or without a flush."""
     for seed in range(30):
         files = MemoryFiles(Random(seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ApiError
-from headrace.log.producer_state import ProducerState
+from headrace.log.producers.state import ProducerState
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
@@ -32,7 +32,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerState(expiration_ms=1000).check(batch(5)) is None
 
 
-def test_what_was_refused_is_not_awaited_for_ever() -> None:
+def test_a_refused_batch_does_not_block_its_producer() -> None:
     producers = ProducerState(expiration_ms=1000)
     producers.refused(batch(0))
     producers.expire(0)

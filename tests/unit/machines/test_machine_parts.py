@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.machines.machine import (
-    STORY_LENGTH,
     BaseMachine,
     CancelTimer,
     Event,
     Now,
-    Record,
     ReplyBody,
     ReplyToken,
     SetTimer,
@@ -19,6 +17,7 @@ from headrace.machines.machine import (
     TimelineEvent,
 )
 from headrace.machines.timers import TimerBook
+from headrace.wire.coordinator.record import CoordinatorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Add(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Added(Record):
+class Added(CoordinatorRecord):
     amount: int
 
 
@@ -48,10 +47,10 @@ class Adder(BaseMachine):
         assert isinstance(event, Add)
         if event.amount:
             step.emit(Added(event.amount))
-            step.tell("added", amount=event.amount)
+            step.log_event("added", amount=event.amount)
         step.reply(event.token, Total(self.total))
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: CoordinatorRecord) -> None:
         assert isinstance(record, Added)
         self.total += record.amount
 
@@ -67,17 +66,6 @@ def test_an_emitted_record_has_changed_the_machine_before_the_step_goes_on() -> 
     assert effects.records == [Added(3)]
     assert effects.replies == [(1, Total(3))]
     assert effects.timeline == [TimelineEvent(7, "added", {"amount": 3})]
-
-
-def test_the_story_keeps_the_last_steps_that_changed_something() -> None:
-    machine = Adder()
-    for amount in range(STORY_LENGTH + 10):
-        machine.step(Add(amount, ReplyToken(1)), Now(amount, 0))
-        machine.step(Add(0, ReplyToken(1)), Now(amount, 0))
-    story = machine.story()
-    assert len(story) == STORY_LENGTH
-    assert [entry.event for entry in story[-2:]] == [Add(40, ReplyToken(1)), Add(41, ReplyToken(1))]
-    assert story[-1].quiet_before == 1
 
 
 def step_at(monotonic_ms: int) -> Step:
@@ -98,7 +86,7 @@ def test_a_deadline_that_moves_later_costs_no_effect() -> None:
     assert not timers.armed()
 
 
-def test_a_deadline_that_moves_nearer_sets_the_timer_anew() -> None:
+def test_an_earlier_deadline_resets_the_timer() -> None:
     timers = TimerBook()
     timers.arm(step_at(0), ("k",), 100)
     nearer = step_at(10)

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.checkpoint import Checkpoint
-from pyspark_headrace.offsets import Offsets, Position, TopicPositions
-from pyspark_headrace.presence import Presence
+from pyspark_headrace.reading.offsets import Offsets, Position, TopicPositions
+from pyspark_headrace.reading.query_lock import QueryLock
 
 QUERY = "43deb35a-1ab5-4f09-b578-2d3cf421a3da"
 LONG_AGO = 1_000_000_000
@@ -26,8 +26,8 @@ def own_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def presence() -> Iterator[Presence]:
-    shown = Presence()
+def query_lock() -> Iterator[QueryLock]:
+    shown = QueryLock()
     yield shown
     shown.close()
 
@@ -71,7 +71,7 @@ def test_after_a_finished_batch_comes_an_empty_one(tmp_path: Path) -> None:
     folder = write(tmp_path / "c", 2, 2, sources=("-",))
     checkpoint = Checkpoint(folder)
     assert (checkpoint.last, checkpoint.finished) == (2, True)
-    assert checkpoint.standing() == at(30)
+    assert checkpoint.current_offsets() == at(30)
     with checkpoint.stopped():
         checkpoint.move(at(7))
     assert ends(folder) == {0: 10, 1: 20, 2: 7, 3: 7}
@@ -86,7 +86,7 @@ def test_after_a_finished_batch_comes_an_empty_one(tmp_path: Path) -> None:
 def test_an_unfinished_batch_is_emptied_but_not_the_first(tmp_path: Path) -> None:
     folder = write(tmp_path / "c", 2, 1)
     checkpoint = Checkpoint(folder)
-    assert checkpoint.standing() == at(20)
+    assert checkpoint.current_offsets() == at(20)
     checkpoint.move(at(25))
     assert ends(folder) == {0: 10, 1: 25, 2: 25}
     first = write(tmp_path / "first", 0, -1)
@@ -95,12 +95,12 @@ def test_an_unfinished_batch_is_emptied_but_not_the_first(tmp_path: Path) -> Non
     assert ends(first) == {0: 10}
 
 
-def test_a_query_that_runs_is_not_moved(tmp_path: Path, presence: Presence) -> None:
+def test_a_query_that_runs_is_not_moved(tmp_path: Path, query_lock: QueryLock) -> None:
     folder = write(tmp_path / "c", 1, 1)
-    presence.show(QUERY)
+    query_lock.hold(QUERY)
     with pytest.raises(ClientError, match="is running; stop it first"), Checkpoint(folder).stopped():
         pytest.fail("it was taken for stopped")
-    presence.close()
+    query_lock.close()
     os.utime(folder / "commits/1")  # just now, and yet it is known to have stopped
     with Checkpoint(folder).stopped():
         pass
@@ -121,23 +121,23 @@ def test_a_driver_that_was_faster_wins(tmp_path: Path) -> None:
     checkpoint = Checkpoint(folder)
     (folder / "offsets/2").write_text((folder / "offsets/1").read_text())
     before = (folder / "offsets/1").read_text()
-    with pytest.raises(ClientError, match="it began batch 2 just now; stop it first"):
+    with pytest.raises(ClientError, match="it started batch 2 just now; stop it first"):
         checkpoint.move(at(3))
     assert (folder / "offsets/1").read_text() == before
 
 
 def test_folders_that_are_something_else(tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="is no checkpoint of a Spark query: it has no folder 'offsets'"):
+    with pytest.raises(ClientError, match="is not a checkpoint of a Spark query"):
         Checkpoint(tmp_path)
     (tmp_path / "offsets").mkdir()
-    with pytest.raises(ClientError, match="has not begun a batch yet"):
+    with pytest.raises(ClientError, match="has not started a batch yet"):
         Checkpoint(tmp_path)
     (tmp_path / "offsets/0").write_text('v1\n{}\n{"orders": {"0": 1}}')
     with pytest.raises(ClientError, match="has 0 sources of format 'headrace', not one"):
-        Checkpoint(tmp_path).standing()
+        Checkpoint(tmp_path).current_offsets()
     (tmp_path / "offsets/0").write_text("v9\n{}\n{}")
-    with pytest.raises(ClientError, match="is written in form 'v9', and 'v1' is served here"):
-        Checkpoint(tmp_path).standing()
+    with pytest.raises(ClientError, match="has format 'v9', but only 'v1' is supported"):
+        Checkpoint(tmp_path).current_offsets()
     (tmp_path / "offsets/0").write_text("v1")
     with pytest.raises(ClientError, match="is missing or damaged"):
-        Checkpoint(tmp_path).standing()
+        Checkpoint(tmp_path).current_offsets()

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Analyze, Copy, Store
-from headrace.pipelines.definition_file import chosen, pipelines_of, read_pipelines
+from headrace.pipelines.definition_file import pipelines_of, read_pipelines, select_pipelines
 from headrace.pipelines.definition_keys import default_checkpoints
 from headrace.pipelines.identity import claim
 from headrace.pipelines.keys import parse_ms
@@ -76,9 +76,9 @@ def test_a_file_with_several_pipelines(tmp_path: Path) -> None:
     assert isinstance(copy, Copy)
     assert (copy.source.bootstrap, copy.group) == ("other:9092", "copier")
     assert copy.source.options == {"minPartitions": "8"}
-    assert chosen(found.pipelines, ["large"], "x") == [copy]
+    assert select_pipelines(found.pipelines, ["large"], "x") == [copy]
     with pytest.raises(ClientError, match="has no pipeline 'smal'; choose from large, orders, revenue"):
-        chosen(found.pipelines, ["smal"], "pipelines.toml")
+        select_pipelines(found.pipelines, ["smal"], "pipelines.toml")
 
 
 def table(**changes: Any) -> dict[str, Any]:
@@ -89,37 +89,37 @@ def table(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({}, "p.toml has no pipeline in it; write [store.orders] and its keys"),
+        ({}, "p.toml has no pipelines; write [store.orders] and its keys"),
         ({"stroe": {}}, "p.toml: stroe: there is no such key or table; did you mean store?"),
         ({"store": {"topic": "a"}}, "p.toml: [store] topic: a pipeline needs a name; write [store.orders]"),
-        ({"store": {"a b": table()}}, "p.toml: 'a b' is no name for a pipeline; use letters"),
+        ({"store": {"a b": table()}}, "p.toml: 'a b' is not a valid name of a pipeline"),
         (
             {"store": {"x": table(formt="delta")}},
             "[store.x] formt: there is no such key; did you mean format?",
         ),
-        ({"store": {"x": table(format="iceberg")}}, "[store.x] format: 'iceberg' is none of delta, parquet"),
-        ({"store": {"x": table(topic=None)}}, "[store.x] topic: what is read is named by a topic or by a"),
+        ({"store": {"x": table(format="iceberg")}}, "[store.x] format: 'iceberg' is not one of delta"),
+        ({"store": {"x": table(topic=None)}}, "[store.x] topic: either a topic or a pattern"),
         ({"store": {"x": table(path=None)}}, "[store.x] path: it is missing; for example /data/orders"),
-        ({"store": {"x": table(path="s3://b/t")}}, "[store.x] path: a table cannot lie at 's3://b/t'"),
-        ({"store": {"x": table(max_rows=0)}}, "[store.x] max_rows: 0 is no whole number from 1 on"),
+        ({"store": {"x": table(path="s3://b/t")}}, "[store.x] path: a table cannot be at 's3://b/t'"),
+        ({"store": {"x": table(max_rows=0)}}, "[store.x] max_rows: 0 is not a whole number of"),
         ({"store": {"x": table(value="json")}}, "[store.x] schema: JSON needs one"),
         ({"store": {"x": table(bootstrap="here:port")}}, "[store.x] bootstrap: "),
-        ({"store": {"x": table(every="soon")}}, "[store.x] every: 'soon' is no duration; use 500ms, 30s"),
-        ({"store": {"x": table(topic=3)}}, "[store.x] topic: 3 is no list of texts"),
+        ({"store": {"x": table(every="soon")}}, "[store.x] every: 'soon' is not a duration; use 500ms, 30s"),
+        ({"store": {"x": table(topic=3)}}, "[store.x] topic: 3 is not a list of strings"),
         ({"analyze": {"x": table()}}, "[analyze.x] window: it is missing; for example 1m"),
         (
             {"analyze": {"x": table(window="1m", slide="2m")}},
             "[analyze.x] slide: it is longer than the window",
         ),
-        ({"analyze": {"x": table(window="1m", path=None)}}, "[analyze.x] path: the result goes nowhere"),
+        ({"analyze": {"x": table(window="1m", path=None)}}, "[analyze.x] path: there is no output"),
         (
             {"analyze": {"x": table(window="1m", by=["a+b"])}},
             "[analyze.x] by: 'a+b' needs a name; write \"a+b AS",
         ),
-        ({"analyze": {"x": table(window="1m", sum=["a+b"])}}, "[analyze.x] sum: 'a+b' is no column"),
+        ({"analyze": {"x": table(window="1m", sum=["a+b"])}}, "[analyze.x] sum: 'a+b' is not a column"),
         (
             {"analyze": {"x": table(window="1m", percentiles={"a": [101]})}},
-            "[analyze.x] percentiles: 101 of 'a' is no number from 0 to 100",
+            "[analyze.x] percentiles: 101 of 'a' is not a number from 0 to 100",
         ),
         (
             {"analyze": {"x": table(window="1m", aggregates={"count": "sum(a)"})}},
@@ -137,7 +137,7 @@ def table(**changes: Any) -> dict[str, Any]:
         ({"spark": {"mster": "x"}, "store": {"x": table()}}, "p.toml: [spark] mster: there is no such key"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(document: dict[str, Any], message: str) -> None:
+def test_errors_name_the_position_in_the_file(document: dict[str, Any], message: str) -> None:
     with pytest.raises(ClientError) as raised:
         pipelines_of(document, "p.toml")
     assert message in str(raised.value)
@@ -148,7 +148,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_pipelines(tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("[store")
-    with pytest.raises(ClientError, match=r"broken\.toml is no TOML: .*end of document"):
+    with pytest.raises(ClientError, match=r"broken\.toml is not valid TOML: .*end of document"):
         read_pipelines(broken)
 
 
@@ -158,7 +158,7 @@ def test_durations() -> None:
     assert [parse_ms(text) for text in ("", "5", "5 weeks", "-1s")] == [None] * 4
 
 
-def test_checkpoints_lie_where_programs_keep_their_state() -> None:
+def test_checkpoints_are_in_the_users_state_directory() -> None:
     assert default_checkpoints({"HOME": "/h"}) == Path("/h/.local/state/headrace/pipelines")
     assert default_checkpoints({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == Path("/s/headrace/pipelines")
 
@@ -175,5 +175,5 @@ def test_a_checkpoint_belongs_to_one_pipeline(tmp_path: Path) -> None:
     ):
         claim(analyze("2m"), tmp_path / "c")
     (tmp_path / "foreign" / "offsets").mkdir(parents=True)
-    with pytest.raises(ClientError, match="is that of a query of another program; choose another"):
+    with pytest.raises(ClientError, match="belongs to a query of another program; choose another"):
         claim(analyze("1m"), tmp_path / "foreign")

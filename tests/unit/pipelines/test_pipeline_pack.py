@@ -15,11 +15,11 @@ import pytest
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.pack import DESCRIPTION, Pack, check_pack, write_pack
-from headrace.pipelines.session import shipped
+from headrace.pipelines.session import pack_settings
 
 TASKS = """
 import headrace, pyspark_headrace, pyspark_headrace_delta
-import pyspark_headrace.task, pyspark_headrace.sink_task, pyspark_headrace_delta.commit
+import pyspark_headrace.reading.task, pyspark_headrace.writing.task, pyspark_headrace_delta.commit
 print(headrace.__file__)
 """
 
@@ -52,7 +52,7 @@ def test_a_bare_python_runs_tasks_from_it(pack: Pack, tmp_path: Path) -> None:
     assert ran.stdout.split()[0] == str(tmp_path / "packages/headrace/__init__.py")
 
 
-def test_what_is_in_it_and_what_is_not(pack: Pack) -> None:
+def test_the_contents_of_a_pack(pack: Pack) -> None:
     with zipfile.ZipFile(pack.path) as files:
         names = files.namelist()
         description = json.loads(files.read(DESCRIPTION))
@@ -64,8 +64,8 @@ def test_what_is_in_it_and_what_is_not(pack: Pack) -> None:
     assert len(names) == len(set(names))
 
 
-def test_executors_are_told_where_it_is(pack: Pack) -> None:
-    assert shipped(pack.path) == {
+def test_executors_get_the_path_of_the_pack(pack: Pack) -> None:
+    assert pack_settings(pack.path) == {
         "spark.archives": f"{pack.path}#headrace_packages",
         "spark.executorEnv.PYTHONPATH": "headrace_packages",
     }
@@ -74,20 +74,20 @@ def test_executors_are_told_where_it_is(pack: Pack) -> None:
 def test_further_packages_come_with_what_they_need(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="no-such-package is not installed in this environment; pip"):
         write_pack(tmp_path / "pack.zip", add=["no-such-package"])
-    with pytest.raises(ClientError, match="'a b' names no package"):
+    with pytest.raises(ClientError, match="'a b' is not a package name"):
         write_pack(tmp_path / "pack.zip", add=["a b"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_pack_is_said(tmp_path: Path) -> None:
+def test_an_invalid_pack_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=r"there is no pack in .*none.zip: No such file .* pipeline pack"):
         check_pack(tmp_path / "none.zip")
     (tmp_path / "text.zip").write_text("text")
-    with pytest.raises(ClientError, match=r"text\.zip is no pack of"):
+    with pytest.raises(ClientError, match=r"text\.zip is not a pack of"):
         check_pack(tmp_path / "text.zip")
     with zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
         old.writestr(DESCRIPTION, json.dumps({"python": "3.9"}))
     with pytest.raises(ClientError, match=r"is for Python 3\.9, and this is 3"):
-        shipped(tmp_path / "old.zip")
-    with pytest.raises(ClientError, match=r"'pack\.tar\.gz' is no zip"):
+        pack_settings(tmp_path / "old.zip")
+    with pytest.raises(ClientError, match=r"'pack\.tar\.gz' is not a zip file"):
         write_pack(Path("pack.tar.gz"))

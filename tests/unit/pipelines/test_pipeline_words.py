@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headrace.cli.pipeline_options import percentiles_from, pipeline_from
-from headrace.cli.pipeline_progress import line_of, table_of
+from headrace.cli.pipeline.options import percentiles_from, pipeline_from
+from headrace.cli.pipeline.progress import line_of, table_of
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Analyze
-from headrace.pipelines.failures import explained
+from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.progress import Batches
 
 STREAM_FAILED = '[STREAM_FAILED] Query [id = 1] terminated with exception: x\n  File "a.py"\n'
@@ -41,9 +41,9 @@ def report(number: int, rows: int, *, end: int = 40, late: int = 0) -> dict[str,
 def test_micro_batches_are_counted_once_and_shown() -> None:
     batches = Batches("revenue")
     first = report(0, 100)
-    (batch,) = batches.take([first])
+    (batch,) = batches.add([first])
     assert (batch.rows_per_second, batch.lag) == (200.0, 10 + 3), "of a new partition all is still to be read"
-    later = batches.take([first, report(1, 50, end=50, late=2), report(2, 0, end=50, late=1)])
+    later = batches.add([first, report(1, 50, end=50, late=2), report(2, 0, end=50, late=1)])
     assert [each.number for each in later] == [1, 2]
     assert (batches.total_rows, batches.total_late) == (150, 3)
     assert line_of(batch) == "revenue: batch 0, 100 records, 200/s, lag 13, 500 ms, state 7 rows (2.0 KiB)"
@@ -59,7 +59,7 @@ def test_micro_batches_are_counted_once_and_shown() -> None:
 def test_a_source_that_was_not_asked_has_no_lag() -> None:
     replayed = report(0, 0)
     replayed["sources"][0]["latestOffset"] = "null"
-    (batch,) = Batches("x").take([replayed])
+    (batch,) = Batches("x").add([replayed])
     assert batch.lag is None
     assert ", lag -, " in line_of(batch)
 
@@ -88,9 +88,9 @@ def test_a_source_that_was_not_asked_has_no_lag() -> None:
     ],
 )
 def test_failures_of_spark_in_one_line(raised: str, said: str) -> None:
-    assert said in str(explained(RuntimeError(raised), "p"))
+    assert said in str(to_client_error(RuntimeError(raised), "p"))
     ours = ClientError("told already")
-    assert explained(ours, "p") is ours
+    assert to_client_error(ours, "p") is ours
 
 
 def test_options_name_themselves_in_errors() -> None:
@@ -104,7 +104,7 @@ def test_options_name_themselves_in_errors() -> None:
     assert isinstance(found, Analyze)
     assert (found.name, found.group) == ("analyze-orders", "analyze-orders")
     assert [each.name for each in found.aggregates] == ["count", "p50_b", "p9_b"]
-    with pytest.raises(ClientError, match=r"^--max-rows: 0 is no whole number"):
+    with pytest.raises(ClientError, match=r"^--max-rows: 0 is not a whole number"):
         pipeline_from("store", None, {"topic": ["a"], "path": "/t", "max_rows": 0})
     with pytest.raises(ClientError, match=r"^--percentile: 101"):
         pipeline_from("analyze", None, {**values, "percentiles": {"a": [101]}})

@@ -10,7 +10,7 @@ import pytest
 from headrace.pipelines import runner
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.runner import RunningQuery, planned_queries
-from pyspark_headrace.presence import asked_to_stop
+from pyspark_headrace.reading.query_lock import stop_requested
 
 
 class Query:
@@ -45,15 +45,15 @@ def running(query: Query, folder: Path) -> RunningQuery:
     return RunningQuery(planned, query, folder / "stop")  # type: ignore[arg-type]
 
 
-def test_it_is_stopped_when_its_source_has_seen_the_file_and_no_trigger_is_active(tmp_path: Path) -> None:
+def test_a_query_stops_when_its_source_saw_the_stop_file_between_triggers(tmp_path: Path) -> None:
     query = Query()
     it = running(query, tmp_path)
     query.trigger_active = True
-    it.ask_to_stop()
+    it.request_stop()
     it.stop_at_boundary()
     assert not query.stopped, "a batch runs"
-    assert asked_to_stop(str(tmp_path / "stop"))
-    it.ask_to_stop()
+    assert stop_requested(str(tmp_path / "stop"))
+    it.request_stop()
     it.stop_at_boundary()
     assert not query.stopped, "the source knows, and the trigger goes on"
     query.trigger_active = False
@@ -68,7 +68,7 @@ def test_between_two_triggers_it_does_not_wait_for_the_next(
     monkeypatch.setattr(runner.time, "monotonic", lambda: now_s)
     query = Query()
     it = running(query, tmp_path)
-    it.ask_to_stop()
+    it.request_stop()
     it.stop_at_boundary()
     now_s += 2
     query.trigger_active = True

@@ -13,11 +13,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.client.arrow.types import FIELDS
+from headrace.client.arrow.kernels.types import FIELDS
 from headrace.client.errors import ClientError
-from pyspark_headrace.arrow_columns import ArrowColumns
-from pyspark_headrace.columns import COLUMNS, HEADERS, Form, default_schema, projection
-from pyspark_headrace.sink_columns import SinkColumns
+from pyspark_headrace.columns import COLUMNS, HEADERS, ColumnFormat, default_schema, projection
+from pyspark_headrace.reading.arrow_columns import ArrowColumns
+from pyspark_headrace.writing.columns import SinkColumns
 
 ALL = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 ROWS = [
@@ -94,22 +94,25 @@ def test_a_schema_may_ask_for_text() -> None:
 
 def test_values_get_the_types_that_their_form_gives() -> None:
     avro = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
-    forms = {"key": Form(word="int64"), "value": Form(word="json", schema="id BIGINT, tags ARRAY<STRING>")}
-    assert default_schema(["key", "value"], include_headers=False, forms=forms) == (
+    formats = {
+        "key": ColumnFormat(name="int64"),
+        "value": ColumnFormat(name="json", schema="id BIGINT, tags ARRAY<STRING>"),
+    }
+    assert default_schema(["key", "value"], include_headers=False, formats=formats) == (
         "key bigint, value struct<id BIGINT, tags ARRAY<STRING>>"
     )
-    forms = {"value": Form(word="avro", schema=avro)}
-    assert default_schema(["value"], include_headers=False, forms=forms) == "value struct<id:bigint>"
+    formats = {"value": ColumnFormat(name="avro", schema=avro)}
+    assert default_schema(["value"], include_headers=False, formats=formats) == "value struct<id:bigint>"
 
 
 @pytest.mark.parametrize("word", ["json", "avro"])
 def test_structured_values_need_their_fields(word: str) -> None:
-    with pytest.raises(ClientError, match=r"(is|are) not given"):
-        default_schema(["value"], include_headers=False, forms={"value": Form(word=word)})
+    with pytest.raises(ClientError, match=r"(is|are) not set"):
+        default_schema(["value"], include_headers=False, formats={"value": ColumnFormat(name=word)})
     value = StructType([StructField("value", StringType())])
     if word == "json":
         with pytest.raises(ClientError, match="read as JSON, so its type must be a struct"):
-            projection(value, {"value": Form(word=word)})
+            projection(value, {"value": ColumnFormat(name=word)})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_rows_that_cannot_be_written_are_refused_at_planning(fields: list[object
 
 def test_a_topic_is_named_by_option_or_column() -> None:
     value = StructField("value", StringType())
-    with pytest.raises(ClientError, match="no topic is given"):
+    with pytest.raises(ClientError, match="no topic is set"):
         SinkColumns.of(StructType([value]), topic_given=False)
     both = SinkColumns.of(StructType([value, StructField("topic", StringType())]), topic_given=False)
     assert both.names == {"value", "topic"}

@@ -25,7 +25,7 @@ for use in (
 """
 
 
-def test_formats_are_found_whatever_is_missing_beside_spark() -> None:
+def test_formats_are_found_without_optional_dependencies() -> None:
     """What is missing is said by who needs it."""
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False

@@ -20,7 +20,7 @@ def test_a_limit_below_the_number_of_partitions_still_moves_all() -> None:
     assert share(2, {"a": 5, "b": 5, "c": 5}) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_what_does_not_lag_has_no_part() -> None:
+def test_partitions_without_lag_get_no_share() -> None:
     assert share(10, {"a": 0, "b": 3}) == {"b": 3}
 
 

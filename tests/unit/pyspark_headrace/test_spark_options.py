@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.options import Place, ReadSettings, read_settings, write_settings
+from pyspark_headrace.options import OffsetSpec, ReadSettings, read_settings, write_settings
 
 
 def read(streaming: bool = False, **options: str) -> ReadSettings:
@@ -31,8 +31,8 @@ def test_the_official_connectors_names_are_understood() -> None:
         streaming=True,
     )
     assert settings.bootstrap == "a:1,b:2"
-    assert settings.selection.takes("orders")
-    assert not settings.selection.takes("my-orders")
+    assert settings.selection.includes("orders")
+    assert not settings.selection.includes("my-orders")
     assert settings.on_data_loss == "skip"
     assert settings.limits.max_rows == 100
     assert (settings.min_partitions, settings.include_headers, settings.group) == (8, True, "g")
@@ -40,12 +40,12 @@ def test_the_official_connectors_names_are_understood() -> None:
 
 
 def test_streams_begin_at_the_end_and_batches_at_the_beginning() -> None:
-    assert read(streaming=True).starting == Place(kind="latest")
-    assert read(streaming=False).starting == Place(kind="earliest")
+    assert read(streaming=True).starting == OffsetSpec(kind="latest")
+    assert read(streaming=False).starting == OffsetSpec(kind="earliest")
 
 
-def test_where_to_begin() -> None:
-    assert read(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting == Place(
+def test_starting_offsets_are_parsed() -> None:
+    assert read(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting == OffsetSpec(
         kind="offsets", numbers={"orders": {0: 23, 1: -2}}
     )
     assert read(startingTimestamp="1700000000000").starting.timestamp == 1_700_000_000_000
@@ -63,30 +63,30 @@ def test_an_assignment_names_partitions(assign: str) -> None:
     ("options", "said"),
     [
         ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean 'startingOffsets'"),
-        ({"assign": '{"orders": [0]}'}, "subscribe and assign are given"),
+        ({"assign": '{"orders": [0]}'}, "subscribe and assign are set"),
         ({"startingOffsets": "first"}, "'startingOffsets' cannot be 'first'; use earliest, latest, group or"),
         ({"startingOffsets": '{"orders": 5}'}, "cannot be .* write it like"),
         ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "cannot be .* write it like"),
-        ({"startingOffsets": "{orders"}, "it is no JSON"),
-        ({"startingOffsets": "group"}, "no group is given"),
-        ({"minPartitions": "0"}, "'minPartitions' cannot be '0'; give a whole number of at least 1"),
+        ({"startingOffsets": "{orders"}, "it is not valid JSON"),
+        ({"startingOffsets": "group"}, "no group is set"),
+        ({"minPartitions": "0"}, "'minPartitions' cannot be '0'; use a whole number of at least 1"),
         ({"maxTriggerDelay": "soon"}, "write it like 500ms, 30s or 15m"),
         ({"onDataLoss": "ignore"}, "use one of fail, skip, earliest"),
         ({"includeHeaders": "yes"}, "use true or false"),
         ({"bootstrap": "host:port"}, "option 'bootstrap': 'host:port' is not a bootstrap address"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "9 is more than maxOffsetsPerTrigger 3"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "9 is greater than maxOffsets"),
         ({"bootstrap": "a:1", "kafka.bootstrap.servers": "b:1"}, "mean the same but differ"),
     ],
 )
-def test_what_makes_no_sense_is_named(options: dict[str, str], said: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ClientError, match=said):
         read(**options)
 
 
 def test_something_has_to_be_read() -> None:
-    with pytest.raises(ClientError, match="none is given; use subscribe"):
+    with pytest.raises(ClientError, match="none is set; use subscribe"):
         read_settings({}, streaming=False)
-    with pytest.raises(ClientError, match="no regular expression"):
+    with pytest.raises(ClientError, match="not a valid regular expression"):
         read_settings({"subscribePattern": "("}, streaming=False)
 
 
@@ -105,7 +105,7 @@ def test_writes_have_options_of_their_own() -> None:
         write_settings({"compression": "rar"}, streaming=True)
 
 
-def test_rows_are_written_once_where_that_can_be_unless_told_otherwise() -> None:
+def test_exactly_once_is_the_default_where_it_is_possible() -> None:
     assert write_settings({}, streaming=True).exactly_once is None
     for asked in ("batch", "off"):
         assert write_settings({"exactlyonce": asked}, streaming=True).exactly_once == asked
@@ -118,24 +118,24 @@ def test_rows_are_written_once_where_that_can_be_unless_told_otherwise() -> None
     [
         ({"exactlyOnce": "always"}, True, "use one of batch, off"),
         ({"batchId": "3", "sinkId": "s"}, True, "a stream numbers its batches itself"),
-        ({"batchId": "3"}, False, "needs a sink that it counts for"),
+        ({"batchId": "3"}, False, "needs option 'sinkId'"),
         ({"batchId": "3", "sinkId": "s", "exactlyOnce": "off"}, False, "no meaning with exactlyOnce=off"),
         ({"batchId": "-1", "sinkId": "s"}, False, "a whole number of at least 0"),
         ({"commitMessageBytes": "8MB"}, False, "a whole number of at least 1"),
         ({"transactionTimeoutMs": "long"}, False, "write it like 500ms"),
     ],
 )
-def test_what_a_sink_cannot_be(options: dict[str, str], streaming: bool, said: str) -> None:
+def test_invalid_sink_options_are_refused(options: dict[str, str], streaming: bool, said: str) -> None:
     with pytest.raises(ClientError, match=said):
         write_settings(options, streaming=streaming)
 
 
 def test_a_pattern_does_not_take_in_what_sinks_keep_for_themselves() -> None:
     anything = read_settings({"subscribePattern": ".*"}, streaming=False).selection
-    assert [anything.takes(name) for name in ("orders", "_orders", "__headrace_staging")] == [
+    assert [anything.includes(name) for name in ("orders", "_orders", "__headrace_staging")] == [
         True,
         True,
         False,
     ]
     named = read_settings({"subscribe": "__headrace_sinks"}, streaming=False).selection
-    assert named.takes("__headrace_sinks")
+    assert named.includes("__headrace_sinks")

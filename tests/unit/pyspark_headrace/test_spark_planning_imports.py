@@ -36,9 +36,18 @@ print(*sorted({unwanted!r} & set(sys.modules)))
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("pyspark_headrace.stream_reader", {"pyspark_headrace.task", "pyspark_headrace.planner"}),
-        ("pyspark_headrace.batch_reader", {"pyspark_headrace.task", "headrace.client.arrow.prefetch"}),
-        ("pyspark_headrace.task", {"headrace.client.arrow.writer", "pyspark_headrace.avro_types"}),
+        (
+            "pyspark_headrace.reading.stream_reader",
+            {"pyspark_headrace.reading.task", "pyspark_headrace.reading.planner"},
+        ),
+        (
+            "pyspark_headrace.reading.batch_reader",
+            {"pyspark_headrace.reading.task", "headrace.client.arrow.read.prefetch"},
+        ),
+        (
+            "pyspark_headrace.reading.task",
+            {"headrace.client.arrow.write.writer", "pyspark_headrace.avro_types"},
+        ),
     ],
 )
 def test_planning_does_not_load_what_decodes_nor_reading_what_writes(module: str, unwanted: set[str]) -> None:

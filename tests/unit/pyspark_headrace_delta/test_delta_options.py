@@ -28,7 +28,7 @@ def schema(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind, nullable=False) for name, kind in columns.items()])
 
 
-def test_what_options_mean() -> None:
+def test_options_are_parsed() -> None:
     settings = table_settings(
         {
             "path": "file:///data/orders",
@@ -51,14 +51,14 @@ def test_what_options_mean() -> None:
     ("streaming", "options", "said"),
     [
         (True, {"txnVersion": "1"}, "'txnVersion' has no meaning in a stream"),
-        (False, {"txnVersion": "1"}, "only work together in a batch write; give both"),
+        (False, {"txnVersion": "1"}, "only work together in a batch write; set both"),
         (False, {"txnAppId": "x", "txnVersion": "-1"}, "'txnVersion' cannot be '-1'"),
-        (True, {"txnAppId": " "}, "'txnAppId' cannot be ' '; give it a name"),
+        (True, {"txnAppId": " "}, "'txnAppId' cannot be ' '; set a name"),
         (True, {"partitionBy": " , "}, "'partitionBy' cannot be ' , '; name at least one"),
         (True, {"targetFileSize": "0"}, "'targetFileSize' cannot be '0'; write it like 128m"),
         (True, {"mergeSchema": "yes"}, "'mergeSchema' cannot be 'yes'; use true or false"),
         (True, {"compression": "zstd"}, "there is no option 'compression'"),
-        (True, {"path": " "}, "no table is given"),
+        (True, {"path": " "}, "no table is set"),
     ],
 )
 def test_options_that_cannot_be(streaming: bool, options: dict[str, str], said: str) -> None:
@@ -87,7 +87,7 @@ def test_tables_allow_nulls_everywhere_and_note_nothing() -> None:
     ("columns", "partition_by", "said"),
     [
         ({"a": LongType(), "A": LongType()}, (), "there are two columns 'a'"),
-        ({"a": DayTimeIntervalType()}, (), "column 'a' is interval day to second, which tables cannot hold"),
+        ({"a": DayTimeIntervalType()}, (), "'a' is interval day to second, which Delta does not support"),
         ({"a": schema(b=schema(c=DayTimeIntervalType()))}, (), r"column 'a\.b\.c' is interval"),
         ({"a": schema(**{"b c": LongType()})}, (), r"cannot be named 'a\.b c'"),
         ({"a": LongType()}, ("b",), "no column 'b' to partition by, only a"),

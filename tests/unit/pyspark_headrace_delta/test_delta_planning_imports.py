@@ -30,7 +30,7 @@ def test_planning_a_stream_loads_neither_arrow_nor_delta() -> None:
     assert ran.stdout.split() == []
 
 
-def test_a_missing_library_is_said_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "find_spec", lambda _: None)
     source = source_module.DeltaSource({"path": "/nowhere"})
     with pytest.raises(ClientError, match=r"deltalake is not installed; pip install headrace\[spark\]"):

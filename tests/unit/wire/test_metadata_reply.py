@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.metadata_reply import (
+from headrace.wire.requests.metadata_reply import (
     NOT_ASKED,
     MetadataPartition,
     MetadataTopic,
@@ -56,7 +56,7 @@ def frame_of(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_reads_back_as_it_was_meant(version: int) -> None:
+def test_every_version_is_decoded_as_encoded(version: int) -> None:
     reply = read_back(version, frame_of(version))
 
     assert [(broker.node_id, broker.host, broker.port) for broker in reply.brokers] == [

@@ -194,7 +194,7 @@ def test_an_unknown_codec_is_refused_from_anyone() -> None:
 def test_assigning_a_place_leaves_the_crc_right() -> None:
     data = bytearray(b"....") + build_batch(RECORDS)
     view = memoryview(data)
-    assign(view, 4, 2**40, 9)
+    assign(view, 4, 2**40, read_header(view, 4).batch_length, 9)
     header = read_header(view, 4)
     assert (header.base_offset, header.leader_epoch, header.size) == (2**40, 9, len(data) - 4)
     assert crc_ok(view, 4, header.size)

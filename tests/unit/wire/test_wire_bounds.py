@@ -9,7 +9,9 @@ import pytest
 from headrace.errors import DecodeError
 from headrace.wire.messages import decode_request
 from headrace.wire.primitives import MAX_TAGGED_FIELDS, read_uvarint, uvarint
-from headrace.wire.produce_fetch import MAX_PARTITIONS_PER_REQUEST, read_fetch, read_produce
+from headrace.wire.requests.fetch import read_fetch
+from headrace.wire.requests.produce import read_produce
+from headrace.wire.requests.topic_entries import MAX_PARTITIONS_PER_REQUEST
 
 MANY = MAX_PARTITIONS_PER_REQUEST + 1
 FETCH_V11 = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, -1)
@@ -29,7 +31,7 @@ def test_fetch_of_too_many_topics() -> None:
         fetch(FETCH_V12 + uvarint(MANY + 1) + FLEXIBLE_ENTRY * MANY, 12)
 
 
-def test_fetch_that_forgets_too_many_topics() -> None:
+def test_a_fetch_with_too_many_forgotten_topics_is_refused() -> None:
     with pytest.raises(DecodeError, match="more than"):
         fetch(FETCH_V11 + bytes(4) + struct.pack(">i", MANY) + LEGACY_ENTRY * MANY, 11)
     with pytest.raises(DecodeError, match="more than"):

@@ -32,7 +32,7 @@ SAMPLES = [b"", b"x", b"abc" * 10, TEXT, random.Random(5).randbytes(100_000)]
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
-def test_what_is_compressed_expands_to_the_same(codec: Codec, data: bytes) -> None:
+def test_compression_round_trips(codec: Codec, data: bytes) -> None:
     packed = compress(codec, data)
     assert bytes(decompress(codec, packed)) == data
     framed = bytearray(b"...") + packed + b"..."
@@ -231,7 +231,7 @@ def test_snappy_that_claims_more_than_it_can_hold_allocates_nothing(framed: bool
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 3])
-def test_snappy_chunks_that_lie_about_their_length_are_refused(length: int) -> None:
+def test_snappy_chunks_of_a_wrong_length_are_refused(length: int) -> None:
     packed = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, length) + b"ab"
     with pytest.raises(DecodeError, match="chunk of"):
         decompress(Codec.SNAPPY, packed)

@@ -77,7 +77,7 @@ def received(receiver: FrameReceiver, frame: bytes) -> list[bytes | memoryview]:
     return found
 
 
-def test_the_memory_of_a_large_frame_is_used_again_only_when_nobody_looks_at_it() -> None:
+def test_the_memory_of_a_large_frame_is_reused_only_without_views_of_it() -> None:
     receiver = FrameReceiver(scratch=64, large=100)
     (first,) = received(receiver, b"a" * 1000)
     part = first[10:20]

@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.kio_codec.encoder import EncodedItems
 from headrace.wire.messages import decode_reply, decode_request, encode_reply, encode_request
 
 METADATA, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_TOPIC_PARTITIONS = 3, 19, 22, 75
@@ -104,8 +105,21 @@ def test_encoding_an_api_outside_the_table_is_a_mistake_of_the_program() -> None
 def test_importing_the_layer_loads_no_schema_and_no_test_library() -> None:
     """Start-up time: kio's modules are many, and kio asks for hypothesis when it is there."""
     script = (
-        "import sys, headrace.wire.messages, headrace.wire.produce_fetch, headrace.wire.records\n"
+        "import sys, headrace.wire.messages, headrace.wire.requests.fetch, headrace.wire.records\n"
         "assert not [m for m in sys.modules if m.startswith(('kio.schema.metadata', 'hypothesis'))]\n"
         "assert 'asyncio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_items_that_are_encoded_one_by_one_make_the_same_reply(version: int) -> None:
+    items = [
+        {"resource_type": 2, "resource_name": name, "error_code": 0, "configs": [{"name": "a", "value": "b"}]}
+        for name in ("one", "two")
+    ]
+    encoded = EncodedItems("describe_configs", version, "response", "results")
+    for item in items:
+        encoded.append(item)
+    one_by_one, at_once = ({"results": results} for results in (encoded, items))
+    assert encode_reply(32, version, 7, one_by_one) == encode_reply(32, version, 7, at_once)

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from headrace.wire.messages import encode_request
-from headrace.wire.produce_request import produce_request
+from headrace.wire.requests.produce_request import produce_request
 
 TOPIC_ID = UUID(int=77 << 64 | 5)
 

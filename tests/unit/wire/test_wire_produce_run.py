@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 
 from headrace.wire.api_table import read_request_header
+from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_request
-from headrace.wire.produce import ProduceResult, read_produce, write_produce_reply
-from headrace.wire.produce_run import LONGEST_RUN, PlainReply, ProduceShape
+from headrace.wire.requests.produce import ProduceResult, read_produce, write_produce_reply
+from headrace.wire.requests.produce_run import LONGEST_RUN, ProduceShape, RunFrame, RunReplies
 
 VERSIONS = range(7, 14)
 TOPIC_ID = UUID(int=0xFEDC)
@@ -114,9 +115,23 @@ def test_plain_replies_are_those_of_the_full_writer(
     version: int, correlation_id: int, offset: int, start: int
 ) -> None:
     name, topic_id = (None, TOPIC_ID) if version >= 13 else ("topic", None)
+    replies, frames = RunReplies(version, name, topic_id, 3), [RunFrame(correlation_id, 0, 0, 0)]
     results = [ProduceResult(3, 0, offset, -1, start)]
     expected = write_produce_reply(version, correlation_id, [(name, topic_id, results)])
-    assert PlainReply(version, name, topic_id, 3).pack(correlation_id, offset, start) == expected
+    assert replies.pack(ErrorCode.none, frames, [offset], start) == expected
+    failed = [ProduceResult(3, ErrorCode.request_timed_out)]
+    expected = write_produce_reply(version, correlation_id, [(name, topic_id, failed)])
+    assert replies.pack(ErrorCode.request_timed_out, frames, [offset], start) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("code", [ErrorCode.none, ErrorCode.request_timed_out])
+def test_replies_to_a_throttled_client_say_how_long(version: int, code: ErrorCode) -> None:
+    name, topic_id = (None, TOPIC_ID) if version >= 13 else ("topic", None)
+    replies, frames = RunReplies(version, name, topic_id, 3), [RunFrame(9, 0, 0, 0)]
+    result = ProduceResult(3, 0, 7, -1, 2) if code is ErrorCode.none else ProduceResult(3, code)
+    expected = write_produce_reply(version, 9, [(name, topic_id, [result])], throttle_ms=70_000)
+    assert replies.pack(code, frames, [7], 2, 70_000) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)

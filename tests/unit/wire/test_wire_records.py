@@ -72,7 +72,7 @@ def unreadable(payload: bytes, count: int = 1) -> str:
 
 
 @codecs
-def test_what_is_built_is_read_back(codec: Codec) -> None:
+def test_built_records_are_read_back(codec: Codec) -> None:
     batch = memoryview(build_batch(RECORDS, codec=codec))
     assert read_records(batch) == RECORDS
     assert list(iter_records(batch)) == RECORDS
@@ -109,7 +109,7 @@ def test_a_batch_may_be_left_without_records() -> None:
         assert read_records(batch) == []
 
 
-def test_a_delete_horizon_stands_in_for_the_base_timestamp() -> None:
+def test_a_delete_horizon_replaces_the_base_timestamp() -> None:
     batch = memoryview(build_batch(RECORDS, delete_horizon_ms=9_999))
     header = read_header(batch)
     assert header.has_delete_horizon
@@ -208,7 +208,7 @@ def test_a_malformed_record_is_refused(body: bytes) -> None:
     assert unreadable(varint(len(body)) + body)
 
 
-def test_a_record_length_that_lies_is_refused() -> None:
+def test_a_wrong_record_length_is_refused() -> None:
     for length in (0, 5, 7, 1000, -1, -1000, 2**31 - 1):
         assert unreadable(varint(length) + BODY)
 
@@ -247,7 +247,7 @@ def test_compressed_records_inside_compressed_records_are_just_bytes_that_do_not
 
 
 @pytest.mark.parametrize("fields", [{"magic": 1}, {"batch_length": 10}, {"batch_length": 10_000}])
-def test_what_is_no_batch_has_no_records(fields: dict[str, int]) -> None:
+def test_invalid_batches_have_no_records(fields: dict[str, int]) -> None:
     with pytest.raises(DecodeError):
         read_records(batch_of(b"", 0, **fields))
 

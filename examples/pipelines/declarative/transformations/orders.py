@@ -7,7 +7,7 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession, functions
 
 spark = SparkSession.active()
-BOOTSTRAP = spark.conf.get("orders.bootstrap")
+BOOTSTRAP = str(spark.conf.get("orders.bootstrap"))
 
 
 @dp.table(comment="Every order, as it came.")

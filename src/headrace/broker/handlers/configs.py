@@ -1,33 +1,45 @@
-"""DescribeConfigs 1–4, AlterConfigs 0–2, IncrementalAlterConfigs 0–1 for topics, nodes and groups.
+"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1 for topics, nodes and groups.
 
-Node settings: those of this node, or under the empty name those altered for all nodes. Loggers have no
-settings here: described as an empty list, refused when altered. Gap: client metrics resources.
+A node resource with an empty name holds the configs altered for all nodes. Broker logger resources have no
+configs: described as an empty list, refused when altered.
+
+Only when `headrace.readers` is among the keys asked for, a topic also has the entries `headrace.readers.N`:
+the clients that fetch from partition N, which this node leads (broker/partition/readers.py).
+
+Gaps: client metrics resources.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from headrace.broker.config_changes import Action, Change, Changes
-from headrace.broker.config_entries import (
+from headrace.broker.controller.config_changes import Action, Change, Changes
+from headrace.broker.controller.config_entries import (
     NodeLayers,
     Shown,
     default_entries,
     group_entries,
     node_entries,
+    status_entry,
     topic_entries,
 )
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_rules import check_name
-from headrace.broker.turns import in_turns
+from headrace.broker.controller.controller import Controller
+from headrace.broker.controller.topic_rules import check_name
+from headrace.broker.network.request_context import Handler, RequestContext
+from headrace.broker.network.yielding import yielding
+from headrace.broker.partition.readers import ReaderPosition
+from headrace.config import NodeConfig
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
+from headrace.types import READERS
+from headrace.wire.api_key import ApiKey
+from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+from headrace.wire.kio_codec.encoder import EncodedItems
 
 
 class ResourceType(IntEnum):
@@ -37,112 +49,169 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-_DESCRIBED_PER_TURN = 5
-"""A resource has dozens of settings, each with its sources."""
+class _Resource(NamedTuple):
+    resource_type: int
+    resource_name: str
 
 
-async def describe_configs(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    shown = Shown(
-        synonyms=request.include_synonyms, documentation=getattr(request, "include_documentation", False)
-    )
-    results = []
-    async for resource in in_turns(request.resources, _DESCRIBED_PER_TURN):
-        answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+ReadersOfTopic = Callable[[str], Mapping[int, Sequence[ReaderPosition]]]
+"""By partition that this node leads."""
+
+_DESCRIBED_PER_YIELD = 5
+"""Fewer than usual: a resource has dozens of configs, each with its synonyms."""
+
+
+class ConfigHandlers:
+    """Handlers that describe and alter configs of topics, nodes and groups."""
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterMetadata,
+        controller: Controller,
+        config: NodeConfig,
+        node_id: int,
+        readers: ReadersOfTopic,
+    ) -> None:
+        self._cluster = cluster
+        self._controller = controller
+        self._config = config
+        self._node_id = node_id
+        self._readers = readers
+
+    def by_key(self) -> dict[int, Handler]:
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+        }
+
+    async def describe_configs(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        shown = Shown(
+            synonyms=request.include_synonyms, documentation=getattr(request, "include_documentation", False)
+        )
+        results = EncodedItems(APIS[context.api_key].name, context.api_version, "response", "results")
+        async for resource, wanted in yielding(await _resources(request), _DESCRIBED_PER_YIELD):
+            results.append(self._described(resource, wanted, shown))
+        return {"throttle_time": 0, "results": results}
+
+    def _described(self, resource: _Resource, wanted: Collection[str], shown: Shown) -> dict[str, Any]:
+        """The resource's part of the reply; `wanted` empty: all its configs."""
+        result = resource._asdict()
         try:
-            entries = _described(broker, resource, shown)
-            wanted = set(resource.configuration_keys or ())
-            answer["error_code"] = ErrorCode.none
-            answer["configs"] = [entry for entry in entries if not wanted or entry["name"] in wanted]
+            entries = self._describe(resource, shown)
         except ApiError as refusal:
-            answer |= {"error_code": refusal.code, "error_message": refusal.message, "configs": []}
-        results.append(answer)
-    return {"throttle_time": 0, "results": results}
+            return {
+                **result,
+                "error_code": refusal.code,
+                "error_message": refusal.message,
+                "configs": [],
+            }
+        configs = [entry for entry in entries if not wanted or entry["name"] in wanted]
+        if READERS in wanted and resource.resource_type == ResourceType.TOPIC:
+            configs += self._reader_entries(resource.resource_name)
+        return {**result, "error_code": ErrorCode.none, "configs": configs}
+
+    def _describe(self, resource: _Resource, shown: Shown) -> list[dict[str, Any]]:
+        layers = NodeLayers.of(self._config, self._cluster.view, self._node_id)
+        name: str = resource.resource_name
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                check_name(name)
+                topic = self._cluster.view.topics.get(name)
+                if topic is None:
+                    message = f"The topic '{name}' does not exist."
+                    raise ApiError(ErrorCode.unknown_topic_or_partition, message)
+                replicas = len(topic.partitions[0].replicas)
+                return topic_entries(layers, topic.configs, shown, replicas=replicas)
+            case ResourceType.NODE if not name:
+                return default_entries(layers, shown)
+            case ResourceType.NODE:
+                self._check_this_node(name)
+                return node_entries(layers, shown)
+            case ResourceType.LOGGER:
+                self._check_this_node(name)
+                return []
+            case ResourceType.GROUP:
+                if not name:
+                    raise _invalid("Group name must not be empty.")
+                return group_entries(layers, self._cluster.view.group_configs.get(name, {}), shown)
+        raise _unsupported(resource)
+
+    def _reader_entries(self, topic: str) -> list[dict[str, Any]]:
+        return [
+            status_entry(f"{READERS}.{partition}", json.dumps(readers))
+            for partition, readers in self._readers(topic).items()
+        ]
+
+    def _check_this_node(self, name: str) -> None:
+        if name != str(self._node_id):
+            raise _invalid(f"Unexpected broker id, expected {self._node_id}, but received {name}")
+
+    async def alter_configs(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        """The configs in the request replace all configs of the resource."""
+        return await self._alter(request, _replacement)
+
+    async def incremental_alter_configs(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        return await self._alter(request, _incremental_changes)
+
+    async def _alter(self, request: Any, read: Callable[[Any], Changes]) -> dict[str, Any]:
+        times: Counter[_Resource] = Counter()
+        async for each in yielding(request.resources):
+            times[_Resource(each.resource_type, each.resource_name)] += 1
+        responses = []
+        async for resource in yielding(request.resources):
+            result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+            try:
+                if times[_Resource(resource.resource_type, resource.resource_name)] > 1:
+                    raise _invalid("Each resource must appear at most once.")
+                await self._alter_resource(resource, read(resource), request.validate_only)
+                result |= {"error_code": ErrorCode.none, "error_message": None}
+            except ApiError as refusal:
+                result |= {"error_code": refusal.code, "error_message": refusal.message}
+            responses.append(result)
+        return {"throttle_time": 0, "responses": responses}
+
+    async def _alter_resource(self, resource: Any, changes: Changes, validate_only: bool) -> None:
+        name: str = resource.resource_name
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                await self._controller.alter_topic_configs(name, changes, validate_only=validate_only)
+            case ResourceType.NODE:
+                await self._controller.alter_node_configs(name, changes, validate_only=validate_only)
+            case ResourceType.GROUP:
+                await self._controller.alter_group_configs(name, changes, validate_only=validate_only)
+            case _:
+                raise _unsupported(resource)
 
 
-def _described(broker: Broker, resource: Any, shown: Shown) -> list[dict[str, Any]]:
-    layers = NodeLayers.of(broker.config, broker.cluster.view, broker.node_id)
-    name: str = resource.resource_name
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            check_name(name)
-            topic = broker.cluster.view.topics.get(name)
-            if topic is None:
-                raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
-            replicas = len(topic.partitions[0].replicas)
-            return topic_entries(layers, topic.configs, shown, replicas=replicas)
-        case ResourceType.NODE if not name:
-            return default_entries(layers, shown)
-        case ResourceType.NODE:
-            _check_this_node(broker, name)
-            return node_entries(layers, shown)
-        case ResourceType.LOGGER:
-            _check_this_node(broker, name)
-            return []
-        case ResourceType.GROUP:
-            if not name:
-                raise _invalid("Group name must not be empty.")
-            return group_entries(layers, broker.cluster.view.group_configs.get(name, {}), shown)
-    raise _unsupported(resource)
+async def _resources(request: Any) -> list[tuple[_Resource, Collection[str]]]:
+    """Each resource once, with the keys that were asked for, none for all: a reply has one answer for it."""
+    wanted: dict[_Resource, set[str]] = {}
+    whole: set[_Resource] = set()
+    async for each in yielding(request.resources):
+        resource = _Resource(each.resource_type, each.resource_name)
+        wanted.setdefault(resource, set()).update(each.configuration_keys or ())
+        if not each.configuration_keys:
+            whole.add(resource)
+    return [(resource, () if resource in whole else keys) for resource, keys in wanted.items()]
 
 
-def _check_this_node(broker: Broker, name: str) -> None:
-    if name != str(broker.node_id):
-        raise _invalid(f"Unexpected broker id, expected {broker.node_id}, but received {name}")
-
-
-async def alter_configs(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    """The given settings replace all that the resource has."""
-    return await _alter(broker, request, _whole_mapping)
-
-
-async def incremental_alter_configs(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    return await _alter(broker, request, _single_changes)
-
-
-async def _alter(broker: Broker, request: Any, read: Callable[[Any], Changes]) -> dict[str, Any]:
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    responses = []
-    async for resource in in_turns(request.resources):
-        answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise _invalid("Each resource must appear at most once.")
-            await _alter_resource(broker, resource, read(resource), request.validate_only)
-            answer |= {"error_code": ErrorCode.none, "error_message": None}
-        except ApiError as refusal:
-            answer |= {"error_code": refusal.code, "error_message": refusal.message}
-        responses.append(answer)
-    return {"throttle_time": 0, "responses": responses}
-
-
-async def _alter_resource(broker: Broker, resource: Any, changes: Changes, validate_only: bool) -> None:
-    name: str = resource.resource_name
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            await broker.controller.alter_topic_configs(name, changes, validate_only=validate_only)
-        case ResourceType.NODE:
-            await broker.controller.alter_node_configs(name, changes, validate_only=validate_only)
-        case ResourceType.GROUP:
-            await broker.controller.alter_group_configs(name, changes, validate_only=validate_only)
-        case _:
-            raise _unsupported(resource)
-
-
-def _whole_mapping(resource: Any) -> Mapping[str, str]:
-    _check_once_and_given(resource, [config for config in resource.configs if config.value is None])
+def _replacement(resource: Any) -> Mapping[str, str]:
+    _check_names_and_values(resource, [config for config in resource.configs if config.value is None])
     return {config.name: config.value for config in resource.configs}
 
 
-def _single_changes(resource: Any) -> list[Change]:
+def _incremental_changes(resource: Any) -> list[Change]:
     actions = [_action(config.config_operation) for config in resource.configs]
     pairs = list(zip(resource.configs, actions, strict=True))
-    _check_once_and_given(
+    _check_names_and_values(
         resource, [config for config, action in pairs if config.value is None and action is not Action.DELETE]
     )
     return [Change(name=config.name, action=action, value=config.value or "") for config, action in pairs]
 
 
-def _check_once_and_given(resource: Any, without_value: list[Any]) -> None:
+def _check_names_and_values(resource: Any, without_value: list[Any]) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise _invalid("Error due to duplicate config keys")
@@ -164,6 +233,3 @@ def _unsupported(resource: Any) -> ApiError:
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.invalid_request, message)
-
-
-HANDLERS: dict[int, Handler] = {32: describe_configs, 33: alter_configs, 44: incremental_alter_configs}

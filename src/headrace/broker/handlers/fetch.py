@@ -1,132 +1,165 @@
 """Fetch (key 1), versions 4 to 18.
 
-Long poll: answers when min_bytes are readable, when max_wait is over, or at once when anything is wrong.
+Long poll: replies when min_bytes are readable, when max_wait is over, or at once when there is an error.
 The first batch is returned even when it is larger than max_bytes. Sessions (KIP-227) from version 7, topic
-ids from 13. Readers see what is below the high watermark, with read_committed below the last stable offset
-(R18). A reply pins the files it is sent from, so it holds slices of at most so many partitions.
-Followers (replica_id ≥ 0, from version 15) read to the log's end and are told where their log parts (R12).
-Gap: no ACLs, so a registered node's id and epoch are believed (S3).
+ids from 13. Consumers read below the high watermark, with read_committed below the last stable offset (R18).
+A reply pins the files it is sent from, so the number of partitions with records in it is limited.
+Followers (replica_id ≥ 0, from version 15) read to the log end offset, and get a diverging epoch (R12).
+With an authorizer, partitions are authorized each time they are read: also after a wait and in a session. A
+follower needs ClusterAction (S3).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sized
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Protocol
 from uuid import UUID
 
-from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.fetch_outcome import Outcome, is_news, reply_parts
-from headrace.broker.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
-from headrace.broker.leader_hints import NO_HINT, LeaderHints
-from headrace.broker.partition import ZSTD, ColdRead, Partition, PartitionRead
-from headrace.broker.replica_role import ReplicaFetch, check_replica
-from headrace.broker.turns import in_turns
-from headrace.broker.waiters import FetchWaiter
+from headrace.acls import CLUSTER_NAME, Operation, ResourceType
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.connection import KafkaConnection, PendingReply
+from headrace.broker.network.request_tasks import NOT_ANSWERED, RequestTasks
+from headrace.broker.network.send_queue import LogSlice, Part
+from headrace.broker.network.yielding import yielding
+from headrace.broker.partition.commit_tracker import CommitTracker, FetchWaiter
+from headrace.broker.partition.fetch_sessions import NO_SESSION, FetchEntry, FetchPlan, FetchSessions
+from headrace.broker.partition.leader_role import check_replica
+from headrace.broker.partition.partition import ColdRead, Partition, PartitionRead
+from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.roles import ReplicaFetch
+from headrace.broker.quotas.client_throttles import ClientThrottles
+from headrace.broker.replication.leader_hints import NO_HINT, LeaderHints
+from headrace.broker.security.authorization import Authorization
+from headrace.broker.security.node_login import check_node
 from headrace.errors import ApiError
+from headrace.types import ClusterView
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.produce_fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
-from headrace.wire.topic_entries import NodeEndpoint
-from headrace.world import Thread
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
-    from headrace.broker.outbox import Part
+from headrace.wire.requests.fetch import FetchRequest, FetchResult, write_fetch_reply
+from headrace.world import Clock, Tasks, Thread
 
 logger = logging.getLogger(__name__)
 
-FETCH_KEY = 1
+_FETCH = ApiKey.FETCH.value
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
 ZSTD_FROM = 10
 CONSUMER = -1
 LONGEST_WAIT_MS = 5 * 60 * 1000
-"""While a client waits, its end may go unnoticed: a wait of days would keep a dead one's connection."""
+"""A client that dies while it waits may go unnoticed: a longer wait would keep its connection open."""
 
 COLD_TRIES = 16
-"""So often a look at a partition has something brought into memory; then it waits for the disk."""
+"""How often a thread reads records of a partition into memory; then the event loop waits for the disk."""
 MOST_AT_ONCE = 500
-"""Partitions of a request that are looked at in one turn of the loop."""
+"""Partitions of a request that are read without letting other connections run."""
 
 TopicResults = tuple[str | None, UUID | None, list[FetchResult]]
-StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
-"""Runs the rest of a request in a task; nothing else of the connection starts meanwhile."""
+
+
+class FirstFetches(Protocol):
+    @property
+    def waiting(self) -> Sized: ...
+
+
+class FetchObserver(Protocol):
+    """The group timeline: called with fetches while it waits for the first one of a new assignment."""
+
+    @property
+    def first_fetches(self) -> FirstFetches: ...
+
+    @property
+    def moved(self) -> Sized: ...
+
+    def fetched(
+        self, connection: KafkaConnection, client_id: str | None, entries: list[FetchEntry]
+    ) -> None: ...
 
 
 class FetchHandler:
     """`codec` is the thread for long messages."""
 
-    def __init__(self, broker: Broker, start_task: StartTask, codec: Thread) -> None:
-        self.start_task = start_task
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        view: Callable[[], ClusterView],
+        partitions: Partitions,
+        clock: Clock,
+        tasks: Tasks,
+        random: Random,
+        metrics: Metrics,
+        codec: Thread,
+        cold_reads: Thread,
+        request_tasks: RequestTasks,
+        timeline: FetchObserver,
+        throttles: ClientThrottles,
+        max_bytes: int,
+        session_slots: int,
+        authorization: Authorization | None = None,
+    ) -> None:
+        self.request_tasks = request_tasks
         self.codec = codec
-        self.cold_reads = broker.hub.cold_reads
-        self.partitions = broker.partitions
-        self._cluster = broker.cluster
-        self.hints = LeaderHints(broker.node_id, lambda: broker.cluster.view)
-        self.metrics = broker.metrics
-        self.clock = broker.world.clock
-        self.tasks = broker.world.tasks
-        self.max_bytes: int = broker.config["fetch.max.bytes"]
-        self._timeline = broker.timeline
-        self._first_fetches_of = broker.timeline.first_fetches.waiting
-        self._groups_moved = broker.timeline.moved
-        self.waiting: dict[FetchWaiter, None] = {}
-        """Of the requests that are answered in a task."""
-        self._sessions = FetchSessions(
-            broker.world.random, broker.config["max.incremental.fetch.session.cache.slots"]
-        )
+        self.cold_reads = cold_reads
+        self.partitions = partitions
+        self.hints = LeaderHints(node_id, view)
+        self.metrics = metrics
+        self.clock = clock
+        self.tasks = tasks
+        self.throttles = throttles
+        self.max_bytes = max_bytes
+        self.authorization = authorization
+        self.view = view
+        self._timeline = timeline
+        self._first_fetches_of = timeline.first_fetches.waiting
+        self._groups_moved = timeline.moved
+        self._sessions = FetchSessions(random, session_slots)
 
     def __call__(
-        self, connection: KafkaConnection, header: RequestHeader, view: memoryview, end: int, started: float
-    ) -> None:
-        request = read_fetch(view, header.body_position, end, header.api_version)
-        fetch = self._planned(connection, header, request, started)
-        if fetch is not None:
-            fetch.start()
-
-    async def answer(
         self, connection: KafkaConnection, header: RequestHeader, request: FetchRequest, started: float
     ) -> None:
-        """For requests that are too large to be handled at once."""
-        fetch = self._planned(connection, header, request, started)
-        if fetch is not None:
-            await fetch.answer_in_turns()
-
-    def end_waits(self) -> None:
-        """The node stops: who waits in a task gets what there is."""
-        for waiter in list(self.waiting):
-            waiter.finish()
-
-    def _planned(
-        self, connection: KafkaConnection, header: RequestHeader, request: FetchRequest, started: float
-    ) -> _Fetch | None:
         try:
-            plan = self._plan(request, header, started)
+            if request.replica_id > CONSUMER:
+                check_node(self.view(), connection.principal, request.replica_id)
+                check_replica(self.view(), request.replica_id, request.replica_epoch)
+            by_id = header.api_version >= TOPIC_IDS_FROM
+            plan = self._sessions.plan(request, by_id=by_id, now=started)
         except ApiError as error:
-            self.metrics.request_error(FETCH_KEY, error.code)
-            frame = write_fetch_reply(
-                header.api_version, header.correlation_id, error.code, NO_SESSION, []
-            )
-            connection.reply([*frame])
-            return None
+            self.metrics.request_error(_FETCH, error.code)
+            version, correlation_id = header.api_version, header.correlation_id
+            connection.reply([*write_fetch_reply(version, correlation_id, error.code, NO_SESSION, [])])
+            return
         if self._first_fetches_of or self._groups_moved:
             self._timeline.fetched(connection, header.client_id, plan.entries)
-        return _Fetch(self, connection, header, request, plan, started)
+        _Fetch(self, connection, header, request, plan, started).attempt()
 
-    def _plan(self, request: FetchRequest, header: RequestHeader, now: float) -> FetchPlan:
-        if request.replica_id > CONSUMER:
-            check_replica(self._cluster.view, request.replica_id, request.replica_epoch)
-        return self._sessions.plan(request, by_id=header.api_version >= TOPIC_IDS_FROM, now=now)
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Outcome:
+    """Results and records of one reading of all partitions of a request."""
+
+    bytes_left: int
+    """How much more the reply may hold."""
+    must_reply: bool
+    """There is an error, or more to read than the reply can hold: it would not help to wait."""
+    results: list[tuple[FetchEntry, FetchResult]] = field(default_factory=list)
+    slices: list[LogSlice] = field(default_factory=list)
+    size: int = 0
+    """Of the slices."""
+    waits_for: list[CommitTracker] = field(default_factory=list)
+    """Of the partitions that could be read."""
+
+    def release(self) -> None:
+        for part in self.slices:
+            part.release()
 
 
 class _Fetch:
-    """One fetch request from its first look at the log to its reply.
-
-    At once, in the read that brought it, when what it asks for is little and in memory; else in a task.
-    """
+    """One fetch request; read in a task if it has many partitions or records are not in the page cache."""
 
     def __init__(
         self,
@@ -144,95 +177,99 @@ class _Fetch:
         self._plan = plan
         self._started = started
         self._pending: PendingReply | None = None
+        self._throttle_ms = 0
         self._leaders: list[int] = []
-        """Who was named to lead instead."""
+        """Leaders named in errors, whose endpoints the reply contains."""
 
-    def start(self) -> None:
+    def attempt(self) -> None:
+        """Reads all partitions and replies, or waits once until there is more to read."""
         if len(self._plan.entries) > MOST_AT_ONCE:
-            self._handler.start_task(self._connection, self.answer_in_turns())
+            self._handler.request_tasks.start(self._connection, self._attempt_in_task())
             return
         try:
-            outcome = self._look(wait=False)
+            outcome = self._read_all()
         except ColdRead as cold:
             cold.release()
-            self._handler.start_task(self._connection, self.answer_in_turns())
+            self._handler.request_tasks.start(self._connection, self._attempt_in_task())
             return
         if self._suffices(outcome):
-            self._connection.reply(self._reply(outcome))
-            self._done()
-            return
-        outcome.release()
-        self._pending = self._connection.expect_reply(FETCH_KEY, self._started)
-        self._connection.block()
-        waiter = self._waiter(outcome, self._finish)
-        self._connection.on_close = waiter.cancel
-        self._let_go_when_asked(waiter)
+            self._send(self._empty_reply(outcome) or self._reply(outcome))
+        else:
+            self._wait(outcome)
+
+    async def _attempt_in_task(self) -> None:
+        """The same for many partitions, or for records that have to be read from disk first."""
+        outcome = await self._read_all_in_task()
+        if self._suffices(outcome):
+            self._send(self._empty_reply(outcome) or await self._long_reply(outcome))
+        else:
+            self._wait(outcome)
 
     def _suffices(self, outcome: Outcome) -> bool:
         request = self._request
-        return outcome.full or outcome.size >= request.min_bytes or request.max_wait_ms <= 0
-
-    def _waiter(self, outcome: Outcome, complete: Callable[[], None]) -> FetchWaiter:
-        waiter = FetchWaiter(
-            outcome.readable,
-            self._request.min_bytes - outcome.size,
-            complete,
-            of_replica=self._request.replica_id > CONSUMER,
+        return (
+            self._pending is not None  # it has waited
+            or outcome.must_reply
+            or outcome.size >= request.min_bytes
+            or request.max_wait_ms <= 0
         )
-        wait_ms = min(self._request.max_wait_ms, LONGEST_WAIT_MS)
+
+    def _send(self, parts: list[Part]) -> None:
+        if self._pending is not None:
+            self._pending.complete(parts)
+            return
+        self._connection.reply(parts)
+        handler = self._handler
+        handler.metrics.request_done(_FETCH, handler.clock.monotonic() - self._started)
+
+    # Long poll
+
+    def _wait(self, outcome: Outcome) -> None:
+        """Until min_bytes are readable or max_wait is over; the connection starts no other request."""
+        outcome.release()
+        request, connection = self._request, self._connection
+        if connection.closed:
+            return
+        from_replica = request.replica_id > CONSUMER
+        self._pending = connection.expect_reply(_FETCH, self._started)
+        connection.block()
+        waiter = FetchWaiter(
+            outcome.waits_for, request.min_bytes - outcome.size, self._woken, of_replica=from_replica
+        )
+        wait_ms = min(request.max_wait_ms, LONGEST_WAIT_MS)
         waiter.start_timer(self._handler.tasks.call_later(wait_ms / 1000, waiter.finish))
-        return waiter
+        connection.on_close = waiter.cancel
+        if from_replica:  # its next request asks for more than this one waits for
+            connection.on_more = waiter.finish
 
-    def _let_go_when_asked(self, waiter: FetchWaiter) -> None:
-        """A replica that asks again has more to ask for than what is waited for here."""
-        if self._request.replica_id > CONSUMER:
-            self._connection.on_more = waiter.finish
-
-    def _finish(self) -> None:
+    def _woken(self) -> None:
         connection = self._connection
         connection.on_close = connection.on_more = None
-        assert self._pending is not None
         try:
-            reply = self._reply(self._look(wait=True))
+            self.attempt()
         except Exception:
             logger.exception("fetch from %s failed", connection.peer)
-            connection.refuse("the request could not be answered; see the line before")
+            connection.refuse(NOT_ANSWERED)
             return
-        self._pending.complete(reply)
         connection.unblock()
 
-    def _done(self) -> None:
-        handler = self._handler
-        handler.metrics.request_done(FETCH_KEY, handler.clock.monotonic() - self._started)
+    # Reading
 
-    # In a task
-
-    async def answer_in_turns(self) -> None:
-        outcome = await self._look_in_turns()
-        if not self._suffices(outcome):
-            outcome.release()
-            await self._more_or_late(outcome)
-            if self._connection.closed:
-                return
-            outcome = await self._look_in_turns()
-        self._connection.reply(await self._long_reply(outcome))
-        self._done()
-
-    async def _look_in_turns(self) -> Outcome:
+    async def _read_all_in_task(self) -> Outcome:
         outcome = self._new_outcome()
         try:
-            async for entry in in_turns(self._plan.entries, MOST_AT_ONCE):
-                await self._look_at_warm(outcome, entry)
+            async for entry in yielding(self._plan.entries, MOST_AT_ONCE):
+                await self._read_warm(outcome, entry)
         except BaseException:
             outcome.release()
             raise
         return outcome
 
-    async def _look_at_warm(self, outcome: Outcome, entry: FetchEntry) -> None:
-        """What is on disk only is brought into memory by a thread first."""
+    async def _read_warm(self, outcome: Outcome, entry: FetchEntry) -> None:
+        """A thread brings records that are not in the page cache there first."""
         for tries_left in reversed(range(COLD_TRIES)):
             try:
-                self._look_at(outcome, entry, wait=not tries_left)
+                self._read_entry(outcome, entry, wait=not tries_left)
                 return
             except ColdRead as cold:
                 await self._warm(cold)
@@ -245,108 +282,113 @@ class _Fetch:
         finally:
             cold.release()
 
-    async def _more_or_late(self, outcome: Outcome) -> None:
-        woken = asyncio.Event()
-        waiter = self._waiter(outcome, woken.set)
-        self._connection.on_close = waiter.finish
-        self._let_go_when_asked(waiter)
-        self._handler.waiting[waiter] = None
-        try:
-            await woken.wait()
-        finally:
-            waiter.cancel()
-            del self._handler.waiting[waiter]
-            self._connection.on_close = self._connection.on_more = None
-
-    async def _long_reply(self, outcome: Outcome) -> list[Part]:
-        try:
-            write = partial(write_fetch_reply, node_endpoints=self._endpoints())
-            chunks = await self._handler.codec.run(write, *self._told(outcome))
-        except BaseException:
-            outcome.release()
-            raise
-        return reply_parts(chunks, outcome.slices)
-
-    # What there is
-
     def _new_outcome(self) -> Outcome:
-        outcome = Outcome(min(self._request.max_bytes, self._handler.max_bytes))
-        outcome.full = not self._plan.entries
-        return outcome
+        handler = self._handler
+        max_bytes = min(self._request.max_bytes, handler.max_bytes)
+        if handler.throttles.active and self._request.replica_id == CONSUMER:
+            allowed = handler.throttles.fetch_max_bytes(self._connection.principal, self._header.client_id)
+            max_bytes = int(min(max_bytes, allowed))
+        return Outcome(bytes_left=max_bytes, must_reply=not self._plan.entries)
 
-    def _look(self, *, wait: bool) -> Outcome:
-        """Raises ColdRead when the disk would be waited for, unless `wait`."""
+    def _read_all(self) -> Outcome:
+        """Raises ColdRead when the event loop would have to wait for the disk."""
         outcome = self._new_outcome()
         try:
             for entry in self._plan.entries:
-                self._look_at(outcome, entry, wait=wait)
+                self._read_entry(outcome, entry, wait=False)
         except BaseException:
             outcome.release()
             raise
         return outcome
 
-    def _look_at(self, outcome: Outcome, entry: FetchEntry, *, wait: bool) -> None:
-        handler = self._handler
-        budget = outcome.left if len(outcome.slices) < handler.partitions.slices_per_reply else 0
+    def _authorize(self, authorization: Authorization, entry: FetchEntry) -> None:
+        """Raises ApiError. A topic id that does not exist is left to the look-up."""
+        connection = self._connection
+        access = connection.access or authorization.access(connection)
+        if self._request.replica_id > CONSUMER:
+            asked = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+            if access.allows(*asked):
+                return
+        else:
+            name = entry.name
+            if name is None and entry.topic_id is not None:
+                name = self._handler.view().topic_names.get(entry.topic_id)
+            if name is None or access.readable[name]:
+                return
+            asked = Operation.READ, ResourceType.TOPIC, name
+        authorization.refuse(connection, _FETCH, *asked)
+        raise ApiError(ErrorCode.topic_authorization_failed)
+
+    def _read_entry(self, outcome: Outcome, entry: FetchEntry, *, wait: bool) -> None:
+        handler, index, first = self._handler, entry.partition.index, not outcome.slices
+        may_add = first or len(outcome.slices) < handler.partitions.slices_per_reply
+        max_bytes = outcome.bytes_left if may_add else 0
         try:
-            partition = handler.partitions.find(entry.name, entry.topic_id, entry.partition.index)
-            read = self._read(partition, entry, budget, first=not outcome.slices, wait=wait)
+            if handler.authorization is not None:
+                self._authorize(handler.authorization, entry)
+            partition = handler.partitions.find(entry.name, entry.topic_id, index)
+            read = self._read(partition, entry, max_bytes, first=first, wait=wait)
         except ApiError as error:
-            outcome.full = True
-            handler.metrics.request_error(FETCH_KEY, error.code)
+            outcome.must_reply = True
+            handler.metrics.request_error(_FETCH, error.code)
             outcome.results.append((entry, self._error(entry, error.code)))
             return
-        outcome.readable.append(partition)
-        if read.records is not None:
-            outcome.slices.append(read.records)
-            outcome.left -= read.records.size
-        outcome.full = outcome.full or read.more
-        outcome.results.append((entry, self._result(entry, read)))
+        high_watermark, last_stable_offset, log_start_offset, records, more, diverging = read
+        size = 0
+        outcome.waits_for.append(partition.commits)
+        if records is not None:
+            size = records.size
+            outcome.slices.append(records)
+            outcome.size += size
+            outcome.bytes_left -= size
+        outcome.must_reply = outcome.must_reply or more
+        aborted = () if self._request.isolation_level == READ_COMMITTED else None
+        result = FetchResult(
+            index,
+            0,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            aborted,
+            size=size,
+            diverging=diverging,
+        )
+        outcome.results.append((entry, result))
 
     def _read(
-        self, partition: Partition, entry: FetchEntry, budget: int, *, first: bool, wait: bool
+        self, partition: Partition, entry: FetchEntry, max_bytes: int, *, first: bool, wait: bool
     ) -> PartitionRead:
-        wanted = entry.partition
-        if self._request.replica_id > CONSUMER:
+        wanted, request = entry.partition, self._request
+        max_bytes = min(max_bytes, wanted.max_bytes)
+        if request.replica_id > CONSUMER:
             asked = ReplicaFetch(
-                self._request.replica_id,
-                self._request.replica_epoch,
+                request.replica_id,
+                request.replica_epoch,
                 wanted.current_leader_epoch,
                 wanted.fetch_offset,
                 wanted.last_fetched_epoch,
                 wanted.log_start_offset,
             )
-            return partition.read_as_replica(
-                asked, min(budget, wanted.max_bytes), at_least_one=first, wait=wait
-            )
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        if self._header.api_version < ZSTD_FROM and partition.settings.codec == ZSTD:
-            raise ApiError(ErrorCode.unsupported_compression_type)
-        return partition.read(
+            return partition.read_as_replica(asked, max_bytes, at_least_one=first, wait=wait)
+        read = partition.read(
             wanted.fetch_offset,
-            min(budget, wanted.max_bytes),
-            committed_only=self._request.isolation_level == READ_COMMITTED,
+            max_bytes,
+            leader_epoch=wanted.current_leader_epoch,
+            zstd_known=self._header.api_version >= ZSTD_FROM,
+            committed_only=request.isolation_level == READ_COMMITTED,
             at_least_one=first,
             wait=wait,
         )
-
-    def _result(self, entry: FetchEntry, read: PartitionRead) -> FetchResult:
-        return FetchResult(
-            entry.partition.index,
-            0,
-            read.high_watermark,
-            read.last_stable_offset,
-            read.log_start_offset,
-            () if self._request.isolation_level == READ_COMMITTED else None,
-            size=0 if read.records is None else read.records.size,
-            diverging=read.diverging,
+        partition.readers.note(
+            self._connection.peer, self._header.client_id, wanted.fetch_offset, self._started
         )
+        return read
 
     def _error(self, entry: FetchEntry, code: ErrorCode) -> FetchResult:
         aborted = () if self._request.isolation_level == READ_COMMITTED else None
         log_start = -1
         if code is ErrorCode.offset_out_of_range and self._request.replica_id > CONSUMER:
-            # A replica that is too far behind begins there anew.
+            # A follower that is too far behind starts again from there.
             partitions = self._handler.partitions
             log_start = partitions.find(entry.name, entry.topic_id, entry.partition.index).log_start_offset
         index = entry.partition.index
@@ -364,34 +406,74 @@ class _Fetch:
 
     # The reply
 
+    def _empty_reply(self, outcome: Outcome) -> list[Part] | None:
+        """For a client that has exceeded its quota of bytes; the fetch session stays as it is."""
+        throttles = self._handler.throttles
+        if not throttles.active or self._request.replica_id > CONSUMER:
+            return None
+        self._throttle_ms, empty = throttles.fetched(
+            self._connection, self._header.client_id, outcome.size
+        )
+        if not empty:
+            return None
+        outcome.release()
+        version, correlation_id = self._header.api_version, self._header.correlation_id
+        chunks = write_fetch_reply(
+            version,
+            correlation_id,
+            ErrorCode.none,
+            self._plan.session_id,
+            [],
+            throttle_ms=self._throttle_ms,
+        )
+        return [*chunks]
+
     def _reply(self, outcome: Outcome) -> list[Part]:
-        chunks = write_fetch_reply(*self._told(outcome), node_endpoints=self._endpoints())
-        return reply_parts(chunks, outcome.slices)
+        return _with_records(self._reply_writer(outcome)(), outcome.slices)
 
-    def _endpoints(self) -> list[NodeEndpoint]:
-        if not self._leaders:
-            return []
-        return self._handler.hints.endpoints(self._leaders, self._connection.listener)
+    async def _long_reply(self, outcome: Outcome) -> list[Part]:
+        try:
+            chunks = await self._handler.codec.run(self._reply_writer(outcome))
+        except BaseException:
+            outcome.release()
+            raise
+        return _with_records(chunks, outcome.slices)
 
-    def _told(self, outcome: Outcome) -> tuple[int, int, int, int, list[TopicResults]]:
-        """What the reply is written from."""
+    def _reply_writer(self, outcome: Outcome) -> Callable[[], list[bytes]]:
         header = self._header
-        topics = self._news(outcome.results)
-        return header.api_version, header.correlation_id, ErrorCode.none, self._plan.session_id, topics
+        leaders, listener = self._leaders, self._connection.listener
+        endpoints = self._handler.hints.endpoints(leaders, listener) if leaders else ()
+        return partial(
+            write_fetch_reply,
+            header.api_version,
+            header.correlation_id,
+            ErrorCode.none,
+            self._plan.session_id,
+            self._changed(outcome.results),
+            throttle_ms=self._throttle_ms,
+            node_endpoints=endpoints,
+        )
 
-    def _news(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
-        """Results by topic; in an incremental fetch only those that say something new."""
+    def _changed(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
+        """Results by topic; in an incremental fetch only those that differ from the last reply."""
         topics: dict[object, TopicResults] = {}
         session = self._plan.session
         for entry, result in results:
             if session is not None:
-                news = is_news(entry, result)
-                entry.told_high_watermark = result.high_watermark
-                entry.log_start_offset = result.log_start_offset
-                if result.size:
-                    session.served(entry)
-                if self._plan.incremental and not news:
+                changed = session.note_result(entry, result)
+                if self._plan.incremental and not changed:
                     continue
-            topic = topics.setdefault(entry.topic_key, (entry.name, entry.topic_id, []))
-            topic[2].append(result)
+            name, topic_id = entry.name, entry.topic_id
+            topics.setdefault(topic_id or name, (name, topic_id, []))[2].append(result)
         return list(topics.values())
+
+
+def _with_records(chunks: list[bytes], slices: list[LogSlice]) -> list[Part]:
+    """The records of each partition between the chunks of the frame."""
+    if not slices:
+        return [*chunks]
+    parts: list[Part] = []
+    for chunk, records in zip(chunks, slices, strict=False):
+        parts += (chunk, records)
+    parts.append(chunks[-1])
+    return parts

@@ -1,20 +1,28 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: the offsets that groups keep.
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0.
 
-Which topics exist, and the id of each, is settled here; what may be committed by whom in machines/offsets.py.
-From version 10 on, topics come and go by id.
+Resolves topic names and ids (ids from version 10 on) and checks that the partitions exist. Who may commit
+what is decided in machines/groups/offsets.py. The coordinator that cannot answer OffsetFetch yet replies with
+COORDINATOR_LOAD_IN_PROGRESS, the only coordinator error after which librdkafka retries (decision 19).
+
+Gaps: offsets of transactions (TxnOffsetCommit).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from headrace.broker.commit_run import CommitRun, commit_errors
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.quick_reply import QuickHandler, QuickReply
-from headrace.broker.turns import in_turns
+from headrace.acls import Operation
+from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.deferred_reply import DeferredHandler, DeferredReply
+from headrace.broker.network.request_context import Handler, RequestContext
+from headrace.broker.network.yielding import yielding
+from headrace.broker.security.authorization import Authorization, Caller
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
-from headrace.machines.group_events import (
+from headrace.machines.groups.events import (
     FetchedOffset,
     OffsetCommit,
     OffsetCommitReply,
@@ -22,26 +30,227 @@ from headrace.machines.group_events import (
     OffsetDeleteReply,
     OffsetFetch,
     OffsetFetchReply,
-    OffsetToCommit,
 )
 from headrace.machines.machine import ReplyBody, ReplyToken
 from headrace.types import ClusterView, Topic
+from headrace.wire.api_key import ApiKey
+from headrace.wire.coordinator.commit_records import CommitPartitions
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.offset_commit import AskedCommit, write_offset_commit_reply
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+from headrace.wire.requests.offset_commit import CommitTopics, OffsetCommitRequest, write_offset_commit_reply
 
 _IDS_FROM = 10
 _BATCHED_FROM = 8
-_WHOLE_ERROR_FROM = 2
-"""First OffsetFetch version whose reply has a place for the error of the whole request."""
-_ELSEWHERE = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
-_NOTHING = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
+_TOP_LEVEL_ERROR_FROM = 2
+"""First OffsetFetch version whose reply has an error code for the whole request."""
+_COORDINATOR_ERRORS = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
+_NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
+
+
+class _Resolved(NamedTuple):
+    """The topics of a commit as the cluster view has them, and its ACLs allow the sender."""
+
+    view: ClusterView
+    partitions: CommitPartitions
+    """Those that exist."""
+    codes: list[ErrorCode | None] | None
+    """Error of each partition; None where the group decides. None in all: every partition exists."""
+
+
+def _resolve(
+    view: ClusterView, topics: CommitTopics, version: int, caller: Caller | None
+) -> _Resolved:
+    found: list[tuple[str, int, str | None, UUID]] = []
+    codes: list[ErrorCode | None] = []
+    for named in topics:
+        topic = _topic(view, named, version)
+        name = topic.name if isinstance(topic, Topic) else named.name
+        if caller is not None and name and not caller.may_on_topic(Operation.READ, name):
+            topic = ErrorCode.topic_authorization_failed
+        if not isinstance(topic, Topic):
+            codes += [topic] * len(named.partitions)
+            continue
+        topic_id, count = topic.topic_id, len(topic.partitions)
+        for partition, metadata in named.partitions:
+            if 0 <= partition < count:
+                codes.append(None)
+                found.append((name, partition, metadata, topic_id))
+            else:
+                codes.append(ErrorCode.unknown_topic_or_partition)
+    return _Resolved(view, CommitPartitions(found), None if len(found) == len(codes) else codes)
+
+
+def _undecided(numbers: tuple[int, ...], codes: Iterable[ErrorCode | None]) -> tuple[int, ...]:
+    """Of the partitions that exist."""
+    return tuple(number for number, code in zip(numbers, codes, strict=True) if code is None)
+
+
+def _commit_errors(body: ReplyBody | ApiError, count: int) -> Iterable[ErrorCode]:
+    """Of each of the `count` partitions that the group decided about."""
+    if isinstance(body, ApiError):
+        return [body.code] * count
+    if not isinstance(body, OffsetCommitReply):
+        raise TypeError(f"{body!r} is no OffsetCommitReply")
+    return body.errors if body.error is ErrorCode.none else [body.error] * count
+
+
+class GroupOffsetHandlers:
+    """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterMetadata,
+        groups: GroupCoordinator,
+        metrics: Metrics,
+        authorization: Authorization | None = None,
+    ) -> None:
+        """`authorization`: of the topics in OffsetCommit."""
+        self._cluster = cluster
+        self._groups = groups
+        self._metrics = metrics
+        self._authorization = authorization
+
+    def by_key(self) -> dict[int, Handler]:
+        return {ApiKey.OFFSET_FETCH: self.offset_fetch, ApiKey.OFFSET_DELETE: self.offset_delete}
+
+    def deferred_by_key(self) -> dict[int, DeferredHandler]:
+        return {ApiKey.OFFSET_COMMIT: self.offset_commit}
+
+    # OffsetCommit
+
+    def offset_commit(
+        self, context: RequestContext, request: OffsetCommitRequest, reply: DeferredReply
+    ) -> None:
+        version, view, topics = context.api_version, self._cluster.view, request.topics
+        resolved = topics.resolved
+        if resolved is None or resolved.view is not view:
+            caller = None if self._authorization is None else self._authorization.caller(context)
+            resolved = topics.resolved = _resolve(view, topics, version, caller)
+        _, partitions, codes = resolved
+        offsets, leader_epochs = request.offsets, request.leader_epochs
+        if codes is not None:
+            offsets, leader_epochs = _undecided(offsets, codes), _undecided(leader_epochs, codes)
+
+        def event(token: ReplyToken) -> OffsetCommit:
+            return OffsetCommit(
+                token=token,
+                version=version,
+                partitions=partitions,
+                offsets=offsets,
+                leader_epochs=leader_epochs,
+                member_id=request.member_id,
+                group_instance_id=request.instance_id,
+                generation=request.generation,
+                retention_ms=request.retention_ms,
+            )
+
+        def finish(body: ReplyBody | ApiError) -> bytes:
+            if codes is None and isinstance(body, OffsetCommitReply) and body.errors is partitions.no_errors:
+                return topics.accepted_reply(version, context.correlation_id)
+            decided = iter(_commit_errors(body, len(partitions)))
+            results = [next(decided) if code is None else code for code in codes or [None] * len(partitions)]
+            for code in filter(None, results):
+                self._metrics.request_error(context.api_key, code)
+            return write_offset_commit_reply(version, context.correlation_id, topics, results)
+
+        if len(partitions):
+            self._groups.submit(request.group_id, event, reply.answer_with(finish))
+        else:
+            reply.send(finish(OffsetCommitReply()))
+
+    # OffsetFetch
+
+    async def offset_fetch(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        version = context.api_version
+        require_stable = getattr(request, "require_stable", False)
+        if version >= _BATCHED_FROM:
+            return {
+                "groups": [
+                    {"group_id": group.group_id, **await self._fetch_group(context, group, require_stable)}
+                    async for group in yielding(await _groups_once(request.groups))
+                ]
+            }
+        result = await self._fetch_group(context, request, require_stable)
+        code = result["error_code"]
+        if code is not ErrorCode.none and version < _TOP_LEVEL_ERROR_FROM:
+            return {"topics": [_topic_error(topic, version, code) for topic in request.topics]}
+        return result
+
+    async def _fetch_group(
+        self, context: RequestContext, group: Any, require_stable: bool
+    ) -> dict[str, Any]:
+        version, view = context.api_version, self._cluster.view
+        is_ours = self._groups.is_coordinator_of(group.group_id)
+        names = None if group.topics is None else [_name(view, topic, version) for topic in group.topics]
+
+        def event(token: ReplyToken) -> OffsetFetch:
+            return OffsetFetch(
+                token=token,
+                version=version,
+                partitions=None if names is None else _requested_partitions(names, group.topics),
+                member_id=getattr(group, "member_id", None),
+                member_epoch=getattr(group, "member_epoch", -1),
+                require_stable=require_stable,
+            )
+
+        try:
+            body = await self._groups.ask(group.group_id, event)
+            if not isinstance(body, OffsetFetchReply):
+                raise TypeError(f"expected OffsetFetchReply, not {body!r}")
+            if body.error is not ErrorCode.none:
+                raise ApiError(body.error)
+        except ApiError as refusal:
+            retriable = is_ours and refusal.code in _COORDINATOR_ERRORS  # then clients retry
+            code = ErrorCode.coordinator_load_in_progress if retriable else refusal.code
+            self._metrics.request_error(context.api_key, code)
+            return {"error_code": code, "topics": []}
+        if names is None:
+            topics = _all_topics(view, body.offsets, version)
+        else:
+            topics = _requested_topics(names, group.topics, iter(body.offsets), version)
+        return {"error_code": ErrorCode.none, "topics": topics}
+
+    # OffsetDelete
+
+    async def offset_delete(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        view = self._cluster.view
+        wanted: list[tuple[str, int]] = []
+        places: list[dict[str, Any]] = []
+        topics = []
+        for named in request.topics:
+            topic = view.topics.get(named.name)
+            partitions = [{"partition_index": each.partition_index} for each in named.partitions]
+            topics.append({"name": named.name, "partitions": partitions})
+            for place in partitions:
+                index = place["partition_index"]
+                if topic is None or not 0 <= index < len(topic.partitions):
+                    place["error_code"] = ErrorCode.unknown_topic_or_partition
+                else:
+                    wanted.append((named.name, index))
+                    places.append(place)
+        if not wanted and topics:
+            return {"topics": topics}
+        body = await self._groups.ask(
+            request.group_id,
+            lambda token: OffsetDelete(token=token, version=context.api_version, partitions=tuple(wanted)),
+        )
+        if not isinstance(body, OffsetDeleteReply):
+            raise TypeError(f"expected OffsetDeleteReply, not {body!r}")
+        if body.error is not ErrorCode.none:
+            raise ApiError(body.error)
+        for place, code in zip(places, body.errors, strict=True):
+            place["error_code"] = code
+        return {"topics": topics}
+
+
+async def _groups_once(groups: Iterable[Any]) -> list[Any]:
+    """Without those that ask for the same again: for all offsets of one group, a thousand times."""
+    found = {(group.group_id, group.topics): group async for group in yielding(groups)}
+    return list(found.values())
 
 
 def _topic(view: ClusterView, named: Any, version: int) -> Topic | ErrorCode:
-    """The topic, or why there is none."""
+    """The topic, or the error when it does not exist."""
     if version >= _IDS_FROM:
         topic = None if named.topic_id is None else view.topic_by_id(named.topic_id)
         return topic or ErrorCode.unknown_topic_id
@@ -52,121 +261,14 @@ def _label(named: Any, version: int) -> dict[str, Any]:
     return {"topic_id": named.topic_id} if version >= _IDS_FROM else {"name": named.name}
 
 
-# OffsetCommit
-
-
-def offset_commit(broker: Broker, context: RequestContext, request: AskedCommit, reply: QuickReply) -> None:
-    version, view = context.api_version, broker.cluster.view
-    offsets: list[OffsetToCommit] = []
-    codes: list[ErrorCode | None] = []
-    """Of each partition; None where the group decides."""
-    for asked in request.topics:
-        topic = _topic(view, asked, version)
-        if not isinstance(topic, Topic):
-            codes += [topic] * len(asked.offsets)
-            continue
-        name, topic_id, count = topic.name, topic.topic_id, len(topic.partitions)
-        for partition, offset, epoch, note in asked.offsets:
-            if 0 <= partition < count:
-                codes.append(None)
-                offsets.append(OffsetToCommit(name, partition, offset, epoch, note, topic_id))
-            else:
-                codes.append(ErrorCode.unknown_topic_or_partition)
-
-    def event(token: ReplyToken) -> OffsetCommit:
-        return OffsetCommit(
-            token=token,
-            version=version,
-            offsets=tuple(offsets),
-            member_id=request.member_id,
-            group_instance_id=request.instance_id,
-            generation=request.generation,
-            retention_ms=request.retention_ms,
-        )
-
-    def finish(body: ReplyBody | ApiError) -> bytes:
-        decided = iter(commit_errors(body, len(offsets)))
-        results = [next(decided) if code is None else code for code in codes]
-        refused = [code for code in results if code]
-        for code in refused:
-            broker.metrics.request_error(context.api_key, code)
-        if offsets and not refused:
-            connection = reply.connection
-            run = connection.runs.get(context.api_key)
-            if not isinstance(run, CommitRun):
-                run = connection.runs[context.api_key] = CommitRun(broker, connection)
-            run.seen(context, request, view, event)
-        return write_offset_commit_reply(version, context.correlation_id, request.topics, results)
-
-    if offsets:
-        reply.ask_group(request.group_id, event, finish)
-    else:
-        reply.give(finish(OffsetCommitReply()))
-
-
-# OffsetFetch
-
-
-async def offset_fetch(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    version = context.api_version
-    require_stable = getattr(request, "require_stable", False)
-    if version >= _BATCHED_FROM:
-        return {
-            "groups": [
-                {"group_id": group.group_id, **await _fetch_group(broker, context, group, require_stable)}
-                async for group in in_turns(request.groups)
-            ]
-        }
-    answer = await _fetch_group(broker, context, request, require_stable)
-    code = answer["error_code"]
-    if code is not ErrorCode.none and version < _WHOLE_ERROR_FROM:
-        return {"topics": [_unanswered(topic, version, code) for topic in request.topics]}
-    return answer
-
-
-async def _fetch_group(
-    broker: Broker, context: RequestContext, group: Any, require_stable: bool
-) -> dict[str, Any]:
-    version, view = context.api_version, broker.cluster.view
-    is_ours = broker.groups.is_coordinator_of(group.group_id)
-    names = None if group.topics is None else [_name(view, topic, version) for topic in group.topics]
-
-    def event(token: ReplyToken) -> OffsetFetch:
-        return OffsetFetch(
-            token=token,
-            version=version,
-            partitions=None if names is None else _wanted(names, group.topics),
-            member_id=getattr(group, "member_id", None),
-            member_epoch=getattr(group, "member_epoch", -1),
-            require_stable=require_stable,
-        )
-
-    try:
-        body = await broker.groups.ask(group.group_id, event)
-        if not isinstance(body, OffsetFetchReply):
-            raise TypeError(f"{body!r} is no OffsetFetchReply")
-        if body.error is not ErrorCode.none:
-            raise ApiError(body.error)
-    except ApiError as refusal:
-        ask_again = is_ours and refusal.code in _ELSEWHERE  # relay.py says why, and finds who is asked then
-        code = ErrorCode.coordinator_load_in_progress if ask_again else refusal.code
-        broker.metrics.request_error(context.api_key, code)
-        return {"error_code": code, "topics": []}
-    if names is None:
-        topics = _all_topics(view, body.offsets, version)
-    else:
-        topics = _asked_topics(names, group.topics, iter(body.offsets), version)
-    return {"error_code": ErrorCode.none, "topics": topics}
-
-
 def _name(view: ClusterView, named: Any, version: int) -> str | None:
-    """None: no topic has that id. Names are taken as they are: offsets may outlive their topic."""
+    """None: no topic has that id. A name need not exist: offsets may outlive their topic."""
     if version < _IDS_FROM:
         return str(named.name)
     return None if named.topic_id is None else view.topic_names.get(named.topic_id)
 
 
-def _wanted(names: list[str | None], topics: Any) -> tuple[tuple[str, int], ...]:
+def _requested_partitions(names: list[str | None], topics: Any) -> tuple[tuple[str, int], ...]:
     return tuple(
         (name, index)
         for name, topic in zip(names, topics, strict=True)
@@ -175,12 +277,12 @@ def _wanted(names: list[str | None], topics: Any) -> tuple[tuple[str, int], ...]
     )
 
 
-def _asked_topics(
+def _requested_topics(
     names: list[str | None], topics: Any, found: Iterator[FetchedOffset], version: int
 ) -> list[dict[str, Any]]:
-    """In the order in which they were asked for, which is that of what was found."""
+    """In the order of the request, which is also that of the offsets found."""
     return [
-        _unanswered(topic, version, ErrorCode.unknown_topic_id)
+        _topic_error(topic, version, ErrorCode.unknown_topic_id)
         if name is None
         else {
             **_label(topic, version),
@@ -193,7 +295,7 @@ def _asked_topics(
 def _all_topics(
     view: ClusterView, found: Iterable[FetchedOffset], version: int
 ) -> list[dict[str, Any]]:
-    """By id there is nothing to say of a topic that is gone."""
+    """All offsets of the group by topic; by id, deleted topics are omitted."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for each in found:
         by_name.setdefault(each.topic, []).append(_fetched(each))
@@ -209,7 +311,7 @@ def _all_topics(
 def _fetched(found: FetchedOffset) -> dict[str, Any]:
     committed = found.committed
     if committed is None:
-        return {"partition_index": found.partition, **_NOTHING, "error_code": found.error}
+        return {"partition_index": found.partition, **_NO_OFFSET, "error_code": found.error}
     return {
         "partition_index": found.partition,
         "committed_offset": committed.offset,
@@ -219,48 +321,10 @@ def _fetched(found: FetchedOffset) -> dict[str, Any]:
     }
 
 
-def _unanswered(topic: Any, version: int, code: ErrorCode) -> dict[str, Any]:
+def _topic_error(topic: Any, version: int, code: ErrorCode) -> dict[str, Any]:
     return {
         **_label(topic, version),
         "partitions": [
-            {"partition_index": index, **_NOTHING, "error_code": code} for index in topic.partition_indexes
+            {"partition_index": index, **_NO_OFFSET, "error_code": code} for index in topic.partition_indexes
         ],
     }
-
-
-# OffsetDelete
-
-
-async def offset_delete(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    view = broker.cluster.view
-    wanted: list[tuple[str, int]] = []
-    places: list[dict[str, Any]] = []
-    topics = []
-    for named in request.topics:
-        topic = view.topics.get(named.name)
-        partitions = [{"partition_index": each.partition_index} for each in named.partitions]
-        topics.append({"name": named.name, "partitions": partitions})
-        for place in partitions:
-            index = place["partition_index"]
-            if topic is None or not 0 <= index < len(topic.partitions):
-                place["error_code"] = ErrorCode.unknown_topic_or_partition
-            else:
-                wanted.append((named.name, index))
-                places.append(place)
-    if not wanted and topics:
-        return {"topics": topics}
-    body = await broker.groups.ask(
-        request.group_id,
-        lambda token: OffsetDelete(token=token, version=context.api_version, partitions=tuple(wanted)),
-    )
-    if not isinstance(body, OffsetDeleteReply):
-        raise TypeError(f"{body!r} is no OffsetDeleteReply")
-    if body.error is not ErrorCode.none:
-        raise ApiError(body.error)
-    for place, code in zip(places, body.errors, strict=True):
-        place["error_code"] = code
-    return {"topics": topics}
-
-
-HANDLERS: dict[int, Handler] = {9: offset_fetch, 47: offset_delete}
-QUICK_HANDLERS: dict[int, QuickHandler] = {8: offset_commit}

@@ -1,87 +1,159 @@
-"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2, ConsumerGroupDescribe 0-1: groups as tools see them.
+"""ListGroups 0-5, DescribeGroups 0-6, ConsumerGroupDescribe 0-1, DeleteGroups 0-2.
 
-A group of the consumer protocol (KIP-848) is Dead to DescribeGroups, and a classic one is not found by
-ConsumerGroupDescribe, as in Apache Kafka; tools ask for both.
+As in Apache Kafka, DescribeGroups reports a group of the consumer protocol (KIP-848) as Dead, and
+ConsumerGroupDescribe does not find a classic group; tools send both requests.
+
+Gaps: share groups are not served.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.turns import in_turns
+from headrace.acls import SUPPORTED_OPERATIONS, ResourceType
+from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.request_context import Handler, RequestContext
+from headrace.broker.network.yielding import unique, yielding
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
-from headrace.machines.consumer_events import DescribedConsumer
-from headrace.machines.group_events import DeleteGroup, ErrorReply, GroupDescription
+from headrace.machines.groups.consumer.events import DescribedConsumer
+from headrace.machines.groups.events import DeleteGroup, ErrorReply, GroupDescription
 from headrace.types import ClusterView
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
-
 _NOT_FOUND_FROM = 6
-_DELETED_TOGETHER = 100
+_DELETED_CONCURRENTLY = 100
 _DEAD = "Dead"
 _CLASSIC = "Classic"
-_NOT_ASKED = -(2**31)
-_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe configs, alter configs: all, while there are no ACLs."""
+_NOT_REQUESTED = -(2**31)
+_GROUP_OPERATIONS = sum(1 << operation for operation in SUPPORTED_OPERATIONS[ResourceType.GROUP])
+"""All: broker/authorization/ replaces it by what the sender may do."""
+
+
+class GroupHandlers:
+    """Handlers of the group APIs that admin tools use."""
+
+    def __init__(self, *, cluster: ClusterMetadata, groups: GroupCoordinator, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._groups = groups
+        self._metrics = metrics
+
+    def by_key(self) -> dict[int, Handler]:
+        return {
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.consumer_group_describe,
+        }
+
+    # ListGroups
+
+    async def list_groups(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        states = {state.lower() for state in getattr(request, "states_filter", ())}
+        types = {kind.lower() for kind in getattr(request, "types_filter", ())}
+        listed = []
+        async for group in yielding(await self._groups.listed()):
+            found = group.describe()
+            if found.state == _DEAD:
+                continue
+            has_state = not states or found.state.lower() in states
+            has_type = not types or found.group_type.lower() in types
+            if has_state and has_type:
+                listed.append(
+                    {
+                        "group_id": found.group_id,
+                        "protocol_type": found.protocol_type,
+                        "group_state": found.state,
+                        "group_type": found.group_type,
+                    }
+                )
+        return {"groups": listed}
+
+    # DescribeGroups
+
+    async def describe_groups(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        operations = _operations(request)
+        described = []
+        async for group_id in yielding(await unique(request.groups)):
+            fields = {"group_id": group_id, **await self._describe_classic(context, group_id)}
+            described.append({**fields, "authorized_operations": operations})
+        return {"groups": described}
+
+    async def _describe_classic(self, context: RequestContext, group_id: str) -> dict[str, Any]:
+        try:
+            group = await self._groups.group(group_id)
+        except ApiError as error:
+            self._metrics.request_error(context.api_key, error.code)
+            return {"error_code": error.code}
+        found = None if group is None else group.describe()
+        if found is None or found.state == _DEAD:
+            return _not_classic(context, f"Group {group_id} not found.")
+        if found.group_type != _CLASSIC:
+            return _not_classic(context, f"Group {group_id} is not a classic group.")
+        return _classic_group(found)
+
+    # ConsumerGroupDescribe
+
+    async def consumer_group_describe(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        operations = _operations(request)
+        described = []
+        async for group_id in yielding(await unique(request.group_ids)):
+            try:
+                fields = {**await self._describe_consumer(group_id), "authorized_operations": operations}
+            except ApiError as error:
+                self._metrics.request_error(context.api_key, error.code)
+                fields = {"error_code": error.code, "error_message": error.message}
+            described.append({"group_id": group_id, **fields})
+        return {"groups": described}
+
+    async def _describe_consumer(self, group_id: str) -> dict[str, Any]:
+        group = await self._groups.group(group_id)
+        if group is None or group.describe().state == _DEAD:
+            raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        found = group.describe_consumer_group()
+        if found is None:
+            raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        view = self._cluster.view
+        return {
+            "group_state": found.state,
+            "group_epoch": found.group_epoch,
+            "assignment_epoch": found.assignment_epoch,
+            "assignor_name": found.assignor,
+            "members": [_consumer(member, view) for member in found.members],
+        }
+
+    # DeleteGroups
+
+    async def delete_groups(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        """Groups are deleted concurrently, so that they share batches and waits for replication."""
+        results: list[dict[str, Any]] = []
+        names = await unique(request.groups_names)
+        for start in range(0, len(names), _DELETED_CONCURRENTLY):
+            some = names[start : start + _DELETED_CONCURRENTLY]
+            codes = await asyncio.gather(*(self._delete(context, group_id) for group_id in some))
+            pairs = zip(some, codes, strict=True)
+            results += ({"group_id": group_id, "error_code": code} for group_id, code in pairs)
+        return {"results": results}
+
+    async def _delete(self, context: RequestContext, group_id: str) -> ErrorCode:
+        version = context.api_version
+        try:
+            body = await self._groups.ask(group_id, lambda token: DeleteGroup(token=token, version=version))
+            code = body.error if isinstance(body, ErrorReply) else ErrorCode.unknown_server_error
+        except ApiError as error:
+            code = error.code
+        if code is not ErrorCode.none:
+            self._metrics.request_error(context.api_key, code)
+        return code
 
 
 def _operations(request: Any) -> int:
-    asked = getattr(request, "include_authorized_operations", False)
-    return _GROUP_OPERATIONS if asked else _NOT_ASKED
-
-
-# ListGroups
-
-
-async def list_groups(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    states = {state.lower() for state in getattr(request, "states_filter", ())}
-    types = {kind.lower() for kind in getattr(request, "types_filter", ())}
-    listed = []
-    async for group in in_turns(await broker.groups.listed()):
-        found = group.describe()
-        if found.state == _DEAD:
-            continue
-        if (not states or found.state.lower() in states) and (not types or found.group_type.lower() in types):
-            listed.append(
-                {
-                    "group_id": found.group_id,
-                    "protocol_type": found.protocol_type,
-                    "group_state": found.state,
-                    "group_type": found.group_type,
-                }
-            )
-    return {"groups": listed}
-
-
-# DescribeGroups
-
-
-async def describe_groups(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    operations = _operations(request)
-    described = []
-    async for group_id in in_turns(request.groups):
-        answer = {"group_id": group_id, **await _described(broker, context, group_id)}
-        described.append({**answer, "authorized_operations": operations})
-    return {"groups": described}
-
-
-async def _described(broker: Broker, context: RequestContext, group_id: str) -> dict[str, Any]:
-    try:
-        group = await broker.groups.group(group_id)
-    except ApiError as error:
-        broker.metrics.request_error(context.api_key, error.code)
-        return {"error_code": error.code}
-    found = None if group is None else group.describe()
-    if found is None or found.state == _DEAD:
-        return _not_classic(context, f"Group {group_id} not found.")
-    if found.group_type != _CLASSIC:
-        return _not_classic(context, f"Group {group_id} is not a classic group.")
-    return _classic_group(found)
+    included = getattr(request, "include_authorized_operations", False)
+    return _GROUP_OPERATIONS if included else _NOT_REQUESTED
 
 
 def _not_classic(context: RequestContext, message: str) -> dict[str, Any]:
@@ -113,39 +185,6 @@ def _classic_group(found: GroupDescription) -> dict[str, Any]:
     }
 
 
-# ConsumerGroupDescribe
-
-
-async def consumer_group_describe(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    operations = _operations(request)
-    described = []
-    async for group_id in in_turns(request.group_ids):
-        try:
-            answer = await _consumer_group(broker, group_id)
-        except ApiError as error:
-            broker.metrics.request_error(context.api_key, error.code)
-            answer = {"error_code": error.code, "error_message": error.message}
-        described.append({"group_id": group_id, **answer, "authorized_operations": operations})
-    return {"groups": described}
-
-
-async def _consumer_group(broker: Broker, group_id: str) -> dict[str, Any]:
-    group = await broker.groups.group(group_id)
-    if group is None or group.describe().state == _DEAD:
-        raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
-    found = group.describe_consumer_group()
-    if found is None:
-        raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
-    view = broker.cluster.view
-    return {
-        "group_state": found.state,
-        "group_epoch": found.group_epoch,
-        "assignment_epoch": found.assignment_epoch,
-        "assignor_name": found.assignor,
-        "members": [_consumer(member, view) for member in found.members],
-    }
-
-
 def _consumer(member: DescribedConsumer, view: ClusterView) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
@@ -170,38 +209,3 @@ def _assignment(assignment: Mapping[str, tuple[int, ...]], view: ClusterView) ->
             if name in view.topics
         ]
     }
-
-
-# DeleteGroups
-
-
-async def delete_groups(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    """Many together, so that they share what is written and waited for."""
-    results: list[dict[str, Any]] = []
-    names = request.groups_names
-    for start in range(0, len(names), _DELETED_TOGETHER):
-        some = names[start : start + _DELETED_TOGETHER]
-        codes = await asyncio.gather(*(_delete(broker, context, group_id) for group_id in some))
-        pairs = zip(some, codes, strict=True)
-        results += ({"group_id": group_id, "error_code": code} for group_id, code in pairs)
-    return {"results": results}
-
-
-async def _delete(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
-    version = context.api_version
-    try:
-        body = await broker.groups.ask(group_id, lambda token: DeleteGroup(token=token, version=version))
-        code = body.error if isinstance(body, ErrorReply) else ErrorCode.unknown_server_error
-    except ApiError as error:
-        code = error.code
-    if code is not ErrorCode.none:
-        broker.metrics.request_error(context.api_key, code)
-    return code
-
-
-HANDLERS: dict[int, Handler] = {
-    15: describe_groups,
-    16: list_groups,
-    42: delete_groups,
-    69: consumer_group_describe,
-}

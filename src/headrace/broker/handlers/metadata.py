@@ -1,8 +1,12 @@
-"""ApiVersions 0-4, Metadata 0-13, DescribeTopicPartitions 0: what a client needs to know before it can work.
+"""ApiVersions 0-4, Metadata 0-13, DescribeTopicPartitions 0.
 
-Metadata and ApiVersions are answered with kept bytes (broker/metadata_replies.py). Unlike Apache Kafka, a
-topic made by asking for it is in the very reply. Gaps: no ACLs, so every operation is authorized; no
-feature is listed, above all not transaction.version (producers would stop announcing partitions).
+ApiVersions and Metadata replies are cached as encoded bytes (controller/metadata_cache.py). Unlike in Apache
+Kafka, a topic created by a Metadata request is already in its reply.
+
+Topics that the sender must not describe are not listed, and answered alike whether they exist or not (S20).
+
+Gaps: ApiVersions lists no features. Without transaction.version, producers keep adding partitions to
+transactions by request.
 """
 
 from __future__ import annotations
@@ -10,176 +14,247 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.broker.context import EncodedReply, Handler, Reply, RequestContext
-from headrace.broker.group_coordinator import OFFSETS_TOPIC
-from headrace.broker.metadata_replies import TOPIC_OPERATIONS, Reach, reach
-from headrace.broker.topic_rules import check_name
-from headrace.broker.turns import in_turns
+from headrace.broker.controller.controller import Controller
+from headrace.broker.controller.loop import ControllerLoop
+from headrace.broker.controller.metadata_cache import ListenerNodes, MetadataCache, nodes_on
+from headrace.broker.controller.topic_rules import check_name
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.request_context import EncodedReply, Handler, Reply, RequestContext
+from headrace.broker.network.yielding import yielding
+from headrace.broker.security.authorization import Authorization
+from headrace.broker.security.visibility import Visibility
+from headrace.config import NodeConfig
+from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
-from headrace.types import INTERNAL_TOPICS, NO_TOPIC_ID, ClusterView, Topic
-from headrace.wire.api_table import API_VERSIONS_KEY, APIS
+from headrace.types import INTERNAL_TOPICS, NO_TOPIC_ID, ClusterView, Topic, TopicId
+from headrace.wire.api_key import ApiKey
+from headrace.wire.api_table import APIS, NODE_APIS
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_reply
-from headrace.wire.metadata_reply import NOT_ASKED, MetadataTopic
-
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+from headrace.wire.requests.metadata_reply import NOT_ASKED, MetadataTopic
 
 _IDS_ACCEPTED_FROM = 12
-_MOST_PARTITIONS_DESCRIBED = 2000
+_MAX_PARTITIONS_DESCRIBED = 2000
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
-_LONGEST_SOFTWARE_NAME = 100
+_MAX_SOFTWARE_NAME_LENGTH = 100
+_UNAUTHORIZED = ErrorCode.topic_authorization_failed
 
 
-# ApiVersions
+class MetadataHandlers:
+    """Handlers of ApiVersions, Metadata and DescribeTopicPartitions."""
 
+    def __init__(
+        self,
+        *,
+        cluster: ClusterMetadata,
+        config: NodeConfig,
+        node_listener: str,
+        cache: MetadataCache,
+        controller: Controller,
+        controller_loop: ControllerLoop,
+        groups: GroupCoordinator,
+        metrics: Metrics,
+        authorization: Authorization | None = None,
+    ) -> None:
+        self._authorization = authorization
+        self._cluster = cluster
+        self._config = config
+        self._node_listener = node_listener
+        self._cache = cache
+        self._controller = controller
+        self._controller_loop = controller_loop
+        self._groups = groups
+        self._metrics = metrics
 
-async def api_versions(broker: Broker, context: RequestContext, request: Any) -> Reply:
-    if context.api_version < 3:
-        return _api_versions(context.api_version)
-    name, version = request.client_software_name, request.client_software_version
-    if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
-        broker.metrics.request_error(context.api_key, ErrorCode.invalid_request)
-        return {"error_code": ErrorCode.invalid_request}
-    broker.metrics.client_seen(name[:_LONGEST_SOFTWARE_NAME], version[:_LONGEST_SOFTWARE_NAME])
-    return _api_versions(context.api_version)
+    def by_key(self) -> dict[int, Handler]:
+        return {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.API_VERSIONS: self.api_versions,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
+        }
+
+    # ApiVersions
+
+    async def api_versions(self, context: RequestContext, request: Any) -> Reply:
+        if context.api_version < 3:
+            return self._api_versions(context)
+        name, version = request.client_software_name, request.client_software_version
+        if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
+            self._metrics.request_error(context.api_key, ErrorCode.invalid_request)
+            return {"error_code": ErrorCode.invalid_request}
+        self._metrics.client_seen(name[:_MAX_SOFTWARE_NAME_LENGTH], version[:_MAX_SOFTWARE_NAME_LENGTH])
+        return self._api_versions(context)
+
+    def _api_versions(self, context: RequestContext) -> EncodedReply:
+        return _api_versions(context.api_version, context.listener == self._node_listener)
+
+    # Metadata
+
+    async def metadata(self, context: RequestContext, request: Any) -> Reply:
+        await self._controller_loop.wait_for_failover()
+        view, seen_by = self._cluster.view, self._visibility(context).key
+        cached = self._cache.get(view, (context.api_version, context.listener, seen_by, request))
+        if cached is not None:
+            return cached
+        topics = await self._requested_topics(context, request)
+        view, visibility = self._cluster.view, self._visibility(context)  # changed if topics were created
+        of_topics = getattr(request, "include_topic_authorized_operations", False)
+        of_cluster = getattr(request, "include_cluster_authorized_operations", False)
+        reply = self._cache.build(
+            view,
+            context.api_version,
+            context.listener,
+            topics,
+            topic_operations=visibility.topic_operations if of_topics else None,
+            cluster_operations=visibility.cluster_operations() if of_cluster else NOT_ASKED,
+        )
+        unchanged = visibility.key is seen_by
+        if unchanged and all(isinstance(topic, Topic) for topic in topics):  # errors may be transient
+            self._cache.put(view, (context.api_version, context.listener, seen_by, request), reply)
+        return reply
+
+    def _visibility(self, context: RequestContext) -> Visibility:
+        return Visibility.of(self._authorization, context)
+
+    async def _requested_topics(self, context: RequestContext, request: Any) -> list[Topic | MetadataTopic]:
+        version, topics = context.api_version, self._cluster.view.topics
+        if request.topics is None or (version == 0 and not request.topics):
+            visibility = self._visibility(context)
+            return [topic for topic in topics.values() if visibility.lists(topic.name)]
+        if version < _IDS_ACCEPTED_FROM:
+            refused = [_refused_by_id(entry) for entry in request.topics if _is_by_id(entry)]
+            if refused:
+                return list(refused)
+        ids = _unique(getattr(entry, "topic_id", None) for entry in request.topics)
+        if any(ids):
+            return [self._topic_by_id(context, topic_id) for topic_id in ids if topic_id is not None]
+        create = (
+            getattr(request, "allow_auto_topic_creation", True) and self._config["auto.create.topics.enable"]
+        )
+        operations = getattr(request, "include_topic_authorized_operations", False)
+        names = _unique(entry.name for entry in request.topics)
+        return [
+            await self._topic_by_name(context, name or "", create=create, operations=operations)
+            async for name in yielding(names)
+        ]
+
+    def _topic_by_id(self, context: RequestContext, topic_id: TopicId) -> Topic | MetadataTopic:
+        topic = self._cluster.view.topic_by_id(topic_id)
+        if topic is None:
+            return MetadataTopic(ErrorCode.unknown_topic_id, None, topic_id, False, ())
+        if not self._visibility(context).may_describe(topic.name):
+            return MetadataTopic(_UNAUTHORIZED, None, topic_id, False, ())
+        return topic
+
+    async def _topic_by_name(
+        self, context: RequestContext, name: str, *, create: bool, operations: bool
+    ) -> Topic | MetadataTopic:
+        visibility = self._visibility(context)
+        internal = name in INTERNAL_TOPICS
+        if not visibility.may_describe(name):
+            return MetadataTopic(_UNAUTHORIZED, name, NO_TOPIC_ID, internal, ())
+        topic = self._cluster.view.topics.get(name)
+        if topic is not None:
+            return topic
+        try:
+            check_name(name)
+            if create:
+                return await self._created(visibility, name)
+            code = ErrorCode.unknown_topic_or_partition
+        except ApiError as error:
+            code = error.code
+        asked = visibility.topic_operations(name) if operations else NOT_ASKED
+        return MetadataTopic(code, name, NO_TOPIC_ID, internal, (), asked)
+
+    async def _created(self, visibility: Visibility, name: str) -> Topic:
+        if not visibility.may_create(name):
+            raise ApiError(_UNAUTHORIZED)
+        if name == OFFSETS_TOPIC:
+            return await self._groups.ensure_topic()
+        return await self._controller.ensure_topic(name)
+
+    # DescribeTopicPartitions
+
+    async def describe_topic_partitions(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        """Topics in order of their names, up to the partition limit; the cursor is where to continue."""
+        view, cursor, visibility = self._cluster.view, request.cursor, self._visibility(context)
+        requested = {topic.name for topic in request.topics}
+        if requested:
+            names = {name for name in requested if visibility.may_describe(name)}
+        else:
+            names = {name for name in view.topics if visibility.lists(name)}
+        if cursor is not None and not _is_valid_cursor(cursor, requested):
+            code = ErrorCode.invalid_request
+            return {"topics": [{"name": name, "error_code": code} for name in sorted(requested)]}
+        after = "" if cursor is None else cursor.topic_name
+        nodes = nodes_on(view, context.listener)
+        remaining = max(1, min(_MAX_PARTITIONS_DESCRIBED, request.response_partition_limit))
+        described: list[dict[str, Any]] = [_unauthorized(name) for name in sorted(requested - names)]
+        async for name in yielding(sorted(name for name in names if name >= after)):
+            if remaining == 0:
+                return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            first = cursor.partition_index if cursor is not None and name == after else 0
+            entry = _describe_partitions(view, name, nodes, first, remaining)
+            entry["topic_authorized_operations"] = visibility.topic_operations(name)
+            described.append(entry)
+            remaining -= len(entry["partitions"])
+            after_last = first + len(entry["partitions"])
+            if name in view.topics and after_last < len(view.topics[name].partitions):
+                next_cursor = {"topic_name": name, "partition_index": after_last}
+                return {"topics": described, "next_cursor": next_cursor}
+        return {"topics": described, "next_cursor": None}
 
 
 @cache
-def _api_versions(version: int) -> EncodedReply:
+def _api_versions(version: int, for_nodes: bool) -> EncodedReply:
     ranges = [
         {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
         for api in sorted(APIS.values(), key=lambda api: api.key)
+        if for_nodes or api.key not in NODE_APIS
     ]
-    return EncodedReply(encode_reply(API_VERSIONS_KEY, version, 0, {"api_keys": ranges}))
+    return EncodedReply(encode_reply(ApiKey.API_VERSIONS, version, 0, {"api_keys": ranges}))
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:
-    """KIP-511: a version we do not have is answered in version 0, with the range of this one API."""
+    """Reply to an unsupported ApiVersions version: version 0, with the versions of this API (KIP-511)."""
     return _unsupported_api_versions().for_request(correlation_id)
 
 
 @cache
 def _unsupported_api_versions() -> EncodedReply:
-    api = APIS[API_VERSIONS_KEY]
+    api = APIS[ApiKey.API_VERSIONS]
     fields = {
         "error_code": ErrorCode.unsupported_version,
         "api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}],
     }
-    return EncodedReply(encode_reply(API_VERSIONS_KEY, 0, 0, fields))
+    return EncodedReply(encode_reply(ApiKey.API_VERSIONS, 0, 0, fields))
 
 
-# Metadata
+def _is_by_id(entry: Any) -> bool:
+    return entry.name is None or getattr(entry, "topic_id", None) is not None
 
 
-async def metadata(broker: Broker, context: RequestContext, request: Any) -> Reply:
-    await broker.office.others_have_taken_over()
-    view = broker.cluster.view
-    key = (context.api_version, context.listener, request)
-    kept = broker.metadata_replies.kept(view, key)
-    if kept is not None:
-        return kept
-    topics = await _asked_topics(broker, context.api_version, request)
-    view = broker.cluster.view  # creating topics has changed it
-    reply = broker.metadata_replies.build(
-        view,
-        context.api_version,
-        context.listener,
-        topics,
-        topic_operations=getattr(request, "include_topic_authorized_operations", False),
-        cluster_operations=getattr(request, "include_cluster_authorized_operations", False),
-    )
-    if all(isinstance(topic, Topic) for topic in topics):  # an error may be gone at the next try
-        broker.metadata_replies.keep(view, key, reply)
-    return reply
+def _refused_by_id(entry: Any) -> MetadataTopic:
+    return MetadataTopic(ErrorCode.invalid_request, entry.name, entry.topic_id, False, ())
 
 
-async def _asked_topics(broker: Broker, version: int, request: Any) -> list[Topic | MetadataTopic]:
-    if request.topics is None or (version == 0 and not request.topics):
-        return list(broker.cluster.view.topics.values())
-    if version < _IDS_ACCEPTED_FROM:
-        refused = [_refused_by_id(asked) for asked in request.topics if _asks_by_id(asked)]
-        if refused:
-            return list(refused)
-    ids = _once(asked.topic_id for asked in request.topics if getattr(asked, "topic_id", None) is not None)
-    if ids:
-        view = broker.cluster.view
-        return [
-            view.topic_by_id(topic_id) or MetadataTopic(ErrorCode.unknown_topic_id, None, topic_id, False, ())
-            for topic_id in ids
-        ]
-    create = (
-        getattr(request, "allow_auto_topic_creation", True) and broker.config["auto.create.topics.enable"]
-    )
-    operations = (
-        TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
-    )
-    names = _once(asked.name for asked in request.topics)
-    return [await _asked_topic(broker, name, create, operations) async for name in in_turns(names)]
-
-
-def _asks_by_id(asked: Any) -> bool:
-    return asked.name is None or getattr(asked, "topic_id", None) is not None
-
-
-def _refused_by_id(asked: Any) -> MetadataTopic:
-    return MetadataTopic(ErrorCode.invalid_request, asked.name, asked.topic_id, False, ())
-
-
-async def _asked_topic(
-    broker: Broker, name: str | None, create: bool, operations: int
-) -> Topic | MetadataTopic:
-    name = name or ""
-    topic = broker.cluster.view.topics.get(name)
-    if topic is not None:
-        return topic
-    try:
-        check_name(name)
-        if create and name == OFFSETS_TOPIC:
-            return await broker.groups.ensure_topic()
-        if create:
-            return await broker.controller.ensure_topic(name)
-        code = ErrorCode.unknown_topic_or_partition
-    except ApiError as error:
-        code = error.code
-    return MetadataTopic(code, name, NO_TOPIC_ID, name in INTERNAL_TOPICS, (), operations)
-
-
-def _once(values: Iterable[Any]) -> list[Any]:
+def _unique(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-# DescribeTopicPartitions
+def _is_valid_cursor(cursor: Any, requested: set[str]) -> bool:
+    return cursor.partition_index >= 0 and (not requested or cursor.topic_name in requested)
 
 
-async def describe_topic_partitions(broker: Broker, context: RequestContext, request: Any) -> dict[str, Any]:
-    """Topics by name in order, at most so many partitions; the cursor says where the next request goes on."""
-    view, cursor = broker.cluster.view, request.cursor
-    asked = {topic.name for topic in request.topics}
-    names = asked or set(view.topics)
-    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        return {"topics": [{"name": name, "error_code": ErrorCode.invalid_request} for name in sorted(asked)]}
-    after = "" if cursor is None else cursor.topic_name
-    seen = reach(view, context.listener)
-    remaining = max(1, min(_MOST_PARTITIONS_DESCRIBED, request.response_partition_limit))
-    described: list[dict[str, Any]] = []
-    async for name in in_turns(sorted(name for name in names if name >= after)):
-        if remaining == 0:
-            return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        first = cursor.partition_index if cursor is not None and name == after else 0
-        entry = _describe_partitions_of(view, name, seen, first, remaining)
-        described.append(entry)
-        remaining -= len(entry["partitions"])
-        following = first + len(entry["partitions"])
-        if name in view.topics and following < len(view.topics[name].partitions):
-            return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": following}}
-    return {"topics": described, "next_cursor": None}
+def _unauthorized(name: str) -> dict[str, Any]:
+    return {"error_code": _UNAUTHORIZED, "name": name, "topic_id": NO_TOPIC_ID, "partitions": []}
 
 
-def _describe_partitions_of(
-    view: ClusterView, name: str, seen: Reach, first: int, count: int
+def _describe_partitions(
+    view: ClusterView, name: str, nodes: ListenerNodes, first: int, count: int
 ) -> dict[str, Any]:
     topic = view.topics.get(name)
     return {
@@ -187,20 +262,19 @@ def _describe_partitions_of(
         "name": name,
         "topic_id": NO_TOPIC_ID if topic is None else topic.topic_id,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
         "partitions": []
         if topic is None
         else [
             {
                 "error_code": ErrorCode.none,
                 "partition_index": first + index,
-                "leader_id": seen.leader(state),
+                "leader_id": nodes.leader(state),
                 "leader_epoch": state.leader_epoch,
                 "replica_nodes": state.replicas,
                 "isr_nodes": state.isr,
                 "eligible_leader_replicas": state.elr,
                 "last_known_elr": state.last_known_elr,
-                "offline_replicas": seen.offline(topic, first + index),
+                "offline_replicas": nodes.offline(topic, first + index),
             }
             for index, state in enumerate(topic.partitions[first : first + count])
         ],
@@ -213,10 +287,3 @@ def _error_when_missing(name: str) -> ErrorCode:
     except ApiError as error:
         return error.code
     return ErrorCode.unknown_topic_or_partition
-
-
-HANDLERS: dict[int, Handler] = {
-    3: metadata,
-    API_VERSIONS_KEY: api_versions,
-    75: describe_topic_partitions,
-}

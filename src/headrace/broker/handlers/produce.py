@@ -1,30 +1,42 @@
 """Produce (key 0), versions 3 to 13.
 
-Splits a request per partition, appends each part, answers when the acknowledgement asked for is given:
-acks=0 never, acks=1 when written, acks=all when the high watermark has passed (R17). Version 13 names
-topics by id. Batches whose records take long to check go through the worker process first.
+Splits a request per partition, appends each part, and replies as `acks` demands: 0 never, 1 when written,
+all (-1) when the high watermark has passed (R17). Version 13 names topics by id. Batches whose records take
+long to validate go through the worker process first. A batch for a new leader whose epoch is not on disk yet
+is held until it is (R13). Requests of one connection that differ only in their records are appended together
+(`ProduceRun`).
 Not served yet: transactions (a transactional id or batch is refused).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
-from headrace.broker.connection import KafkaConnection, PendingReply
-from headrace.broker.deep_check import DeepCheck, NeedsWorker, check_batch
-from headrace.broker.leader_hints import NO_HINT, Hint, LeaderHints
-from headrace.broker.partition import Appended, Partition
-from headrace.broker.peers import PEER_CLIENT
-from headrace.broker.produce_run import ProduceRun
-from headrace.broker.waiters import AckWaiter
+from headrace.acls import Operation, ResourceType
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.connection import KafkaConnection, PendingReply
+from headrace.broker.network.frame_memory import FrameMemory
+from headrace.broker.network.request_tasks import NOT_ANSWERED, RequestTasks
+from headrace.broker.partition.commit_tracker import OnAck
+from headrace.broker.partition.partition import Appended, EpochNotSaved, Partition
+from headrace.broker.partition.record_validation import DeepCheck, NeedsWorker, check_batch
+from headrace.broker.partition.registry import Partitions
+from headrace.broker.quotas.client_throttles import ClientThrottles
+from headrace.broker.replication.leader_hints import NO_HINT, Hint, LeaderHints
+from headrace.broker.security.authorization import Authorization
+from headrace.broker.security.node_login import is_from_node
 from headrace.errors import ApiError, DecodeError
-from headrace.types import INTERNAL_TOPICS, OWN_TOPICS
+from headrace.principal import Principal
+from headrace.types import INTERNAL_TOPICS, OWN_TOPICS, ClusterView
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import RequestHeader
-from headrace.wire.batch import read_header
+from headrace.wire.batch import has_transactional_bit, read_header
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.produce_fetch import (
+from headrace.wire.requests.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceResult,
@@ -32,28 +44,31 @@ from headrace.wire.produce_fetch import (
     read_produce,
     write_produce_reply,
 )
+from headrace.wire.requests.produce_run import ProduceShape, RunFrame, RunReplies
+from headrace.world import Clock, Tasks
 
-if TYPE_CHECKING:
-    from headrace.broker.node import Broker
+logger = logging.getLogger(__name__)
 
+_PRODUCE = ApiKey.PRODUCE.value
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
-PRODUCE_KEY = 0
 ZSTD_FROM = 7
-ADMIN_CLIENT = "__admin_client"
-"""The one client id that may write to internal topics, as in Apache Kafka: for tools that repair them."""
+_LENGTH_BYTES = 4
 
 TopicResults = tuple[str | None, UUID | None, list[ProduceResult]]
 Waiting = list[tuple[Partition, int, list[ProduceResult], int]]
 """partition, last offset, the results it belongs to, place in them"""
-StartTask = Callable[[KafkaConnection, Coroutine[Any, Any, None]], None]
-"""Runs the rest of a request in a task; nothing else of the connection starts meanwhile."""
+MAX_HOLD_S = 5.0
+"""How long a request waits at most for a leader that does not take writes yet, whatever its timeout."""
+RUN_PAUSE = 64
+"""Requests handled one by one after one that could not be appended with others."""
 
 
-class _Unchecked(NamedTuple):
-    """A batch that has to go through the worker, and the place of its result."""
+class _Deferred(NamedTuple):
+    """A batch that cannot be appended at once, and the place of its result."""
 
     partition: Partition
-    check: DeepCheck
+    waits_for: DeepCheck | asyncio.Future[Appended]
+    """The check by the worker, or the append when the partition takes writes."""
     batch: bytes
     results: list[ProduceResult]
     place: int
@@ -66,21 +81,40 @@ class _Produce(NamedTuple):
     request: ProduceRequest
     started: float
     waiting: Waiting
-    unchecked: list[_Unchecked]
+    deferred: list[_Deferred]
     leaders: list[int]
     """Who was named to lead instead."""
+    accepted: list[Partition]
+    """To which it was appended at once."""
+    connection: KafkaConnection
 
 
 class ProduceHandler:
-    def __init__(self, broker: Broker, start_task: StartTask) -> None:
-        self._broker = broker
-        self._partitions = broker.partitions
-        self._hints = LeaderHints(broker.node_id, lambda: broker.cluster.view)
-        self._metrics = broker.metrics
-        self._memory = broker.hub.memory
-        self._clock = broker.world.clock
-        self._bulk = broker.world.tasks.bulk
-        self._start_task = start_task
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        view: Callable[[], ClusterView],
+        partitions: Partitions,
+        clock: Clock,
+        tasks: Tasks,
+        metrics: Metrics,
+        memory: FrameMemory,
+        request_tasks: RequestTasks,
+        throttles: ClientThrottles,
+        authorization: Authorization | None = None,
+    ) -> None:
+        self._view = view
+        self._throttles = throttles
+        self._partitions = partitions
+        self._view = view
+        self._authorization = authorization
+        self._hints = LeaderHints(node_id, view)
+        self._metrics = metrics
+        self._memory = memory
+        self._clock = clock
+        self._bulk = tasks.bulk
+        self._request_tasks = request_tasks
 
     def __call__(
         self,
@@ -92,45 +126,65 @@ class ProduceHandler:
         started: float,
     ) -> None:
         request = read_produce(view, header.body_position, end, header.api_version)
-        run = connection.runs.get(PRODUCE_KEY)
-        if not isinstance(run, ProduceRun):
-            run = connection.runs[PRODUCE_KEY] = ProduceRun(self._broker, connection)
-        run.seen(view, start, end, header.api_version, request)
-        produce = _Produce(header, request, started, [], [], [])
+        produce = _Produce(header, request, started, [], [], [], [], connection)
         results = [self._append_topic(topic, produce, view) for topic in request.topics]
-        if produce.unchecked:
-            self._start_task(connection, self._check_and_append(connection, produce, results))
+        run = connection.runs.get(_PRODUCE)
+        if not isinstance(run, ProduceRun):
+            run = connection.runs[_PRODUCE] = ProduceRun(connection, self._clock, self._throttles)
+        run.seen(view, start, end, header, request, produce.accepted)
+        throttle_ms = 0
+        if self._throttles.active:
+            acknowledged = request.acks != ACKS_NONE
+            throttle_ms = self._throttles.produced(
+                connection, header.client_id, end - start, acknowledged=acknowledged
+            )
+        if produce.deferred:
+            appending = self._append_deferred(connection, produce, results, throttle_ms)
+            self._request_tasks.start(connection, appending)
         else:
-            self._answer(connection, produce, results)
+            self._answer(connection, produce, results, throttle_ms)
 
-    def _answer(self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults]) -> None:
-        header, request, started, waiting, _, leaders = produce
+    def _answer(
+        self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults], throttle_ms: int
+    ) -> None:
+        header, request, started, waiting, _, leaders, _, _ = produce
         if request.acks == ACKS_NONE:
             self._end_unacknowledged(results, started)
             return
         if waiting:
-            pending = connection.expect_reply(PRODUCE_KEY, started)
-            _AckGate(pending, header, results).wait(waiting, started + request.timeout_ms / 1000)
+            pending = connection.expect_reply(_PRODUCE, started)
+            _AckGate(pending, header, results, throttle_ms).wait(waiting, started + request.timeout_ms / 1000)
             return
         endpoints = self._hints.endpoints(leaders, connection.listener) if leaders else ()
-        connection.reply(
-            [
-                write_produce_reply(
-                    header.api_version, header.correlation_id, results, node_endpoints=endpoints
-                )
-            ]
+        frame = write_produce_reply(
+            header.api_version,
+            header.correlation_id,
+            results,
+            throttle_ms=throttle_ms,
+            node_endpoints=endpoints,
         )
-        self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
+        connection.reply([frame])
+        self._metrics.request_done(_PRODUCE, self._clock.monotonic() - started)
 
     def _append_topic(self, topic: ProduceTopic, produce: _Produce, view: memoryview) -> TopicResults:
         results: list[ProduceResult] = []
         zstd_known = produce.header.api_version >= ZSTD_FROM
+        acks_all = produce.request.acks == ACKS_ALL
+        authorization = self._authorization
         for part in topic.partitions:
             try:
+                if authorization is not None:
+                    self._authorize(authorization, topic, part, produce, view)
                 partition = self._find(topic, part, produce)
-                if partition.leading is not None and produce.request.acks == ACKS_ALL:
-                    partition.check_insync(view, part.start, part.end)
-                appended = partition.append(view, part.start, part.end, zstd_known=zstd_known)
+                appended = partition.append(
+                    view, part.start, part.end, acks_all=acks_all, zstd_known=zstd_known
+                )
+            except EpochNotSaved:
+                batch = bytes(view[part.start : part.end])
+                held = _hold(produce, partition, batch)
+                produce.deferred.append(_Deferred(partition, held, batch, results, len(results)))
+                results.append(ProduceResult(part.index))
+                continue
             except ApiError as error:
                 hint = self._hints.hint(error.code, topic.name, topic.topic_id, part.index)
                 if hint is not NO_HINT:
@@ -139,11 +193,10 @@ class ProduceHandler:
                 continue
             except NeedsWorker as long_way:
                 batch = bytes(view[part.start : part.end])
-                produce.unchecked.append(
-                    _Unchecked(partition, long_way.check, batch, results, len(results))
-                )
+                produce.deferred.append(_Deferred(partition, long_way.check, batch, results, len(results)))
                 results.append(ProduceResult(part.index))
                 continue
+            produce.accepted.append(partition)
             self._appended(produce, partition, appended, results, len(results))
             results.append(_written(part.index, appended, partition))
         return topic.name, topic.topic_id, results
@@ -156,8 +209,32 @@ class ProduceHandler:
         results: list[ProduceResult],
         place: int,
     ) -> None:
-        if produce.request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
+        if produce.request.acks == ACKS_ALL and appended.answer is not ErrorCode.none:
             produce.waiting.append((partition, appended.last_offset, results, place))
+
+    def _authorize(
+        self,
+        authorization: Authorization,
+        topic: ProduceTopic,
+        part: ProducePartition,
+        produce: _Produce,
+        view: memoryview,
+    ) -> None:
+        """Raises ApiError. By what the batch says, not the request (S4); who may write to the topic may also
+        be an idempotent producer (KIP-679)."""
+        connection, transactional_id = produce.connection, produce.request.transactional_id
+        if has_transactional_bit(view, part.start, part.end):
+            caller = authorization.sender(connection.principal, connection.peer, _PRODUCE)
+            kind = ResourceType.TRANSACTIONAL_ID
+            if transactional_id is None or not caller.may(Operation.WRITE, kind, transactional_id):
+                raise ApiError(ErrorCode.transactional_id_authorization_failed)
+        name = topic.name
+        if name is None and topic.topic_id is not None:
+            name = self._view().topic_names.get(topic.topic_id)
+        access = connection.access or authorization.access(connection)
+        if name is not None and not access.writable[name]:
+            authorization.refuse(connection, _PRODUCE, Operation.WRITE, ResourceType.TOPIC, name)
+            raise ApiError(ErrorCode.topic_authorization_failed)
 
     def _find(self, topic: ProduceTopic, part: ProducePartition, produce: _Produce) -> Partition:
         request = produce.request
@@ -169,12 +246,17 @@ class ProduceHandler:
             )
         partition = self._partitions.find(topic.name, topic.topic_id, part.index)
         name = partition.topic_partition.topic
-        if name in INTERNAL_TOPICS and not _may_write(produce.header.client_id, name):
-            raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
+        if name in INTERNAL_TOPICS:
+            self._check_internal(name, produce.connection.principal)
         return partition
 
+    def _check_internal(self, name: str, principal: Principal) -> None:
+        """Only nodes write to internal topics, and by a request only to those for events and lag."""
+        if name not in OWN_TOPICS or not is_from_node(self._view(), principal):
+            raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
+
     def _refused(self, index: int, error: ApiError, hint: Hint = NO_HINT) -> ProduceResult:
-        self._metrics.request_error(PRODUCE_KEY, error.code)
+        self._metrics.request_error(_PRODUCE, error.code)
         return ProduceResult(
             index,
             error.code,
@@ -186,42 +268,90 @@ class ProduceHandler:
 
     # The long way
 
-    async def _check_and_append(
-        self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults]
+    async def _append_deferred(
+        self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults], throttle_ms: int
     ) -> None:
-        size = sum(len(each.batch) for each in produce.unchecked)
-        self._memory.take(size)
+        size = sum(len(each.batch) for each in produce.deferred)
+        self._memory.take(connection, size)
         try:
-            for each in produce.unchecked:
-                await self._check_one(produce, each)
+            for each in produce.deferred:
+                await self._append_later(produce, each)
         finally:
-            self._memory.give_back(size)
-        self._answer(connection, produce, results)
+            self._memory.give_back(connection, size)
+        self._answer(connection, produce, results, throttle_ms)
 
-    async def _check_one(self, produce: _Produce, each: _Unchecked) -> None:
-        partition, check, batch, results, place = each
+    async def _append_later(self, produce: _Produce, each: _Deferred) -> None:
+        partition, waits_for, batch, results, place = each
         index = results[place].index
-        checked = await self._bulk(check_batch, check, batch, read_header(batch))
         try:
-            if checked.batch is None:
-                code = ErrorCode(checked.error_code)
-                raise ApiError(code, checked.message, records=checked.records)
-            view = memoryview(bytearray(checked.batch))
-            zstd_known = produce.header.api_version >= ZSTD_FROM
-            appended = partition.append(view, 0, len(view), zstd_known=zstd_known, checked=True)
+            if isinstance(waits_for, DeepCheck):
+                appended = await self._check_and_append(produce, partition, waits_for, batch)
+            else:
+                appended = await self._until_appended(produce, partition, waits_for, batch)
         except ApiError as error:
             results[place] = self._refused(index, error)
             return
         results[place] = _written(index, appended, partition)
         self._appended(produce, partition, appended, results, place)
 
+    async def _until_appended(
+        self, produce: _Produce, partition: Partition, held: asyncio.Future[Appended], batch: bytes
+    ) -> Appended:
+        """After the time it is refused, and the producer looks for the leader again."""
+        limit_s = min(produce.request.timeout_ms / 1000, MAX_HOLD_S)
+        try:
+            async with asyncio.timeout(produce.started + limit_s - self._clock.monotonic()):
+                return await held
+        except TimeoutError:
+            return _append(produce, partition, batch)
+        except NeedsWorker as long_way:
+            return await self._check_and_append(produce, partition, long_way.check, batch)
+
+    async def _check_and_append(
+        self, produce: _Produce, partition: Partition, check: DeepCheck, batch: bytes
+    ) -> Appended:
+        checked = await self._bulk(check_batch, check, batch, read_header(batch))
+        while (rule := partition.key_rule) is not None and rule != check.keys:  # altered meanwhile
+            check = check._replace(validates=True, keys=rule)
+            checked = await self._bulk(check_batch, check, batch, read_header(batch))
+        if checked.batch is None:
+            raise ApiError(ErrorCode(checked.error_code), checked.message, records=checked.records or {})
+        return _append(produce, partition, checked.batch, checked=True)
+
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
-        self._metrics.request_done(PRODUCE_KEY, self._clock.monotonic() - started)
+        self._metrics.request_done(_PRODUCE, self._clock.monotonic() - started)
         failed = next((r for _, _, parts in results for r in parts if r.error_code), None)
         if failed is not None:
             code = ErrorCode(failed.error_code)
             raise DecodeError(f"an acks=0 produce failed: {code.name} {failed.error_message or ''}")
+
+
+def _hold(produce: _Produce, partition: Partition, batch: bytes) -> asyncio.Future[Appended]:
+    """Appends the batch as soon as the partition takes writes; cancelled, it does not."""
+    held: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+    def append() -> None:
+        if held.done():
+            return
+        try:
+            held.set_result(_append(produce, partition, batch))
+        except Exception as error:  # noqa: BLE001  handled where the result is awaited
+            held.set_exception(error)
+
+    undo = partition.when_writable(append)
+    held.add_done_callback(lambda _: undo())
+    return held
+
+
+def _append(produce: _Produce, partition: Partition, batch: bytes, *, checked: bool = False) -> Appended:
+    """With all checks of the first attempt: the ISR may have shrunk meanwhile."""
+    view = memoryview(bytearray(batch))
+    zstd_known = produce.header.api_version >= ZSTD_FROM
+    acks_all = produce.request.acks == ACKS_ALL
+    return partition.append(
+        view, 0, len(view), acks_all=acks_all, zstd_known=zstd_known, checked=checked
+    )
 
 
 def _written(index: int, appended: Appended, partition: Partition) -> ProduceResult:
@@ -233,9 +363,12 @@ def _written(index: int, appended: Appended, partition: Partition) -> ProduceRes
 class _AckGate:
     """Answers once every partition of the request is acknowledged, or has failed."""
 
-    __slots__ = ("_header", "_missing", "_pending", "_results")
+    __slots__ = ("_header", "_missing", "_pending", "_results", "_throttle_ms")
 
-    def __init__(self, pending: PendingReply, header: RequestHeader, results: list[TopicResults]) -> None:
+    def __init__(
+        self, pending: PendingReply, header: RequestHeader, results: list[TopicResults], throttle_ms: int
+    ) -> None:
+        self._throttle_ms = throttle_ms
         self._pending = pending
         self._header = header
         self._results = results
@@ -248,7 +381,7 @@ class _AckGate:
             def done(code: ErrorCode, results: list[ProduceResult] = results, place: int = place) -> None:
                 self._part_done(code, results, place)
 
-            partition.wait_for_ack(AckWaiter(last_offset, deadline, done))
+            partition.wait_for_ack(last_offset, deadline, done)
 
     def _part_done(self, code: ErrorCode, results: list[ProduceResult], place: int) -> None:
         if code is not ErrorCode.none:
@@ -256,13 +389,125 @@ class _AckGate:
         self._missing -= 1
         if not self._missing:
             frame = write_produce_reply(
-                self._header.api_version, self._header.correlation_id, self._results
+                self._header.api_version,
+                self._header.correlation_id,
+                self._results,
+                throttle_ms=self._throttle_ms,
             )
             self._pending.complete([frame])
 
 
-def _may_write(client_id: str | None, internal_topic: str) -> bool:
-    """The other nodes write what they have to tell of themselves."""
-    if client_id == ADMIN_CLIENT:
-        return True
-    return internal_topic in OWN_TOPICS and (client_id or "").startswith(PEER_CLIENT)
+class ProduceRun:
+    """Produce requests of one connection that differ only in their records, appended in one write.
+
+    For producers that send many small requests to one partition without waiting. The first request that is
+    unlike the last ends the run, and is handled by ProduceHandler.
+    """
+
+    __slots__ = (
+        "_acks",
+        "_client_id",
+        "_clock",
+        "_connection",
+        "_partition",
+        "_pause",
+        "_replies",
+        "_shape",
+        "_throttles",
+        "_timeout_s",
+    )
+
+    def __init__(self, connection: KafkaConnection, clock: Clock, throttles: ClientThrottles) -> None:
+        self._connection = connection
+        self._throttles = throttles
+        self._client_id: str | None = None
+        self._clock = clock
+        self._partition: Partition | None = None
+        """Refuses writes for good when it is given up: ProduceHandler then finds the one that follows it."""
+        self._shape: ProduceShape | None = None
+        self._replies: RunReplies | None = None
+        self._acks = ACKS_LEADER
+        self._timeout_s = 0.0
+        self._pause = 0
+
+    def seen(
+        self,
+        view: memoryview,
+        start: int,
+        end: int,
+        header: RequestHeader,
+        request: ProduceRequest,
+        accepted: Sequence[Partition],
+    ) -> None:
+        """Notes a request that was handled alone; two in a row accepted by one partition begin a run."""
+        topics = request.topics
+        if not accepted or len(topics) != 1 or len(topics[0].partitions) != 1:
+            self._partition = self._shape = None
+            return
+        if self._partition is not accepted[0]:
+            self._partition, self._shape = accepted[0], None
+        elif self._shape is None and request.acks in (ACKS_LEADER, ACKS_ALL):
+            name, topic_id, (part,) = topics[0]
+            self._acks, self._timeout_s = request.acks, request.timeout_ms / 1000
+            self._client_id = header.client_id
+            self._shape = ProduceShape.of(view, start, end, header.api_version, part)
+            self._replies = RunReplies(header.api_version, name, topic_id, part.index)
+
+    def take(self, view: memoryview, position: int, end: int) -> tuple[int, PendingReply] | None:
+        """Handles the frames at `position` that are like the last one.
+
+        Where the first other frame begins, and the replies; None when the frame at `position` is unlike it.
+        """
+        if self._shape is None or self._partition is None or self._throttles.meters_requests:
+            return None
+        if self._pause:
+            self._pause -= 1
+            return None
+        started = self._clock.monotonic()
+        frames = self._shape.find(view, position, end)
+        if not frames:
+            if frames is None:
+                self._shape = None
+            return None
+        try:
+            reply = self._append(self._partition, view, position, frames, started)
+        except ApiError:
+            return None  # ProduceHandler makes the error reply
+        except Exception:
+            logger.exception("produce from %s failed", self._connection.peer)
+            raise DecodeError(NOT_ANSWERED) from None
+        return None if reply is None else (frames[-1].next_frame, reply)
+
+    def _append(
+        self,
+        partition: Partition,
+        view: memoryview,
+        position: int,
+        frames: list[RunFrame],
+        started: float,
+    ) -> PendingReply | None:
+        """Leaves in `frames` those that were appended; None when ProduceHandler has to append the first."""
+        replies = self._replies
+        assert replies is not None
+        pending = PendingReply(self._connection, _PRODUCE, started, len(frames))
+        throttle_ms = 0
+
+        def done(code: ErrorCode) -> None:
+            assert appended is not None  # it is called when `append_run` has returned
+            offsets, log_start = appended.base_offsets, appended.log_start_offset
+            pending.complete([replies.pack(code, frames, offsets, log_start, throttle_ms)])
+
+        on_ack = OnAck(started + self._timeout_s, done) if self._acks == ACKS_ALL else None
+        appended = partition.append_run(view, frames, on_ack)
+        if appended is None:
+            self._pause = RUN_PAUSE
+            return None
+        base_offsets, log_start_offset, answer = appended
+        del frames[len(base_offsets) :]
+        pending.count = len(frames)
+        if self._throttles.active:
+            size = frames[-1].next_frame - position - _LENGTH_BYTES * len(frames)
+            throttle_ms = self._throttles.produced(self._connection, self._client_id, size)
+        if answer is not None:
+            pending.parts = [replies.pack(answer, frames, base_offsets, log_start_offset, throttle_ms)]
+        return pending

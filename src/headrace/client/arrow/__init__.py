@@ -1,4 +1,4 @@
 """Topics as Arrow tables: whole record batches decoded and encoded by compiled code.
 
-Needs the extra `[arrow]`. Must not know the broker. Read next: kernels.py, decode.py, encode.py.
+Needs the extra `[arrow]`. Read next: read/reader.py, write/writer.py, stream/stream.py, fetch/fetcher.py.
 """

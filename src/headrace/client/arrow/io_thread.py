@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, so that plain calls have their bytes fetched and sent meanwhile.
+"""An event loop in a background thread, which fetches and sends while synchronous code runs.
 
-One per read or write: nothing is shared, nothing outlives a fork. Knows no Kafka.
+One per read or write: nothing is shared, nothing survives a fork.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class IoThread:
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs it there without waiting; what is started in turn begins in turn."""
+        """Runs a coroutine there without waiting; calls start in order."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:

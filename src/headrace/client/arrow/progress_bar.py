@@ -1,6 +1,6 @@
 """How far a long read or write has come, on a terminal or in a notebook.
 
-Shows nothing before a second has gone by, so that short calls stay quiet. Knows no Kafka.
+Appears after a second, so that short calls show nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OffsetsLeft(Protocol):
 
 
 class ProgressBar:
-    """`wanted`: True shows it from the start, False never, None where somebody watches, and not at once."""
+    """`wanted`: True shows it from the start, False never, None: on terminals and in notebooks, later."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _NotebookPicture:
 
 
 class ReadProgress:
-    """Of one read: by offsets, since records that are no longer there cannot be waited for."""
+    """Progress of a read, by offsets: compacted records do not arrive."""
 
     def __init__(self, topic: str, source: OffsetsLeft, count: int | None, wanted: bool | None) -> None:
         self._source = source

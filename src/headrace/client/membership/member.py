@@ -1,6 +1,6 @@
-"""What a member of a group is told to do, and whom it tells what it was given. Plain data and one seam.
+"""What members of both protocols share: settings, context, and the interfaces of members and listeners.
 
-Read next: classic.py and modern.py (the two protocols), coordinator.py (whom they talk to).
+Read next: classic.py and kip848.py (the two protocols), ../coordinator.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from headrace.client.arrow.group_metadata import GroupMetadata
+from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
+from headrace.client.membership.group_metadata import GroupMetadata
+from headrace.client.membership.topic_watch import TopicWatch
 from headrace.types import TopicPartition
 
 NO_GENERATION = -1
@@ -28,7 +30,7 @@ class MemberSettings:
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    """These two of the classic protocol: in KIP-848 the broker sets them."""
+    """Session and heartbeat of the classic protocol: in KIP-848 the broker sets them."""
     max_pause_ms: int = 300_000
     timeout_ms: int = 60_000
 
@@ -49,28 +51,51 @@ class MemberSettings:
             )
 
 
-class Holder(Protocol):
-    """Who reads the partitions. A member calls it in turn, never twice at a time, from its event loop."""
+class RebalanceListener(Protocol):
+    """Reads the assigned partitions. A member calls it from its event loop, one call at a time."""
 
     async def assigned(self, partitions: Partitions) -> None:
-        """These are the member's own from now on."""
+        """The member owns these partitions from now on."""
 
     async def revoked(self, partitions: Partitions, *, lost: bool) -> None:
-        """Returns when they are given up. Lost: others may have them already, so nothing is waited for."""
+        """Returns when they are released. `lost`: others may own them already, nothing is committed."""
 
-    def absent_ms(self) -> float:
-        """How long the reader has not asked for more; 0 while it waits."""
+    def ms_since_poll(self) -> float:
+        """How long ago the reader last polled; 0 while it polls."""
 
-    async def present(self) -> None:
-        """Returns when the reader asks for more."""
+    async def wait_for_poll(self) -> None:
+        """Returns when the reader polls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberContext:
+    """The coordinator, the subscription, the reader and the settings of a member of either protocol."""
+
+    coordinator: Coordinator
+    watch: TopicWatch
+    listener: RebalanceListener
+    settings: MemberSettings
+
+    def metadata(self, *, member_id: str, generation: int) -> GroupMetadata:
+        return GroupMetadata(
+            group=self.settings.group,
+            generation=generation,
+            member_id=member_id,
+            instance_id=self.settings.instance_id,
+        )
+
+    @property
+    def reader_is_late(self) -> bool:
+        """Whether the reader has not polled for max_pause_ms, so that the member must leave the group."""
+        return self.listener.ms_since_poll() > self.settings.max_pause_ms
 
 
 class Member(Protocol):
     async def run(self) -> None:
-        """Joins and stays until cancelled. Raises ClientError when the group will not have it."""
+        """Joins and stays until cancelled. Raises ClientError when the group refuses the member."""
 
     async def leave(self) -> None:
-        """After `run` has ended. Static members of classic groups stay, as they are meant to come back."""
+        """After `run` has ended. Static members of classic groups stay registered."""
 
     @property
     def metadata(self) -> GroupMetadata: ...

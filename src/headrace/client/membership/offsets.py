@@ -1,40 +1,35 @@
-"""A group's committed offsets: asked for and committed, with other tries while the group is changing hands.
+"""Fetches and commits a group's offsets, with retries during rebalances and coordinator moves.
 
-Knows no membership beyond who the member is at the moment. Read next: coordinator.py.
+Read next: ../coordinator.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from headrace.client.arrow.cluster import Patience
-from headrace.client.arrow.group_metadata import GroupMetadata
-from headrace.client.errors import ClientError
-from headrace.client.membership.coordinator import (
-    MOVED,
-    OFFSETS_LANE,
-    Coordinator,
-    GroupRefused,
-    is_passing,
-)
+from headrace.client.coordinator import OFFSETS_LANE, Coordinator, retry_while_coordinator_moves
+from headrace.client.membership.group_metadata import GroupMetadata
 from headrace.client.membership.member import by_topic
+from headrace.client.retry import Backoff
 from headrace.types import TopicPartition
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 _NEWEST_WITH_TOPIC_NAMES = 9
 _FIRST_WITH_MANY_GROUPS = 8
 
-_SOON_OVER = MOVED | {
-    ErrorCode.rebalance_in_progress,
-    ErrorCode.stale_member_epoch,
-    ErrorCode.unstable_offset_commit,
-}
-"""A rebalance or a transaction that is about to end: the next try has a newer generation."""
+_ALSO_RETRIED = frozenset(
+    {
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.stale_member_epoch,
+        ErrorCode.unstable_offset_commit,
+    }
+)
+"""Besides a moved coordinator: a rebalance or a transaction that is about to end."""
 
 Who = Callable[[], GroupMetadata]
-"""Asked before every try, since a rebalance changes it."""
+"""Called before every attempt, since a rebalance changes it."""
 
 
 class GroupOffsets:
@@ -44,21 +39,21 @@ class GroupOffsets:
         self._timeout_ms = timeout_ms
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of those that have any. Waits for transactions that are about to commit offsets."""
+        """Committed offsets of those partitions that have one. Waits for pending transactional commits."""
         topics = [
             {"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()
         ]
 
         async def ask() -> dict[TopicPartition, int]:
             reply = await self._coordinator.call(
-                OFFSET_FETCH,
+                ApiKey.OFFSET_FETCH,
                 lambda version: self._fetch_fields(version, topics),
                 lane=OFFSETS_LANE,
                 newest=_NEWEST_WITH_TOPIC_NAMES,
             )
             return self._found(reply.groups[0] if hasattr(reply, "groups") else reply)
 
-        return await self._again_and_again(ask, Patience(self._timeout_ms)) if topics else {}
+        return await self._retry(ask, self._timeout_ms) if topics else {}
 
     async def commit(
         self,
@@ -67,16 +62,16 @@ class GroupOffsets:
         still_ours: Callable[[TopicPartition], bool] = lambda _: True,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """What was committed: nothing of topics that are gone.
+        """The offsets that were committed: none of deleted topics.
 
-        `still_ours` is asked before every try: a partition may belong to another member by then.
+        `still_ours` is called before every attempt: another member may own the partition by then.
         """
 
         async def ask() -> dict[TopicPartition, int]:
             ours = {each: offset for each, offset in offsets.items() if still_ours(each)}
             if ours:
                 reply = await self._coordinator.call(
-                    OFFSET_COMMIT,
+                    ApiKey.OFFSET_COMMIT,
                     self._commit_fields(ours),
                     lane=OFFSETS_LANE,
                     newest=_NEWEST_WITH_TOPIC_NAMES,
@@ -84,18 +79,12 @@ class GroupOffsets:
                 ours = self._taken(reply, ours)
             return ours
 
-        patience = Patience(self._timeout_ms if timeout_ms is None else timeout_ms)
-        return await self._again_and_again(ask, patience)
+        return await self._retry(ask, self._timeout_ms if timeout_ms is None else timeout_ms)
 
-    async def _again_and_again(self, ask: Callable[[], Any], patience: Patience) -> dict[TopicPartition, int]:
-        while True:
-            try:
-                return dict(await ask())
-            except ClientError as error:
-                soon_over = isinstance(error, GroupRefused) and error.error_code in _SOON_OVER
-                if not soon_over and not is_passing(error):
-                    raise
-                await patience.wait(error)
+    async def _retry(
+        self, ask: Callable[[], Awaitable[dict[TopicPartition, int]]], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        return await retry_while_coordinator_moves(ask, Backoff(timeout_ms), also=_ALSO_RETRIED)
 
     def _fetch_fields(self, version: int, topics: list[dict[str, Any]]) -> dict[str, Any]:
         who = self._who()
@@ -118,8 +107,8 @@ class GroupOffsets:
         }
 
     def _found(self, answer: Any) -> dict[TopicPartition, int]:
-        if refusal := self._coordinator.refusal(getattr(answer, "error_code", 0)):
-            raise refusal
+        if error := self._coordinator.error_of(getattr(answer, "error_code", 0)):
+            raise error
         self._check(entry for topic in answer.topics for entry in topic.partitions)
         return {
             TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.committed_offset)
@@ -144,8 +133,8 @@ class GroupOffsets:
 
     def _check(self, entries: Iterable[Any]) -> None:
         for entry in entries:
-            if refusal := self._coordinator.refusal(entry.error_code):
-                raise refusal
+            if error := self._coordinator.error_of(entry.error_code):
+                raise error
 
 
 def _entry(partition: int, offset: int) -> dict[str, Any]:

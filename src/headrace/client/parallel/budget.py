@@ -1,4 +1,4 @@
-"""So many records and no more, also when several consumers share the task."""
+"""A limit on the number of records, shared by several consumers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Budget:
-    """Records that may be begun. `spent` when that many were finished."""
+    """How many records may be started. `spent` when all of them are finished."""
 
     def __init__(self, records: int) -> None:
         self._lock = threading.Lock()
@@ -25,13 +25,13 @@ class Budget:
             self._left_to_finish -= 1
 
     def give_back(self) -> None:
-        """One that was begun does not count: its partition has gone, and it will come again."""
+        """A started record does not count: its partition was revoked, and another member handles it."""
         with self._lock:
             self._left_to_begin += 1
 
     @property
     def left(self) -> int:
-        """That may still be begun."""
+        """Records that may still be started."""
         return self._left_to_begin
 
     @property

@@ -1,4 +1,4 @@
-"""How a worker calls the handler: in its own thread, or in a process that it keeps.
+"""How a worker calls the handler: in its own thread, or in a child process.
 
 A process is spawned, never forked: the Kafka library's threads would not survive that. It ends with its
 parent, however that ends, because the pipe between them closes.
@@ -30,13 +30,13 @@ class Caller(Protocol):
         """Returns when the record is handled; raises what the handler raised."""
 
     def cancel(self) -> None:
-        """From another thread: the record that is being handled is no longer ours."""
+        """From another thread: the partition of the record being handled was revoked."""
 
     def close(self) -> None: ...
 
 
 class InThread:
-    """A thread cannot be interrupted: a handler that takes long asks `cancelled()` (workers.py)."""
+    """A thread cannot be interrupted: a long-running handler calls `cancelled()` (workers.py)."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -114,7 +114,7 @@ class InProcess:
         return ours
 
     def _reap(self) -> int | None:
-        """The child is gone or has to go; its exit code."""
+        """Ends the child; returns its exit code."""
         process, self._process = self._process, None
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -129,8 +129,8 @@ class InProcess:
 
 
 def serve_handler(connection: Connection, handler: Handler) -> None:
-    """The child's whole life: records in, answers out, until the pipe closes."""
-    # Whoever stops us signals the whole group: the parent lets the record finish, then closes the pipe.
+    """The main loop of the child: records in, results out, until the pipe closes."""
+    # Ctrl-C signals the whole process group: the parent lets the record finish, then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
@@ -158,8 +158,8 @@ _UNGUARDED = "a script must start its consumer under `if __name__ == '__main__':
 def check_handler_travels(handler: Handler) -> None:
     """Worker processes receive the handler by its name: a lambda or an inner function has none.
 
-    A worker process imports the script it comes from. If that starts a consumer unasked, it ends here, before
-    it joins the group as a second member.
+    A worker process imports the script it comes from. If the script starts a consumer at import, this
+    raises before it joins the group as a second member.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ClientError(

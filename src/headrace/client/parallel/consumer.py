@@ -1,7 +1,7 @@
-"""`ParallelConsumer`: one member of a group, many workers, order kept, nothing lost (D15).
+"""`ParallelConsumer`: one group member, many workers, in order per key or partition, at least once (D15).
 
-This thread polls, commits and answers rebalances; the workers (workers.py) take records from the board
-(board.py), which asks the pure scheduler (scheduler.py) what may run. See docs/parallel-consumer.md.
+This thread polls, commits and answers rebalances; the workers (workers.py) take records from the queue
+(work_queue.py), which asks the pure scheduler (scheduler.py) what may run. See docs/parallel-consumer.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
-from headrace.client.admin import Admin
+from headrace.client.client_config import connect_with
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.parallel.backoff import Backoff
-from headrace.client.parallel.board import Board
 from headrace.client.parallel.budget import Budget
 from headrace.client.parallel.callers import (
     Caller,
@@ -25,20 +24,24 @@ from headrace.client.parallel.callers import (
     check_handler_travels,
 )
 from headrace.client.parallel.dead_letters import DeadLetters
-from headrace.client.parallel.flow import Limits, partitions_to_pause
+from headrace.client.parallel.flow_control import Limits, partitions_to_pause
 from headrace.client.parallel.member import GroupMember, GroupProtocol, Setting, Start
 from headrace.client.parallel.observer import Observer, Stats
 from headrace.client.parallel.record import Order
 from headrace.client.parallel.signals import stop_on_signals
+from headrace.client.parallel.work_queue import WorkQueue
 from headrace.client.parallel.workers import FailurePolicy, Workers
+from headrace.client.retry import ExponentialBackoff
+from headrace.client.tools.admin import Admin
 from headrace.types import TopicPartition
 
 _POLL_S = 0.1
 _POLL_AT_LEAST_S = 0.2
-"""However full we are, the group hears of us this often."""
+"""Poll at least this often, also without room for records, so that the member is not removed."""
 _BURST = 200
-_LOOK_AFTER_S = 0.05
-_GO_HOME_S = 1.0
+_FLOW_CHECK_INTERVAL_S = 0.05
+_JOIN_WORKERS_S = 1.0
+_RETRY_JITTER = 0.2
 _KNOWN = {
     "order": ("key", "partition", "none"),
     "executor": ("threads", "processes"),
@@ -50,7 +53,7 @@ class ParallelConsumer:
     """Handles the records of a group's partitions with several workers over one consumer.
 
     At least once: a record is committed when it and all before it in its partition are finished. A record is
-    finished when `handler` has returned, or when it was given up and stands in the dead-letter topic.
+    finished when `handler` has returned, or when its dead letter is acknowledged.
 
         def handle(record: Record) -> None:
             print(record.key, record.value)
@@ -59,12 +62,12 @@ class ParallelConsumer:
                                     workers=8, order="key", dead_letter="orders-dlq")
         consumer.run()   # until Ctrl-C, SIGTERM or consumer.stop()
 
-    As a context manager it runs in a thread of its own; leaving the block stops it and raises what it raised.
+    As a context manager it runs in a background thread; leaving the block stops it and raises its error.
     """
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Cluster,
         group: str,
         topics: str | Sequence[str],
         handler: Handler,
@@ -85,19 +88,21 @@ class ParallelConsumer:
         limit: int | Budget | None = None,
         observer: Observer | None = None,
         settings: Mapping[str, Setting] | None = None,
+        config: str | None = None,
     ) -> None:
         """Nothing is connected before `run`.
 
         `order`: records of the same key, or of the same partition, are handled one after another ("none": in
         any order). Records without a key have no order under "key".
         `executor`: with "processes" the handler must be importable; pure Python code gains from more cores.
-        `retries`: how often a failed record is tried again, None for ever; it holds back its key meanwhile,
-        nothing else. Then it goes to the topic `dead_letter`; without one `run` ends with RecordFailed.
+        `retries`: how often a failed record is retried, None without limit; only its
+        key waits meanwhile. Then it goes to topic `dead_letter`; without one `run` ends with RecordFailed.
         `start`: where a group begins that has committed nothing.
-        `max_records`, `max_bytes`: the most that is in memory; the client library fetches as much again.
+        `max_records`, `max_bytes`: limits of records in memory; librdkafka buffers as much again.
         `drain_ms`: how long records that are being handled may take when their partition is revoked or the
-        consumer stops; after that they are handled again by whoever comes next.
+        consumer stops; after that the next owner handles them again.
         `limit`: stop after so many records. `settings`: further settings of librdkafka.
+        `config`: a properties file with TLS and login; without one that of HEADRACE_CLIENT_CONFIG.
         """
         for name, count in (("workers", workers), ("max_records", max_records), ("max_bytes", max_bytes)):
             _check_at_least(name, count, 1)
@@ -105,14 +110,14 @@ class ParallelConsumer:
             _check_known(name, choice)
         if executor == "processes":
             check_handler_travels(handler)
-        self._bootstrap = bootstrap
+        self._bootstrap = connect_with(bootstrap, config)
         self._group = group
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._handler = handler
         self._worker_count = workers
         self._executor = executor
         self._retries = retries
-        self._backoff = Backoff(first_ms=backoff_ms, limit_ms=max_backoff_ms)
+        self._backoff = ExponentialBackoff(first_ms=backoff_ms, max_ms=max_backoff_ms, jitter=_RETRY_JITTER)
         self._dead_letter = dead_letter
         self._start_at: Start = start
         self._protocol: GroupProtocol = protocol
@@ -122,7 +127,7 @@ class ParallelConsumer:
         self._budget = Budget(limit) if isinstance(limit, int) else limit
         self._observer = observer or Observer()
         self._settings = dict(settings or {})
-        self._board = Board(order, self._limits, self._budget)
+        self._queue = WorkQueue(order, self._limits, self._budget)
         self._stop_asked = False
         self._paused: set[TopicPartition] = set()
         self._member: GroupMember | None = None
@@ -145,17 +150,17 @@ class ParallelConsumer:
                 self._loop()
             finally:
                 self._close(dead_letters)
-        if self._board.error is not None:
-            raise self._board.error
+        if self._queue.error is not None:
+            raise self._queue.error
 
     def stop(self) -> None:
-        """Asks `run` to end; from any thread, from a handler, from a signal handler."""
+        """Makes `run` end; from any thread, a handler or a signal handler."""
         self._stop_asked = True
 
     def stats(self) -> Stats:
-        counts, member = self._board.counts, self._member
-        records, held_bytes = self._board.held
-        partitions = self._board.partitions
+        counts, member = self._queue.counts, self._member
+        records, held_bytes = self._queue.held
+        partitions = self._queue.partitions
         return Stats(
             received=counts.received,
             finished=counts.finished,
@@ -164,7 +169,7 @@ class ParallelConsumer:
             dropped=counts.dropped,
             in_flight=records,
             in_flight_bytes=held_bytes,
-            running=self._board.running,
+            running=self._queue.running,
             partitions=tuple(partitions),
             paused=tuple(sorted(self._paused)),
             committed={} if member is None else dict(member.committed),
@@ -185,7 +190,7 @@ class ParallelConsumer:
             raise self._raised
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """As a context manager: until it ends by itself. True when it has."""
+        """As a context manager: waits until it ends by itself. True when it has."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
@@ -208,7 +213,7 @@ class ParallelConsumer:
         if self._dead_letter is not None:
             dead_letters = DeadLetters(self._bootstrap, self._dead_letter, self._group)
         policy = FailurePolicy(retries=self._retries, backoff=self._backoff, dead_letters=dead_letters)
-        self._workers = Workers(self._worker_count, self._board, self._make_caller, policy, self._observer)
+        self._workers = Workers(self._worker_count, self._queue, self._make_caller, policy, self._observer)
         self._member = GroupMember(
             self._bootstrap,
             self._group,
@@ -227,23 +232,23 @@ class ParallelConsumer:
 
     def _loop(self) -> None:
         member = self._joined
-        look_at = commit_at = 0.0
+        check_at = commit_at = 0.0
         while not self._ending:
             now = time.monotonic()
-            if now >= look_at:
-                self._look_after_flow(stuck=False)
-                look_at = now + _LOOK_AFTER_S
+            if now >= check_at:
+                self._pause_and_resume(stuck=False)
+                check_at = now + _FLOW_CHECK_INTERVAL_S
             if now >= commit_at:
-                member.commit(self._board.positions())
+                member.commit(self._queue.positions())
                 commit_at = now + self._commit_interval_s
-            if not self._board.wait_for_room(0 if self._paused else _POLL_AT_LEAST_S):
-                self._look_after_flow(stuck=True)
+            if not self._queue.wait_for_room(0 if self._paused else _POLL_AT_LEAST_S):
+                self._pause_and_resume(stuck=True)
             self._take_some()
 
     @property
     def _ending(self) -> bool:
         spent = self._budget is not None and self._budget.spent
-        return self._stop_asked or spent or self._board.error is not None
+        return self._stop_asked or spent or self._queue.error is not None
 
     def _take_some(self) -> None:
         timeout_s = _POLL_S
@@ -251,14 +256,14 @@ class ParallelConsumer:
             record = self._joined.poll(timeout_s)
             if record is None:
                 return
-            self._board.add(record)
-            if self._board.full:
+            self._queue.add(record)
+            if self._queue.full:
                 return
             timeout_s = 0
 
-    def _look_after_flow(self, *, stuck: bool) -> None:
-        """Pauses what must wait; `stuck`: no room for a while, so that fetched records may as well go."""
-        loads, full = self._board.loads()
+    def _pause_and_resume(self, *, stuck: bool) -> None:
+        """Pauses and resumes partitions; `stuck`: without room for a while, so buffers may be dropped."""
+        loads, full = self._queue.loads()
         if full and not stuck and not self._paused:
             return
         wanted = partitions_to_pause(loads, self._paused, self._limits, full=full)
@@ -269,28 +274,28 @@ class ParallelConsumer:
         self._paused = wanted
 
     def _close(self, dead_letters: DeadLetters | None) -> None:
-        """Lets finish what is being handled, commits, leaves the group."""
-        partitions = self._board.partitions
-        self._board.begin_end(partitions)
+        """Finishes running records, commits, leaves the group."""
+        partitions = self._queue.partitions
+        self._queue.begin_end(partitions)
         try:
             self._finish_running(partitions)
-            self._joined.commit_last(self._board.positions, self._drain_s)
+            self._joined.commit_last(self._queue.positions, self._drain_s)
         finally:
-            self._board.end(self._board.partitions)
-            self._board.close()
+            self._queue.end(self._queue.partitions)
+            self._queue.close()
             self._team.cancel()
             self._joined.close()
-            self._team.join(_GO_HOME_S)
+            self._team.join(_JOIN_WORKERS_S)
             if dead_letters is not None:
                 dead_letters.close()
 
     def _finish_running(self, partitions: Collection[TopicPartition]) -> None:
-        if self._board.idle(partitions):
+        if self._queue.idle(partitions):
             return
         self._joined.pause(partitions)
         deadline = time.monotonic() + self._drain_s
-        while not self._board.idle(partitions) and time.monotonic() < deadline:
-            self._joined.poll(_POLL_S / 2)  # rebalances go on
+        while not self._queue.idle(partitions) and time.monotonic() < deadline:
+            self._joined.poll(_POLL_S / 2)  # rebalances continue
 
     @property
     def _joined(self) -> GroupMember:
@@ -302,11 +307,11 @@ class ParallelConsumer:
         assert self._workers is not None
         return self._workers
 
-    # -- what the group does to us (member.Listener) -------------------------------------------------------
+    # -- rebalances (member.Listener) ----------------------------------------------------------------------
 
     def partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._board.assign(partitions)
-        if self._board.full:
+        self._queue.assign(partitions)
+        if self._queue.full:
             self._joined.pause(partitions)
             self._paused |= set(partitions)
         else:
@@ -314,16 +319,16 @@ class ParallelConsumer:
         self._observer.assigned(sorted(partitions))
 
     def partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Ours until this returns: what was begun may finish and is committed, the rest is dropped."""
-        self._board.begin_end(partitions)
-        unfinished = self._board.wait_until_idle(partitions, self._drain_s)
-        positions = self._board.positions()
+        """Owned until this returns: running records may finish and are committed, the rest is dropped."""
+        self._queue.begin_end(partitions)
+        unfinished = self._queue.wait_until_idle(partitions, self._drain_s)
+        positions = self._queue.positions()
         self._joined.commit_now({part: positions[part] for part in partitions if part in positions})
         self._forget(partitions)
         self._observer.revoked(sorted(partitions), unfinished=unfinished)
 
     def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """They may be someone else's already: nothing of them may be committed any more."""
+        """Other members may own them already: nothing is committed."""
         self._forget(partitions)
         self._observer.lost(sorted(partitions))
 
@@ -334,7 +339,7 @@ class ParallelConsumer:
         self._observer.trouble(text)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
-        self._board.end(partitions)
+        self._queue.end(partitions)
         self._team.cancel()
         self._paused -= set(partitions)
 

@@ -1,4 +1,4 @@
-"""Poison records go to a topic of their own, with the story of their failure in headers.
+"""Writes records whose handling failed to the dead-letter topic, with the error in headers.
 
 A record counts as finished only when the broker has acknowledged its dead letter.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
 from headrace.client.parallel.record import Record, error_text
 from headrace.client.settings import client_settings
+from headrace.client.tools.admin import Admin
 
 PREFIX = "headrace."
 _ERROR_TEXT_LIMIT = 2_000
@@ -22,9 +23,9 @@ Header = tuple[str, bytes | None]
 
 
 def dead_letter_headers(record: Record, error: BaseException, group: str) -> list[Header]:
-    """The record's own headers, then ours; those of an earlier life as a dead letter are replaced."""
+    """The record's headers, then those of the failure; headers of an earlier failure are replaced."""
     own: list[Header] = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-    story = {
+    failure = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -33,13 +34,13 @@ def dead_letter_headers(record: Record, error: BaseException, group: str) -> lis
         "attempts": record.attempt,
         "error": error_text(error)[:_ERROR_TEXT_LIMIT],
     }
-    return own + [(PREFIX + name, str(value).encode(errors="replace")) for name, value in story.items()]
+    return own + [(PREFIX + name, str(value).encode(errors="replace")) for name, value in failure.items()]
 
 
 class DeadLetters:
-    """Makes the topic if there is none. `send` may be called from any thread."""
+    """Creates the topic if it does not exist. `send` may be called from any thread."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+    def __init__(self, bootstrap: str | Cluster, topic: str, group: str) -> None:
         admin = Admin(bootstrap)
         if not admin.topic_exists(topic):
             try:
@@ -64,7 +65,7 @@ class DeadLetters:
         )
 
     def send(self, record: Record, error: BaseException) -> None:
-        """Returns when the broker has it; raises ClientError when that cannot be had."""
+        """Returns when the broker has acknowledged it; ClientError otherwise."""
         reported = threading.Event()
         failures: list[Any] = []
 

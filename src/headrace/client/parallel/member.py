@@ -1,7 +1,7 @@
 """One member of a consumer group: confluent-kafka's consumer, used by one thread.
 
-Turns its messages into records and its errors into words; commits what it is told. What to do when partitions
-come and go is decided by whoever gave the callbacks (consumer.py).
+Converts messages to records and errors to ClientError, and commits offsets. Rebalances are handled by the
+listener (consumer.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
-from headrace.client.bootstrap import check_reachable
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
 from headrace.client.parallel.record import Record
+from headrace.client.reachable import check_reachable
 from headrace.client.settings import client_settings
 from headrace.types import TopicPartition
 
@@ -22,7 +23,7 @@ Start = Literal["earliest", "latest"]
 Setting = str | int | float | bool
 
 _OURS = {"group.id", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"}
-"""Settings on which the promises of the parallel consumer rest."""
+"""Settings that the guarantees of the parallel consumer depend on."""
 _PASSING_TROUBLE = {
     "_TRANSPORT",
     "_ALL_BROKERS_DOWN",
@@ -40,7 +41,7 @@ _PASSING_TROUBLE = {
     "REQUEST_TIMED_OUT",
     "UNKNOWN_TOPIC_OR_PART",
 }
-"""librdkafka goes on trying by itself."""
+"""Errors that librdkafka retries itself."""
 _COMMIT_AGAIN = {"REBALANCE_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "_WAIT_COORD"}
 _COMMIT_ATTEMPTS = 3
 _COMMIT_PAUSE_S = 0.1
@@ -65,7 +66,7 @@ class Listener(Protocol):
 class GroupMember:
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Cluster,
         group: str,
         topics: Iterable[str],
         listener: Listener,
@@ -88,11 +89,12 @@ class GroupMember:
         """Why the last commit failed."""
         self.committed: dict[TopicPartition, int] = {}
         self.ended: set[TopicPartition] = set()
-        """Partitions of ours that were read to their end."""
+        """Assigned partitions that were read to their end."""
         self._client: Any = confluent_kafka.Consumer(
             client_settings(bootstrap)
             | {
                 "group.id": group,
+                "client.id": f"consumer-{group}",  # names the member, as Java's default does
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
@@ -109,7 +111,7 @@ class GroupMember:
         )
 
     def poll(self, timeout_s: float) -> Record | None:
-        """The next record, if one comes in time. Rebalances happen in here."""
+        """The next record, or None after the timeout. Calls the listener during rebalances."""
         message = self._client.poll(timeout_s)
         if message is None:
             return None
@@ -138,7 +140,7 @@ class GroupMember:
         self._client.resume(self._theirs(dict.fromkeys(partitions, self._kafka.OFFSET_INVALID)))
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Sends what is new and does not wait; while an answer is still out, the next call will do."""
+        """Commits new offsets without waiting; at most one commit is in flight."""
         news = self._news(positions)
         if not news or self._committing:
             return
@@ -150,9 +152,9 @@ class GroupMember:
             self._commit_failed(error)
 
     def commit_now(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Waits for the broker, while a partition is being revoked: then no join stands in the way.
+        """Commits synchronously while a partition is being revoked, when no join is pending.
 
-        A failure is told and no more: the records come again.
+        A failure is only reported: the records are delivered again.
         """
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):
             news = self._news(positions)
@@ -170,12 +172,14 @@ class GroupMember:
                 return
 
     def commit_last(self, positions: Callable[[], Mapping[TopicPartition, int]], timeout_s: float) -> None:
-        """Before closing. Goes on polling: a commit waits behind a join that waits for other members."""
+        """Before closing. Polls meanwhile: a commit waits behind a join that waits for other members."""
         deadline = time.monotonic() + timeout_s
         self._refusal = None
         while self._news(positions()) and self._refusal in (None, *_COMMIT_AGAIN):
             if time.monotonic() > deadline:
-                self._listener.trouble("no time to commit the last offsets: their records come again")
+                self._listener.trouble(
+                    "timed out committing the last offsets: their records are delivered again"
+                )
                 return
             self.commit(positions())
             self._client.poll(_SHORT_POLL_S)
@@ -183,9 +187,8 @@ class GroupMember:
     def close(self) -> None:
         """Leaves the group.
 
-        Unsubscribing first is what makes it leave: closed at once, a cooperative member without partitions
-        says nothing, and the others wait for its session to end. A static member means to come back: it only
-        closes.
+        Unsubscribes first: a cooperative member without partitions sends no LeaveGroup when it is closed at
+        once, and the others wait for its session timeout. A static member is only closed: it may come back.
         """
         if not self._static:
             self._unsubscribe()
@@ -286,11 +289,11 @@ def _protocol_settings(protocol: GroupProtocol) -> dict[str, Setting]:
 
 def _checked(settings: Mapping[str, Setting]) -> dict[str, Setting]:
     for key in sorted(_OURS & settings.keys()):
-        raise ClientError(f"{key} is not yours to set: the parallel consumer depends on it")
+        raise ClientError(f"{key} cannot be set: the parallel consumer depends on it")
     for key in sorted({"group.protocol", "partition.assignment.strategy"} & settings.keys()):
         raise ClientError(f"{key} follows from protocol", next_step="use cooperative, eager or consumer")
     session_ms = settings.get("session.timeout.ms")
     if session_ms is None:
         return dict(settings)
-    # librdkafka would keep its three seconds and be thrown out of a shorter session.
+    # librdkafka's default of three seconds is too long for a shorter session.
     return {"heartbeat.interval.ms": max(int(session_ms) // 3, 1), **settings}

@@ -1,4 +1,4 @@
-"""What can be watched of a parallel consumer: what happens, and figures."""
+"""Callbacks and statistics of a parallel consumer."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from headrace.types import TopicPartition
 
 
 class Observer:
-    """Override what you want to hear of. Called from the consumer's own threads: be quick, do not raise."""
+    """Override the callbacks you need. Called from the consumer's threads: return quickly, do not raise."""
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are ours from now on."""
+        """Partitions were assigned."""
 
     def revoked(self, partitions: Sequence[TopicPartition], *, unfinished: int) -> None:
-        """These were given back; `unfinished` records were still being handled when the time was up."""
+        """Partitions were revoked; `unfinished` records were still running at the timeout."""
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These were taken from us (we were too slow, or cut off); nothing more of them is committed."""
+        """Partitions were lost (the member was fenced); nothing more of them is committed."""
 
     def retrying(self, record: Record, error: BaseException, delay_ms: float) -> None:
         """The handler failed; it is called again after the delay."""
 
     def dead_lettered(self, record: Record, error: BaseException) -> None:
-        """The record was given up and is now in the dead-letter topic."""
+        """The record was written to the dead-letter topic."""
 
     def committed(self, offsets: dict[TopicPartition, int]) -> None:
-        """The broker has these."""
+        """Offsets were committed."""
 
     def trouble(self, text: str) -> None:
-        """Something that passes by itself, or is tried again."""
+        """A transient error, which is retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Figures of one moment; the first five only grow."""
+    """A snapshot; the first five only grow."""
 
     received: int
     finished: int
-    """Handled, or safely in the dead-letter topic."""
+    """Handled, or written to the dead-letter topic."""
     retried: int
     dead_lettered: int
     dropped: int
-    """Begun, but not counted because the partition had gone; another member handles them."""
+    """Started, but not counted since the partition was revoked; another member handles them."""
     in_flight: int
     in_flight_bytes: int
     running: int
@@ -52,4 +52,4 @@ class Stats:
     paused: tuple[TopicPartition, ...]
     committed: dict[TopicPartition, int]
     at_end: bool
-    """Nothing is left to do just now: every partition of ours was read to its end and is handled."""
+    """Every assigned partition was read to its end, and all records are handled."""

@@ -1,6 +1,6 @@
-"""What a handler is given, and what it may raise.
+"""The record passed to a handler, and the exceptions a handler may raise.
 
-Any exception of a handler means "try again later"; the two classes here say that there is no point in that.
+Any other exception of a handler means that the record is retried.
 Read next: consumer.py.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.client.errors import ClientError
-from headrace.client.reader import ReadRecord
+from headrace.client.tools.reader import ReadRecord
 from headrace.types import TopicPartition
 
 Order = Literal["key", "partition", "none"]
@@ -20,7 +20,6 @@ Order = Literal["key", "partition", "none"]
 class Record(ReadRecord):
     """One record of a topic. `attempt` is 1 at first and grows with each retry."""
 
-    topic: str
     attempt: int = 1
 
     @property
@@ -38,11 +37,11 @@ class Record(ReadRecord):
 
 
 class PoisonRecord(Exception):
-    """Raised by a handler: this record will never succeed, do not try again (it becomes a dead letter)."""
+    """Raised by a handler: do not retry this record (it becomes a dead letter)."""
 
 
 class FatalError(Exception):
-    """Raised by a handler: nothing can be handled any more; the consumer commits what is done and stops."""
+    """Raised by a handler: stop the consumer after it has committed finished records."""
 
 
 class RecordFailed(ClientError):
@@ -52,14 +51,14 @@ class RecordFailed(ClientError):
         times = "once" if record.attempt == 1 else f"{record.attempt} times"
         super().__init__(
             f"{record} failed {times}: {error_text(error)}",
-            next_step="mend the handler and start again, or give a dead-letter topic",
+            next_step="fix the handler and start again, or set a dead-letter topic",
             code="RECORD_FAILED",
         )
         self.record = record
 
 
 def error_text(error: BaseException) -> str:
-    """An error in words; what a child process raised already carries its class in its text."""
+    """The error as text; errors of a child process already contain their class."""
     name = type(error).__name__
     return str(error) if isinstance(error, RemoteError | ClientError) else f"{name}: {error}".rstrip(": ")
 

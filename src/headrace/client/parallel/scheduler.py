@@ -1,7 +1,7 @@
-"""Which record may be handled next: the order of keys, retries, and what a rebalance takes away. Pure.
+"""Decides which record may be handled next: order of keys, retries, rebalances. Pure.
 
-Records of one lane (a key, a partition, or one record alone) are handled one after another; lanes run side
-by side. Time is handed in. Knows no threads and no Kafka. Read next: board.py.
+Records of one lane (a key, a partition, or one record alone) are handled one after another; lanes run in
+parallel. Time is an argument. Read next: work_queue.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from headrace.client.parallel.flow import Limits, Load
-from headrace.client.parallel.prefix import Prefix, Ticket
+from headrace.client.parallel.commit_position import Prefix, Ticket
+from headrace.client.parallel.flow_control import Limits, Load
 from headrace.client.parallel.record import Order, Record
 from headrace.types import TopicPartition
 
@@ -22,7 +22,7 @@ LaneId = tuple[TopicPartition, bytes | int | None]
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """At most one of its records runs. It is ready, waits for a retry, or runs; never two of these."""
+    """At most one of its records runs. A lane is ready, waits for a retry, or runs."""
 
     lane_id: LaneId
     queue: deque[Entry] = field(default_factory=deque)
@@ -31,7 +31,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Tenure:
-    """One stretch of time during which a partition is ours."""
+    """The period between assignment and revocation of a partition."""
 
     partition: TopicPartition
     prefix: Prefix = field(default_factory=Prefix)
@@ -39,14 +39,14 @@ class Tenure:
     bytes: int = 0
     last_begun: int = -1
     ending: bool = False
-    """Revoked: only what stands before a record that was begun may still be done."""
+    """Being revoked: only records before a started one may still be started."""
     over: bool = False
-    """No longer ours: whatever finishes now counts for nothing."""
+    """Revoked: records that finish now do not count."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A received record on its way."""
+    """A received record."""
 
     number: int
     """Its place in the order of arrival, over all partitions."""
@@ -64,14 +64,14 @@ class Entry:
 
 class Scheduler:
     def __init__(self, order: Order, limits: Limits, may_begin: Callable[[], bool] | None = None) -> None:
-        """`may_begin` is asked before a record is handled for the first time."""
+        """`may_begin` is called before a record is handled for the first time."""
         self._order = order
         self._limits = limits
         self._may_begin = may_begin or (lambda: True)
         self._tenures: dict[TopicPartition, Tenure] = {}
         self._lanes: dict[LaneId, Lane] = {}
         self._ready: list[tuple[int, Lane]] = []
-        """A heap: whatever arrived first is handled first, so that little is done ahead of the prefix."""
+        """A heap in order of arrival, so that few records finish ahead of the committable prefix."""
         self._waiting: list[tuple[float, int, Lane]] = []
         self._numbers = count()
         self.records = 0
@@ -89,10 +89,10 @@ class Scheduler:
             self._tenures[partition] = Tenure(partition)
 
     def begin_end(self, partitions: Iterable[TopicPartition], *, fill_gaps: bool = True) -> None:
-        """They are being taken from us: forgets what need not be done.
+        """Begins revocation: drops records that need not be handled.
 
-        With `fill_gaps` what stands before a record that was begun is kept, so that this one is not done in
-        vain; what has failed is not waited for.
+        With `fill_gaps`, records before a started one are kept, so that it can be committed; failed records
+        are not retried.
         """
         for partition in partitions:
             tenure = self._tenures.get(partition)
@@ -102,7 +102,7 @@ class Scheduler:
         self._tidy()
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are no longer ours. What still runs keeps its lane busy, so that no key is overtaken here."""
+        """Ends revocation. A running record keeps its lane busy, so that its key stays in order here."""
         for partition in partitions:
             tenure = self._tenures.pop(partition, None)
             if tenure is not None:
@@ -116,7 +116,7 @@ class Scheduler:
     # -- records -------------------------------------------------------------------------------------------
 
     def add(self, record: Record) -> bool:
-        """Takes in a received record; False when its partition is not ours (any more)."""
+        """Adds a received record; False when its partition is not assigned."""
         tenure = self._tenures.get(record.topic_partition)
         if tenure is None or tenure.ending:
             return False
@@ -152,14 +152,14 @@ class Scheduler:
         return taken
 
     def finish(self, entry: Entry) -> bool:
-        """It is done, or safely elsewhere. False when it does not count, because its partition has gone."""
+        """The record is handled or a dead letter. False when its partition was revoked."""
         if not entry.tenure.over:
             entry.tenure.prefix.finish(entry.ticket)
         self._leave(entry)
         return not entry.tenure.over
 
     def retry(self, entry: Entry, due_ms: float) -> bool:
-        """Holds its lane back until `due_ms`. False when it was dropped instead: its partition is leaving."""
+        """Retries at `due_ms`; its lane waits. False when dropped: its partition is being revoked."""
         if entry.tenure.ending:
             self.abandon(entry)
             return False
@@ -170,7 +170,7 @@ class Scheduler:
         return True
 
     def abandon(self, entry: Entry) -> None:
-        """Leaves it unfinished, and all of its tenure behind it in its lane: that must not overtake it."""
+        """Leaves it unfinished, with all records behind it in its lane of the same tenure."""
         while entry.lane.queue and entry.lane.queue[-1].tenure is entry.tenure:
             self._let_go(entry.lane.queue.pop())
         self._leave(entry)
@@ -179,14 +179,14 @@ class Scheduler:
     def next_due_ms(self) -> float | None:
         return self._waiting[0][0] if self._waiting else None
 
-    # -- what the shell asks -------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
         return self.records >= self._limits.records or self.bytes >= self._limits.bytes
 
     def positions(self) -> dict[TopicPartition, int]:
-        """What may be committed, of every partition that has anything."""
+        """Committable offsets by partition."""
         return {
             partition: tenure.prefix.position
             for partition, tenure in self._tenures.items()
@@ -223,7 +223,7 @@ class Scheduler:
         self.running -= 1
 
     def _drop(self, partition: TopicPartition, last_begun: int) -> None:
-        """Forgets what waits, but for records that never failed and stand before the last one begun."""
+        """Drops waiting records, except those that never failed and stand before the last started one."""
         for lane in [lane for lane in self._lanes.values() if lane.lane_id[0] == partition]:
             failed = bool(lane.queue and lane.queue[0].failures)
             while lane.queue and (failed or lane.queue[-1].number > last_begun):
@@ -232,7 +232,7 @@ class Scheduler:
                 del self._lanes[lane.lane_id]
 
     def _tidy(self) -> None:
-        """Lanes that were emptied are neither ready nor waiting any more."""
+        """Removes empty lanes from the ready and waiting heaps."""
         self._ready = [item for item in self._ready if item[1].queue]
         self._waiting = [item for item in self._waiting if item[2].queue]
         heapq.heapify(self._ready)

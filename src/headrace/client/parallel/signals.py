@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a polite request to stop."""
+"""Turns SIGINT and SIGTERM into a graceful stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """The first signal calls `stop`; a second one acts as it would have without us. Yields what came.
+    """The first signal calls `stop`; a second one has its default effect. Yields the signals received.
 
     Only the main thread may do this; elsewhere nothing is changed.
     """

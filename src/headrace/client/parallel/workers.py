@@ -1,7 +1,7 @@
-"""Worker threads: take a record, call the handler, settle the outcome.
+"""Worker threads: take a record, call the handler, record the outcome.
 
-Each failure is tried again after a while, up to a number of times; then the record becomes a dead letter, or
-everything stops. Read next: callers.py, board.py.
+A failed record is retried with backoff, up to a number of times; then it becomes a dead letter, or the
+consumer stops. Read next: callers.py, work_queue.py.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.client.errors import ClientError
-from headrace.client.parallel.backoff import Backoff
-from headrace.client.parallel.board import Board
 from headrace.client.parallel.callers import Caller
 from headrace.client.parallel.observer import Observer
 from headrace.client.parallel.record import FatalError, PoisonRecord, Record, RecordFailed
 from headrace.client.parallel.scheduler import Entry
+from headrace.client.parallel.work_queue import WorkQueue
+from headrace.client.retry import ExponentialBackoff
 
 _here = threading.local()
 
 
 def cancelled() -> bool:
-    """For handlers that take long: True when the record at hand is no longer ours: work on it is lost.
+    """For long-running handlers: True when the partition of the current record was revoked.
 
     Another member handles it, or will. In a worker process it is never True: that process is ended instead.
     """
@@ -38,10 +38,10 @@ class DeadLetterSender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
-    """`retries`: None is for ever. Without a dead-letter topic a record that is given up stops everything."""
+    """`retries`: None means no limit. Without a dead-letter topic the last failure stops the consumer."""
 
     retries: int | None
-    backoff: Backoff
+    backoff: ExponentialBackoff
     dead_letters: DeadLetterSender | None
 
 
@@ -49,34 +49,34 @@ class Workers:
     def __init__(
         self,
         count: int,
-        board: Board,
+        queue: WorkQueue,
         make_caller: Callable[[], Caller],
         policy: FailurePolicy,
         observer: Observer,
     ) -> None:
-        self._workers = [_Worker(number, board, make_caller(), policy, observer) for number in range(count)]
+        self._workers = [_Worker(number, queue, make_caller(), policy, observer) for number in range(count)]
 
     def start(self) -> None:
         for worker in self._workers:
             worker.thread.start()
 
     def cancel(self) -> None:
-        """Interrupts, where that can be done, the handling of records whose partition has gone."""
+        """Interrupts, where possible, the handling of records whose partition was revoked."""
         for worker in self._workers:
             worker.cancel_if_lost()
 
     def join(self, timeout_s: float) -> None:
-        """After the board was closed. A handler that hangs in a thread does not keep the process alive."""
+        """After the queue was closed. A handler that hangs in a thread does not keep the process alive."""
         for worker in self._workers:
             worker.thread.join(timeout_s)
 
 
 class _Worker:
     def __init__(
-        self, number: int, board: Board, caller: Caller, policy: FailurePolicy, observer: Observer
+        self, number: int, queue: WorkQueue, caller: Caller, policy: FailurePolicy, observer: Observer
     ) -> None:
         self.thread = threading.Thread(target=self._run, name=f"headrace-worker-{number}", daemon=True)
-        self._board = board
+        self._queue = queue
         self._caller = caller
         self._policy = policy
         self._observer = observer
@@ -84,16 +84,16 @@ class _Worker:
         self._entry: Entry | None = None
 
     def cancel_if_lost(self) -> None:
-        with self._lock:  # so that the record cannot change under our hands
+        with self._lock:  # so that the current record cannot change
             if self._entry is not None and self._entry.cancelled:
                 self._caller.cancel()
 
     def _run(self) -> None:
         try:
-            while (entry := self._board.take()) is not None:
-                self._settle(entry, self._attempt(entry))
-        except BaseException as error:  # noqa: BLE001 - a defect of ours must stop the consumer, not a worker
-            self._board.halt(error)
+            while (entry := self._queue.take()) is not None:
+                self._handle_outcome(entry, self._attempt(entry))
+        except BaseException as error:  # noqa: BLE001 - a bug must stop the consumer, not just a worker
+            self._queue.halt(error)
         finally:
             self._caller.close()
 
@@ -102,20 +102,20 @@ class _Worker:
             self._entry = _here.entry = entry
         try:
             self._caller.call(_as_attempted(entry))
-        except BaseException as error:  # noqa: BLE001 - told apart in _settle
+        except BaseException as error:  # noqa: BLE001 - classified in _handle_outcome
             return error
         finally:
             with self._lock:
                 self._entry = _here.entry = None
         return None
 
-    def _settle(self, entry: Entry, error: BaseException | None) -> None:
+    def _handle_outcome(self, entry: Entry, error: BaseException | None) -> None:
         if error is None:
-            self._board.finish(entry)
+            self._queue.finish(entry)
         elif isinstance(error, FatalError) or not isinstance(error, Exception):
             self._stop_all(entry, error)
         elif entry.cancelled:
-            self._board.abandon(entry)
+            self._queue.abandon(entry)
         elif self._worth_retrying(entry, error):
             self._retry(entry, error)
         else:
@@ -129,7 +129,7 @@ class _Worker:
         record = _as_attempted(entry)
         entry.failures += 1
         delay_ms = self._policy.backoff.delay_ms(entry.failures, random.random())
-        if self._board.retry(entry, delay_ms):
+        if self._queue.retry(entry, delay_ms):
             self._observer.retrying(record, error, delay_ms)
 
     def _give_up(self, entry: Entry, error: BaseException) -> None:
@@ -142,12 +142,12 @@ class _Worker:
         except ClientError as failure:
             self._stop_all(entry, failure)
             return
-        self._board.finish(entry, dead_letter=True)
+        self._queue.finish(entry, dead_letter=True)
         self._observer.dead_lettered(record, error)
 
     def _stop_all(self, entry: Entry, error: BaseException) -> None:
-        self._board.halt(error)  # first: else the lane's next record would begin
-        self._board.abandon(entry)
+        self._queue.halt(error)  # first: else the lane's next record would begin
+        self._queue.abandon(entry)
 
 
 def _as_attempted(entry: Entry) -> Record:

@@ -1,6 +1,6 @@
-"""What an engine is: something that can start one broker process and say what it costs.
+"""The interface of an engine, which starts and measures one broker process.
 
-Knows no broker's settings. Two engines implement it: kafka.py and headrace.py; users are `bench`, the
+Independent of a broker's settings. Two engines implement it: kafka.py and headrace.py; users are `bench`, the
 compatibility tests and `headrace cluster` (supervisor.py).
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.errors import HeadraceError
 
@@ -25,7 +26,7 @@ _LOG_LINES_SHOWN = 15
 
 
 class EngineError(HeadraceError):
-    """A peer is missing, did not start, or died; the message says what to do."""
+    """A broker is not installed, did not start, or died; the message says what to do."""
 
 
 class Engine(Protocol):
@@ -38,7 +39,7 @@ class Engine(Protocol):
     def version(self) -> str: ...
 
     def prepare(self, data_dir: Path, settings: Mapping[str, str]) -> PreparedNode:
-        """Everything that is done once, before the first start: configuration, formatting."""
+        """Configure and format the node, once before its first start."""
 
     def start(self, data_dir: Path, settings: Mapping[str, str]) -> RunningNode:
         """Prepare, launch, and return when the node answers requests."""
@@ -46,7 +47,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedNode:
-    """A node ready to be launched, again and again, on the same data directory."""
+    """A node that can be launched repeatedly on the same data directory."""
 
     engine: str
     command: tuple[str, ...]
@@ -55,6 +56,8 @@ class PreparedNode:
     log_path: Path
     host: str
     port: int
+    security: SecuritySettings = NO_SECURITY
+    """How to connect to it."""
 
     def launch(self, *, ready_timeout_ms: int = 60_000) -> RunningNode:
         """Start the process; returns as soon as it has answered a first Metadata request."""
@@ -65,7 +68,7 @@ class PreparedNode:
         return node
 
     def spawn(self) -> RunningNode:
-        """Start the process and wait for nothing: a node of a cluster may need the others to be ready."""
+        """Start the process without waiting: a node may need the others to become ready."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             process = subprocess.Popen(
@@ -74,7 +77,7 @@ class PreparedNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal reaches whoever runs us, not the broker
+                start_new_session=True,  # Ctrl-C in the terminal must not reach the broker
             )
         return RunningNode(prepared=self, process=process)
 
@@ -86,7 +89,7 @@ class RunningNode:
     prepared: PreparedNode
     process: subprocess.Popen[bytes]
     ready_after_ms: float = field(default=0.0)
-    """From the launch of the process to its first answered request."""
+    """From the launch of the process to its first reply."""
 
     @property
     def engine(self) -> str:
@@ -127,7 +130,7 @@ class RunningNode:
 
     def wait_ready(self, timeout_ms: int) -> None:
         deadline = time.monotonic() + timeout_ms / 1000
-        while not answers(self.host, self.port):
+        while not answers(self.host, self.port, security=self.prepared.security):
             if self.process.poll() is not None:
                 raise EngineError(
                     f"{self.engine} ended with exit code {self.process.returncode} before it was ready; "
@@ -148,7 +151,7 @@ class RunningNode:
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
 
     def stop(self, timeout_ms: int = 30_000) -> None:
-        """Ask it to shut down cleanly and wait; kill it when it does not."""
+        """Shut it down cleanly; kill it after the timeout."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -157,7 +160,7 @@ class RunningNode:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL for the node and what it started, as a power cut would end them."""
+        """SIGKILL for the node and its child processes."""
         for pid in self.pids():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -173,7 +176,7 @@ class RunningNode:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now, on the loopback address."""
+    """Currently unused ports on the loopback address."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [sock.getsockname()[1] for sock in sockets]
     for sock in sockets:
@@ -190,6 +193,13 @@ def write_properties(path: Path, settings: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
+def write_private(path: Path, text: str) -> None:
+    """Replaces the file by one of mode 0600."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
 def first_line(command: Sequence[str]) -> str | None:
     """The first line that a program prints, or None when it cannot be run."""
     try:
@@ -204,8 +214,12 @@ _API_VERSIONS_V0 = struct.pack(">ihhih5s", 15, 18, 0, 1, 5, b"ready")
 _METADATA_V1_NO_TOPICS = struct.pack(">ihhih5si", 19, 3, 1, 2, 5, b"ready", 0)
 
 
-def answers(host: str, port: int, *, timeout_ms: int = 2000) -> bool:
+def answers(
+    host: str, port: int, *, timeout_ms: int = 2000, security: SecuritySettings = NO_SECURITY
+) -> bool:
     """True when a broker there answers ApiVersions and its Metadata names at least one broker."""
+    if security != NO_SECURITY:
+        return _answers_securely(host, port, timeout_ms, security)
     try:
         with socket.create_connection((host, port), timeout=timeout_ms / 1000) as connection:
             connection.sendall(_API_VERSIONS_V0)
@@ -214,8 +228,27 @@ def answers(host: str, port: int, *, timeout_ms: int = 2000) -> bool:
             reply = _read_frame(connection)
     except OSError:
         return False
-    (brokers,) = struct.unpack_from(">i", reply, 4)  # behind the correlation id
+    (brokers,) = struct.unpack_from(">i", reply, 4)  # after the correlation id
     return bool(brokers > 0)
+
+
+def _answers_securely(host: str, port: int, timeout_ms: int, security: SecuritySettings) -> bool:
+    from headrace.client.cluster import Cluster
+    from headrace.client.errors import ClientError
+    from headrace.client.sasl import AuthenticationFailed
+    from headrace.client.tools.brokers import Brokers, run
+
+    async def ask() -> bool:
+        target = Cluster(bootstrap=f"{host}:{port}", security=security)
+        async with Brokers(target, timeout_ms=timeout_ms) as brokers:
+            return bool(await brokers.node_ids())
+
+    try:
+        return run(ask())
+    except AuthenticationFailed:
+        return True  # it serves, and a password that was changed is no reason to wait
+    except ClientError:
+        return False
 
 
 def _read_frame(connection: socket.socket) -> bytes:

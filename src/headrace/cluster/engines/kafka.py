@@ -1,7 +1,7 @@
 """Apache Kafka as an engine: one combined KRaft node from its jars, and a runner for its Java tools.
 
-Settings are Kafka's own defaults, and the JVM options are those of its start script; only what a single
-node cannot do without is set. Where the jars come from: kafka_jars.py.
+Settings are Kafka's own defaults, and the JVM options are those of its start script; only what a
+single node requires is set. Read next: kafka_jars.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _SERVER_JVM_OPTIONS = (
 _TOOL_JVM_OPTIONS = ("-Xmx512M", "-Djava.awt.headless=true")
 
 TOOLS = {
+    "acls": "org.apache.kafka.tools.AclCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "configs": "kafka.admin.ConfigCommand",
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -96,16 +97,16 @@ class KafkaEngine:
     def prepare(
         self, data_dir: Path, settings: Mapping[str, str], *, cluster_id: str | None = None
     ) -> PreparedNode:
-        """Write server.properties and format the log directory, as its quick start asks for.
+        """Write server.properties and format the log directory, as in its quick start.
 
-        `cluster_id`: of the cluster that the node belongs to, where there are several.
+        `cluster_id`: of the cluster that the node belongs to.
         """
         port, controller_port = free_ports(2)
         all_settings = {**_node_settings(data_dir, port, controller_port), **settings}
         return self._prepared(data_dir, port, all_settings, cluster_id or new_cluster_id())
 
     def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
-        """One node of a cluster. Those it began with are its controllers; what is added later is not."""
+        """Prepare one node of a cluster. Initial nodes are controllers, added ones are not."""
         settings = {**kafka_member_settings(plan, member, folder / "logs"), **plan.settings}
         return self._prepared(folder, member.port, settings, plan.cluster_id)
 
@@ -166,12 +167,17 @@ class KafkaEngine:
         return ToolResult(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
     def spawn_tool(
-        self, tool: str, *arguments: str, stdout: IO[bytes], stderr: IO[bytes]
+        self,
+        tool: str,
+        *arguments: str,
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        class_path: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Begin one of them that runs until it is told to stop."""
+        """Start one of them that runs until it is stopped; `class_path`: for those that need more jars."""
         return subprocess.Popen(
             self._tool_command(tool, arguments),
-            env=command_environment({"CLASSPATH": self.jars.class_path}),
+            env=command_environment({"CLASSPATH": class_path or self.jars.class_path}),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

@@ -1,6 +1,6 @@
-"""Where Apache Kafka's jars come from: KAFKA_HOME, or Maven once into the user's cache folder.
+"""Finds Apache Kafka's jars: in KAFKA_HOME, or downloaded once with Maven into the user's cache.
 
-Knows nothing of running a broker; read kafka.py next.
+Read next: kafka.py.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +22,13 @@ _ELSE = "no Apache Kafka: set KAFKA_HOME, or install Maven (mvn) to have its jar
 _BROKER_AND_TOOLS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # gives the broker's log lines somewhere to go
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # log output of the broker
 )
 _APPLICATIONS = (
     f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
     f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
 )
+_MIRROR_MAKER = (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class KafkaJars:
 
 
 def find_kafka_jars() -> KafkaJars:
-    """The jars, fetched on first use. Raises EngineError that says what is missing."""
+    """The jars, downloaded on first use; EngineError says what is missing."""
     java, java_version = find_java()
     home = os.environ.get("KAFKA_HOME")
     folder = Path(home) / "libs" if home else _cached_libs()
@@ -54,17 +56,27 @@ def find_kafka_jars() -> KafkaJars:
 
 
 def application_class_path(jars: KafkaJars) -> str:
-    """Kafka Streams and Connect's file connectors besides: a distribution has them, Maven fetches them."""
+    """The jars plus Kafka Streams and Connect's file connectors."""
+    return _extended(jars, "applications", _APPLICATIONS)
+
+
+def mirror_maker_class_path(jars: KafkaJars) -> str:
+    """The jars plus MirrorMaker 2 and the Connect worker that it runs in."""
+    return _extended(jars, "mirror-maker", _MIRROR_MAKER)
+
+
+def _extended(jars: KafkaJars, name: str, artifacts: Sequence[str]) -> str:
+    """An unpacked Apache Kafka has them; otherwise they are downloaded on first use."""
     if os.environ.get("KAFKA_HOME"):
         return jars.class_path
-    folder = cache_folder() / "applications"
+    folder = cache_folder() / name
     if not folder.is_dir():
-        resolve_with_maven(folder, _APPLICATIONS, _PRODUCT, _ELSE)
+        resolve_with_maven(folder, artifacts, _PRODUCT, _ELSE)
     return os.pathsep.join((jars.class_path, str(folder / "*")))
 
 
 def why_kafka_is_missing() -> str | None:
-    """None when jars can be had, else the reason: what a skipped test prints."""
+    """None when the jars are available, else the reason, for skipped tests."""
     if reason := java_is_missing():
         return reason
     if os.environ.get("KAFKA_HOME") or _cached_libs().is_dir():
@@ -87,4 +99,4 @@ def _version_in(folder: Path) -> str:
         match = re.fullmatch(r"kafka_2\.\d+-(\d[\w.]*?)\.jar", jar.name)
         if match:
             return match[1]
-    raise EngineError(f"{folder} holds no kafka_2.13-*.jar: is it Apache Kafka's `libs` folder?")
+    raise EngineError(f"{folder} has no kafka_2.13-*.jar: is it Apache Kafka's `libs` folder?")

@@ -1,6 +1,6 @@
-"""The settings of one Apache Kafka node of a cluster: its place in it, and Kafka's defaults for the rest.
+"""Settings of one Apache Kafka node of a cluster; otherwise Kafka's defaults.
 
-Only what a node cannot do without is set; internal topics have as many replicas as there are nodes, up to
+Only what a node requires is set; internal topics have as many replicas as there are nodes, up to
 Kafka's own default of three. Read next: kafka.py.
 """
 

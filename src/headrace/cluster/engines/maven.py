@@ -1,6 +1,6 @@
-"""Java, and jars from Maven Central, once into the user's cache folder.
+"""Finds Java and downloads jars with Maven, once into the user's cache.
 
-Knows no product; read kafka_jars.py and zookeeper_jars.py next.
+Read next: kafka_jars.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import EngineError, first_line
+from headrace.java import find_java as find_java_home
 
 _TIMEOUT_SECONDS = 900
-_NO_JAVA = "no Java: install a Java 17 runtime or set JAVA_HOME"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -32,17 +33,21 @@ _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><vers
 
 
 def find_java() -> tuple[str, str]:
-    java_home = os.environ.get("JAVA_HOME")
-    java = str(Path(java_home) / "bin" / "java") if java_home else "java"
-    version = first_line([java, "-version"])
-    if version is None:
-        raise EngineError(_NO_JAVA)
-    return java, version
+    """The program and the first line of what it says of itself."""
+    try:
+        program = str(find_java_home() / "bin" / "java")
+    except ClientError as error:
+        raise EngineError(str(error)) from error
+    return program, first_line([program, "-version"]) or ""
 
 
 def java_is_missing() -> str | None:
-    """The reason, as a skipped test prints it."""
-    return _NO_JAVA if shutil.which("java") is None and not os.environ.get("JAVA_HOME") else None
+    """The reason why Java is missing, for skipped tests."""
+    try:
+        find_java_home()
+    except ClientError as error:
+        return str(error)
+    return None
 
 
 def cache_root() -> Path:
@@ -50,7 +55,7 @@ def cache_root() -> Path:
 
 
 def resolve_with_maven(folder: Path, artifacts: Sequence[str], product: str, without_maven: str) -> None:
-    """`artifacts` as group:name:version; with all that they depend on, into `folder`."""
+    """Download `artifacts` (group:name:version) with their dependencies into `folder`."""
     if shutil.which("mvn") is None:
         raise EngineError(without_maven)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +72,7 @@ def resolve_with_maven(folder: Path, artifacts: Sequence[str], product: str, wit
         if done.returncode != 0:
             raise EngineError(f"Maven could not fetch {product}:\n{done.stdout[-2000:]}")
         try:
-            (Path(work) / "libs").rename(folder)  # whole or not at all
+            (Path(work) / "libs").rename(folder)  # atomic
         except OSError:
-            if not folder.is_dir():  # else another process was quicker
+            if not folder.is_dir():  # else another process did it first
                 raise

@@ -1,6 +1,6 @@
 """CPU time and resident memory of a process tree, from /proc or, where there is none (macOS), from `ps`.
 
-Knows no broker. Used by engine.py, so that both engines are measured by the same ruler.
+Used by engine.py, so that both engines are measured alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ProcessStats:
 
 
 def read_process_tree(pid: int) -> ProcessStats:
-    """Sums over the process and all its descendants; a process that has ended counts as nothing."""
+    """Sums over the process and all its descendants; ended processes are ignored."""
     if (_PROC / "self" / "stat").exists():
         return _read_from_proc(pid)
     return parse_ps(_run_ps(), pid)
@@ -52,7 +52,7 @@ def _read_from_proc(root: int) -> ProcessStats:
 
 
 def _own_cpu_seconds(pid: int, times: ProcStat) -> float:
-    """By the process's CPU clock, which counts nanoseconds; a tick of /proc is 10 ms."""
+    """From the process's CPU clock, in nanoseconds; /proc has ticks of 10 ms."""
     cpu_clock = (~pid << 3) | 2  # what clock_getcpuclockid(3) computes
     try:
         return time.clock_gettime(cpu_clock)
@@ -63,13 +63,13 @@ def _own_cpu_seconds(pid: int, times: ProcStat) -> float:
 class ProcStat(NamedTuple):
     own_ticks: int
     waited_children_ticks: int
-    """Work of a worker process that has ended is still the broker's work."""
+    """Includes CPU time of worker processes that have ended."""
     resident_pages: int
 
 
 def parse_proc_stat(stat: str) -> ProcStat:
     """One /proc/PID/stat line."""
-    # The command name stands in parentheses and may itself hold spaces and parentheses.
+    # The command name is in parentheses and may contain spaces and parentheses.
     fields = stat[stat.rindex(")") + 2 :].split()
     user, system, waited_user, waited_system = (int(field) for field in fields[11:15])
     return ProcStat(user + system, waited_user + waited_system, int(fields[21]))

@@ -1,6 +1,6 @@
-"""ZooKeeper servers for tests and for trying out: one server, or an ensemble on this machine.
+"""ZooKeeper servers for tests and trials: one server, or an ensemble on this machine.
 
-A real cluster runs its own ensemble on several hosts. Where the jars come from: zookeeper_jars.py.
+A production cluster runs its own ensemble on several hosts. Read next: zookeeper_jars.py.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.cluster.engines.engine import EngineError, command_environment, free_ports, write_properties
 from headrace.cluster.engines.zookeeper_jars import ZooKeeperJars, find_zookeeper_jars
 
-_JVM_OPTIONS = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM_OPTIONS = (
+    "-Xmx256M",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+    "-Dlog4j2.level=INFO",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _POLL_SECONDS = 0.05
 _LOG_LINES_SHOWN = 15
@@ -26,7 +34,7 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(slots=True, kw_only=True)
 class ZooKeeperServer:
-    """One server process and the folder that it can be started on again."""
+    """One server process and its directory, on which it can be restarted."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -51,7 +59,7 @@ class ZooKeeperServer:
             )
 
     def wait_ready(self, timeout_ms: int = 30_000) -> None:
-        """Until it serves: in an ensemble that takes a quorum."""
+        """Wait until it serves requests; in an ensemble that needs a quorum."""
         deadline = time.monotonic() + timeout_ms / 1000
         while not serves(self.port, self.host):
             if self.process is None or self.process.poll() is not None:
@@ -65,14 +73,17 @@ class ZooKeeperServer:
         self.wait_ready()
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would end it; fine when it has ended."""
+        """SIGKILL; idempotent."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def pause(self) -> None:
+        """Returns when it has stopped, not only been told to."""
         self._signal(signal.SIGSTOP)
+        if self.process is not None:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -91,15 +102,15 @@ class ZooKeeperEnsemble:
 
     @property
     def hosts(self) -> str:
-        """As `zk://` takes them."""
+        """The addresses for a `zk://` URL."""
         return ",".join(server.address for server in self.servers)
 
     @property
     def leader(self) -> ZooKeeperServer:
-        """Of several servers that serve."""
+        """The leader of the ensemble."""
         found = [server for server in self.servers if leads(server.port, server.host)]
         if not found:
-            raise EngineError(f"none of the ZooKeeper servers {self.hosts} leads now")
+            raise EngineError(f"none of the ZooKeeper servers {self.hosts} is leader")
         return found[0]
 
     def start(self) -> None:
@@ -124,6 +135,23 @@ class ZooKeeperEnsemble:
         self.kill()
 
 
+@contextmanager
+def start_zookeeper(directory: Path, *, port: int | None = None) -> Iterator[ZooKeeperServer]:
+    """One server on loopback, ready to serve; killed at the end. EngineError says why there is none.
+
+    `port`: default a free one. `address` of the server makes the `zk://` URL.
+    """
+    if port is not None and serves(port):
+        raise EngineError(f"a ZooKeeper serves on {_LOOPBACK}:{port} already: stop it, or take another port")
+    address = _LOOPBACK, port or free_ports(1)[0]
+    server = _prepare_server(directory, 1, address, {}, {}, find_zookeeper_jars())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
 def prepare_zookeeper(
     directory: Path,
     *,
@@ -134,7 +162,7 @@ def prepare_zookeeper(
 ) -> ZooKeeperEnsemble:
     """Configuration files for `servers` processes; `settings` by their names in zoo.cfg.
 
-    `hosts`: the address of each; left out, all are on the loopback.
+    `hosts`: the address of each; default: loopback.
     """
     jars = jars or find_zookeeper_jars()
     hosts = hosts or [_LOOPBACK] * servers
@@ -164,7 +192,7 @@ def _prepare_server(
     host, port = address
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
-    alone = len(members) == 1
+    alone = len(members) <= 1
     own = (
         {"clientPort": str(port), "clientPortAddress": host}
         if alone
@@ -189,17 +217,17 @@ def _prepare_server(
 
 
 def serves(port: int, host: str = _LOOPBACK) -> bool:
-    """True when the server there answers `srvr` with its mode: a server without a quorum does not."""
+    """True when the server replies to `srvr` with its mode, which needs a quorum."""
     return b"Mode:" in _ask_srvr(port, host)
 
 
 def leads(port: int, host: str = _LOOPBACK) -> bool:
-    """True when the server there leads its ensemble."""
+    """True when the server is the leader of its ensemble."""
     return b"Mode: leader" in _ask_srvr(port, host)
 
 
 def _ask_srvr(port: int, host: str) -> bytes:
-    """Empty when nobody answers."""
+    """The reply to `srvr`; empty without one."""
     answer = bytearray()
     try:
         with socket.create_connection((host, port), timeout=1) as connection:

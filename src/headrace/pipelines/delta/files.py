@@ -1,7 +1,7 @@
-"""The Parquet files that one task writes into a table's folder, part of the table once a commit names them.
+"""Writes the Parquet files of one task; a commit adds them to the table.
 
-Names are fresh in every attempt, so that none can touch what another one wrote. Knows neither Spark nor the
-table's log. Read next: partitions.py, statistics.py; commit.py for what becomes of the files.
+Every attempt uses new names, so that attempts cannot overwrite each other. Independent of Spark and of the
+table's log. Read next: partitions.py, statistics.py; pyspark_headrace_delta/commit.py.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from headrace.pipelines.delta.statistics import statistics_of
 _ROW_GROUP_BYTES = 32 << 20
 _SMALLEST_ROW_GROUP = 64 << 10
 _WAITING_BYTES = 128 << 20
-"""Of all partitions together, before the largest is written out."""
+"""Buffer limit over all partitions; beyond it the largest is written."""
 _OPEN_FILES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A whole file on disk, and what the table's log will say of it."""
+    """A finished file and its metadata for the table's log."""
 
     path: str
-    """Within the table's folder."""
+    """Relative to the table's directory."""
     size: int
     rows: int
     partition_values: Mapping[str, str | None]
@@ -44,7 +44,7 @@ class WrittenFile:
 
 
 class TaskFiles:
-    """Rows of one attempt of a task, each partition in files of its own."""
+    """Files of one task attempt, separate for each partition."""
 
     def __init__(self, root: Path, partition_by: Sequence[str], *, task: int, target_size: int) -> None:
         self._root = root
@@ -57,9 +57,9 @@ class TaskFiles:
         self._written: list[WrittenFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
-        """All rows, on disk when this returns. When it fails, nothing of it is left."""
+        """Write all rows; they are durable when it returns. On failure the files are removed."""
         try:
-            for rows in _gathered(batches, self._row_group):
+            for rows in _combined(batches, self._row_group):
                 for values, part in split(rows, self._partition_by):
                     self._add(values, part)
                 self._keep_bounds()
@@ -82,7 +82,7 @@ class TaskFiles:
             self._finish(values)
 
     def _keep_bounds(self) -> None:
-        """Memory and open files stay within bounds however many partitions there are."""
+        """Limit memory and open files for any number of partitions."""
         while sum(file.waiting_bytes for file in self._open.values()) > _WAITING_BYTES:
             max(self._open.values(), key=lambda file: file.waiting_bytes).flush()
         while len(self._open) > _OPEN_FILES:
@@ -119,7 +119,7 @@ class TaskFiles:
 
 
 class _OpenFile:
-    """Rows wait here until they make a row group."""
+    """An open file; buffers rows until they fill a row group."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -131,14 +131,14 @@ class _OpenFile:
         self._with_nulls: set[str] = set()
         self._footer: list[Any] = []
         self._file = path.open("xb")
-        # Readers go by Parquet's own types: a zone or nullability of Arrow's beside them would only confuse.
+        # Readers use Parquet's types; Arrow's time zones and nullability would conflict.
         self._writer = pq.ParquetWriter(
             self._file, schema, compression="snappy", store_schema=False, metadata_collector=self._footer
         )
 
     @property
     def size(self) -> int:
-        """Of what is written out."""
+        """Bytes written so far."""
         return self._file.tell()
 
     def add(self, rows: pa.Table) -> None:
@@ -159,7 +159,7 @@ class _OpenFile:
             self._waiting, self.waiting_bytes = [], 0
 
     def finish(self) -> tuple[str, set[str]]:
-        """Statistics, and the columns with nulls. The file is durable before any log can name it."""
+        """Close and fsync the file; returns statistics and columns with nulls."""
         self.flush()
         self._writer.close()
         self._file.flush()
@@ -171,8 +171,8 @@ class _OpenFile:
         self._file.close()
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
-    """Spark's batches are small: together they are split by partition in one go."""
+def _combined(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
+    """Combine Spark's small batches, so that they are split by partition at once."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -188,7 +188,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Tab
 
 
 def _sync_folders(root: Path, folders: Iterable[Path]) -> None:
-    """So that the names are durable too, up to the table's own folder."""
+    """Fsync the directories up to the table's, so that the names are durable, too."""
     above = {parent for path in folders for parent in (path, *path.parents) if parent.is_relative_to(root)}
     for path in above:
         descriptor = os.open(path, os.O_RDONLY)

@@ -1,8 +1,8 @@
-"""Small files of a table into large ones: the same rows, in one commit.
+"""Merges small files of a table into large ones in one commit.
 
-Not by the library's own way, which tries its commit again on a newer table: when two merge at once, all rows
-are there twice. Here every file that goes must still be in the very table that the commit is made on. The
-commit alone is tried again, not the writing. Knows no Spark. Read next: rows.py, files.py.
+The library's own merge retries its commit on a newer version: two merges at once would duplicate all rows.
+Here every removed file must still be in the version that the commit is made on. Only the commit is retried,
+not the writing. Independent of Spark. Read next: scan.py, files.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import TaskFiles, WrittenFile
-from headrace.pipelines.delta.listing import TableFile, files_of
 from headrace.pipelines.delta.partitions import text_of
-from headrace.pipelines.delta.rows import rows_of
+from headrace.pipelines.delta.scan import TableFile, files_of, rows_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -36,7 +35,7 @@ Group = list[TableFile]
 
 
 def small_groups(table: DeltaTable, target_size: int) -> list[Group]:
-    """Files of one partition each, which together make one file of about this size."""
+    """Groups of files of one partition that together make one file of about this size."""
     waiting: dict[str, Group] = defaultdict(list)
     full: list[Group] = []
     for file in files_of(table):
@@ -49,7 +48,7 @@ def small_groups(table: DeltaTable, target_size: int) -> list[Group]:
 
 
 def merge(path: Path, open_table: Callable[[], DeltaTable], groups: list[Group]) -> None:
-    """ClientError where others removed the files meanwhile, or leave no room for a commit."""
+    """Merge; ClientError when others removed the files or keep committing first."""
     table = open_table()
     merged = [_merged(path, table, group) for group in groups]
     failed: Exception | None = None
@@ -76,7 +75,7 @@ def merge(path: Path, open_table: Callable[[], DeltaTable], groups: list[Group])
 
 
 def _merged(path: Path, table: DeltaTable, group: Group) -> WrittenFile:
-    """One file with the rows of all."""
+    """Write one file with the rows of all."""
     partition_by = table.metadata().partition_columns
     known = pa.schema(table.schema().to_arrow())
     schema = pa.schema([field for field in known if field.name not in partition_by])

@@ -1,7 +1,7 @@
-"""Care of a table that a stream writes to: small files made into large ones, files of no version removed.
+"""Maintenance of a table: merges small files and removes unreferenced ones.
 
-Both are safe beside running queries: merging changes no row, and only files older than any attempt that could
-still commit them are removed. Knows no Spark. Read next: merge.py, protocol.py.
+Both are safe while queries run: merging changes no row, and only files older than any attempt that could
+still commit them are removed. Independent of Spark. Read next: merge.py, protocol.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DEFAULT_FILE_SIZE = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Care:
-    """What was done to a table, or would be."""
+class OptimizeResult:
+    """What was done to a table, or would be in a dry run."""
 
     files_before: int
     small_files: int
-    """That have another small file in their partition to be merged with."""
+    """Files with another small file in their partition."""
     files_after: int
     orphans: int
     orphan_bytes: int
@@ -39,17 +39,17 @@ def optimize_table(
     retain_hours: int | None = None,
     force: bool = False,
     dry_run: bool = False,
-) -> Care:
-    """Merges files towards `target_size`, then removes what no version since `retain_hours` needs.
+) -> OptimizeResult:
+    """Merge files towards `target_size`, then remove files that no version since `retain_hours` needs.
 
     retain_hours: None is the table's own setting, a week if it has none. force: accept less than that.
     ClientError where there is no table, it is not for us to write to, or others merge its files too.
     """
-    table = _opened(path)  # says first what is missing
+    table = _opened(path)  # raises first if there is no table
     from deltalake.exceptions import DeltaError
 
-    from headrace.pipelines.delta.listing import files_of
     from headrace.pipelines.delta.merge import merge, small_groups
+    from headrace.pipelines.delta.scan import files_of
 
     before, groups = len(files_of(table)), small_groups(table, target_size)
     try:
@@ -60,10 +60,10 @@ def optimize_table(
         if "retention" in str(error).lower():
             raise ClientError(
                 f"the table {path} keeps removed files longer than {retain_hours} h: {first_line(error)}",
-                next_step="retain more, or add --force when no query writes to it or reads old versions",
+                next_step="retain more, or add --force when no query uses the table",
             ) from error
         raise ClientError(f"the table {path} could not be optimized: {first_line(error)}") from error
-    return Care(
+    return OptimizeResult(
         files_before=before,
         small_files=sum(map(len, groups)),
         files_after=len(files_of(_opened(path))),
@@ -81,7 +81,7 @@ def _opened(path: Path) -> DeltaTable:
 
 
 def _vacuum(path: Path, retain_hours: int | None, *, force: bool, dry_run: bool) -> list[int]:
-    """Sizes of the files that are removed, or would be."""
+    """Sizes of the removed files, also in a dry run."""
     table = _opened(path)
 
     def call(*, dry_run: bool) -> list[str]:

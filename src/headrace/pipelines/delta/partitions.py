@@ -1,6 +1,6 @@
-"""Rows apart by the columns that a table is partitioned by, and how their values are written down.
+"""Splits rows by the partition columns of a table and formats their values.
 
-Pure. Values are in the table's log; the names of folders only help people. Read next: files.py.
+Pure. Values are stored in the table's log; directory names are for people. Read next: files.py.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ PartitionValues = tuple[str | None, ...]
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{[\]^]""")
 _LONGEST_NAME = 200
-"""Bytes. File systems allow 255."""
+"""In bytes; file systems allow 255."""
 
 
 def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.Table]]:
-    """Rows of each combination of values, in the order they came, without these columns."""
+    """Yield the rows of each combination of values, in their order, without these columns."""
     if not columns:
         yield (), rows
         return
-    kept = rows.drop_columns(list(columns))
+    rest = rows.drop_columns(list(columns))
     codes, first = _numbered([rows.column(name) for name in columns], rows.num_rows)
     if len(first) > 1:
-        kept = kept.take(pa.array(np.argsort(codes, kind="stable")))
+        rest = rest.take(pa.array(np.argsort(codes, kind="stable")))
     start = 0
     for count, row in zip(np.bincount(codes), first, strict=True):
         values = tuple(text_of(rows.column(name)[int(row)].as_py()) for name in columns)
-        yield values, kept.slice(start, int(count))
+        yield values, rest.slice(start, int(count))
         start += int(count)
 
 
@@ -47,19 +47,19 @@ def as_mapping(columns: Sequence[str], values: PartitionValues) -> Mapping[str, 
 
 
 def _numbered(columns: Sequence[Any], rows: int) -> tuple[Any, Any]:
-    """For every row the number of its combination, and for every combination its first row."""
+    """The index of each row's combination, and the first row of each combination."""
     combined = np.zeros(rows, np.int64)
     for column in columns:
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        # Made dense after each column, so that the numbers cannot grow past any bound.
+        # Renumbered after each column, so that indexes stay small.
         _, combined = np.unique(combined * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
     return codes, first
 
 
 def text_of(value: Any) -> str | None:
-    """As the protocol has it, where an empty text is a null."""
+    """Format a value as in the Delta protocol, where an empty string is null."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):

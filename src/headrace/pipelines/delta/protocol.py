@@ -1,7 +1,7 @@
-"""What a table asks of those who write to it; one that asks for what is not done here is refused by name.
+"""Checks the writer features of a table; tables with unsupported ones are refused.
 
-The library itself would append rows to a table with constraints without looking at them. Knows no Spark. Read
-next: table.py.
+The library itself would append rows to a table without checking its constraints. Independent of Spark.
+Read next: table.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SINCE_WRITER_VERSION = {
     "columnMapping": 5,
     "identityColumns": 6,
 }
-"""Features that old tables have by their version alone, whether they use them or not."""
+"""Features that older table versions imply, used or not."""
 _NAMES_ITS_FEATURES = 7
 _NEEDS_NOTHING = frozenset({"appendOnly", "changeDataFeed", "domainMetadata", "timestampNtz"})
-"""Whole files added or replaced are their own change data; no domain of metadata is ours."""
+"""Features that need nothing when whole files are added or replaced."""
 _NEEDS_NOTHING_TO_APPEND = frozenset({"deletionVectors"})
 _BY_FIELD = {
     "invariants": "delta.invariants",
@@ -40,7 +40,7 @@ _BY_FIELD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTerms:
-    """The terms of a table, as its log states them."""
+    """Protocol and properties of a table from its log."""
 
     writer_version: int
     writer_features: Collection[str] | None
@@ -58,7 +58,7 @@ class TableTerms:
         )
 
     def unmet(self, *, overwrite: bool = False) -> list[str]:
-        """Names of the features in use that a writer has to serve and this one does not."""
+        """Features in use that this writer does not support."""
         fine = _NEEDS_NOTHING if overwrite else _NEEDS_NOTHING | _NEEDS_NOTHING_TO_APPEND
         if self.writer_version > _NAMES_ITS_FEATURES:
             return [f"writer version {self.writer_version}"]
@@ -79,26 +79,26 @@ class TableTerms:
 
 
 def check_features(table: DeltaTable, *, overwrite: bool) -> None:
-    """ClientError names what keeps this writer from the table. `overwrite`: files are removed too."""
+    """Raises ClientError for unsupported features. `overwrite`: files are removed, too."""
     unmet = TableTerms.of(table).unmet(overwrite=overwrite)
     if unmet:
         raise ClientError(
-            f"the table {table.table_uri} asks its writers for {', '.join(unmet)}, not served here",
+            f"the table {table.table_uri} needs unsupported writer features: {', '.join(unmet)}",
             next_step="write to another table, or drop the feature from this one",
         )
 
 
 def check_append_only(table: DeltaTable) -> None:
-    """ClientError if rows of the table must stay."""
+    """Raises ClientError for an append-only table."""
     if str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true":
         raise ClientError(
-            f"the table {table.table_uri} may only be appended to: delta.appendOnly is true",
+            f"the table {table.table_uri} is append-only: delta.appendOnly is true",
             next_step="append, or unset the property",
         )
 
 
 def _metadata(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Of every field in a schema's JSON, however deep."""
+    """Metadata of every field in a schema, including nested ones."""
     if isinstance(part, list):
         for each in part:
             yield from _metadata(each)

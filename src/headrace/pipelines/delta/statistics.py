@@ -1,8 +1,7 @@
-"""What a table's log says of a file: its rows, nulls, and the bounds of columns, so that readers may skip it.
+"""File statistics for the table's log: row count, nulls and column bounds, for data skipping.
 
-Taken from what the Parquet writer has counted already. Where a bound could mislead, those of all columns are
-left out: some readers take one that is missing among others for a null and lose rows. Pure. Read next:
-files.py.
+Taken from the Parquet footer. If one bound could be wrong, all are left out: some readers take a missing
+bound among others for null and lose rows. Pure. Read next: files.py.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Bounds = tuple[Any, Any]
 _LONGEST_TEXT = 32
 _GREATEST_LETTER = "\U0010ffff"
 _ANY_TEXT = ("", _GREATEST_LETTER * _LONGEST_TEXT)
-"""For texts so long that Parquet keeps no bounds of them."""
+"""For strings too long for Parquet's bounds."""
 
 
 def statistics_of(metadata: Any, schema: pa.Schema, *, with_nan: Collection[str]) -> str:
-    """As JSON. `metadata`: the file's footer. `with_nan`: columns with a NaN, which Parquet's bounds omit.
+    """Statistics as JSON. `metadata`: footer. `with_nan`: columns with a NaN, which Parquet's bounds omit.
 
     All columns that can have bounds have them, not the first few: which those are depends on the table.
     """
@@ -51,20 +50,20 @@ def statistics_of(metadata: Any, schema: pa.Schema, *, with_nan: Collection[str]
 
 
 def _bounds(groups: list[Any], kind: pa.DataType) -> Bounds | None:
-    """None where none can be written down."""
+    """None when a bound cannot be represented."""
     filled = [group for group in groups if group.num_values]
     if not all(group.has_min_max for group in filled):
         return _ANY_TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
     try:
         least = _written(min(group.min for group in filled), is_greatest=False)
         greatest = _written(max(group.max for group in filled), is_greatest=True)
-    except (OverflowError, ValueError):  # times that Python's calendar does not reach
+    except (OverflowError, ValueError):  # times outside Python's calendar
         return None
     return None if least is None or greatest is None else (least, greatest)
 
 
 def _plain_columns(schema: pa.Schema) -> Iterator[tuple[int, pa.Field]]:
-    """With their place among a Parquet file's columns, of which a nested one has several."""
+    """Flat columns with their index in the Parquet file, where a nested column has several."""
     place = 0
     for field in schema:
         if not pa.types.is_nested(field.type):
@@ -83,7 +82,7 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def _written(bound: Any, *, is_greatest: bool) -> Any:
-    """As the protocol writes a bound; None for one that has no place in JSON."""
+    """Format a bound as in the protocol; None when JSON cannot represent it."""
     if isinstance(bound, str):
         return _shortened(bound, is_greatest=is_greatest)
     if isinstance(bound, float):
@@ -106,7 +105,7 @@ def _shortened(text: str, *, is_greatest: bool) -> str:
 
 
 def _json(value: Any) -> str:
-    """Decimals have all their digits, and letters are themselves: some readers misread pairs of escapes."""
+    """JSON with exact decimals and unescaped characters: some readers misread surrogate escapes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_json(name)}: {_json(inner)}" for name, inner in value.items()) + "}"
     return format(value, "f") if isinstance(value, decimal.Decimal) else json.dumps(value, ensure_ascii=False)

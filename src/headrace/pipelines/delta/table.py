@@ -1,7 +1,7 @@
-"""Where a table lies, and opening it. Knows no Spark.
+"""Locates and opens tables, without Spark.
 
-An opened table is one picture of the table's log: what is decided on it is committed on it, so that the log
-itself finds out when somebody was faster. Read next: protocol.py, optimize.py.
+An opened table is one version of its log: decisions based on it are committed on it, so that concurrent
+commits are detected. Read next: protocol.py, optimize.py.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def local_path(written: str) -> Path:
-    """Of `/data/orders`, `orders` or `file:///data/orders`; ClientError for other places."""
+    """The path of `/data/orders`, `orders` or `file:///data/orders`; ClientError for other schemes."""
     if _SCHEME.match(written) is None:
         return Path(os.path.abspath(written))
     parts = urlsplit(written)
     if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost") or not parts.path:
         raise ClientError(
-            f"a table cannot lie at {written!r}: only file systems are served, not {parts.scheme}:",
-            next_step="give a path that the driver and all workers see, like /data/orders",
+            f"a table cannot be at {written!r}: only file systems are supported, not {parts.scheme}:",
+            next_step="use a path that the driver and all workers share, like /data/orders",
         )
     return Path(os.path.abspath(unquote(parts.path)))
 
 
 def open_table(path: Path) -> DeltaTable | None:
-    """The newest version; None where there is no table yet."""
+    """Open the latest version; None when there is no table."""
     delta = _deltalake()
     from deltalake.exceptions import DeltaError, TableNotFoundError
 

@@ -1,4 +1,5 @@
-// A client of one topic with franz-go: create, produce, consume, offsets, group. Answers are JSON on standard output.
+// A client with franz-go: create, produce, consume, offsets, group; changes: topics created and altered, and
+// described at once by any node. Answers are JSON on standard output.
 package main
 
 import (
@@ -7,6 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -27,8 +30,8 @@ type bounds struct {
 }
 
 var (
-	mode       = flag.String("mode", "", "create, produce, consume, offsets or group")
-	bootstrap  = flag.String("bootstrap", "", "host:port")
+	mode       = flag.String("mode", "", "create, produce, consume, offsets, group or changes")
+	bootstrap  = flag.String("bootstrap", "", "host:port, or several of them")
 	topic      = flag.String("topic", "", "the topic")
 	codec      = flag.String("codec", "none", "compression of produced batches")
 	partitions = flag.Int("partitions", 1, "how many to create")
@@ -51,6 +54,7 @@ func main() {
 	defer cancel()
 	modes := map[string]func(context.Context) (any, error){
 		"create": create, "produce": produce, "consume": consume, "offsets": offsets, "group": group,
+		"changes": changes,
 	}
 	run, known := modes[*mode]
 	if !known {
@@ -71,7 +75,23 @@ func fail(err error) {
 }
 
 func connect(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(*bootstrap))...)
+	protected, err := security()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, protected...)
+	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(*bootstrap, ",")...))...)
+	if err != nil {
+		return nil, err
+	}
+	return client, reachable(client)
+}
+
+// reachable returns why no broker can be used; producers and consumers would try again and again.
+func reachable(client *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return client.Ping(ctx)
 }
 
 func create(ctx context.Context) (any, error) {
@@ -164,4 +184,49 @@ func offsets(ctx context.Context) (any, error) {
 		found[start.Partition] = bounds{start.Offset, end.Offset}
 	})
 	return found, nil
+}
+
+// What other nodes did not know when a change was acknowledged: -count topics, each created and altered.
+func changes(ctx context.Context) (any, error) {
+	client, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	stale := []string{}
+	for i := 0; i < *count; i++ {
+		name, value := fmt.Sprintf("%s-%d", *topic, i), strconv.Itoa(1000000+i)
+		if _, err := admin.CreateTopic(ctx, int32(*partitions), -1, nil, name); err != nil {
+			return nil, err
+		}
+		known, err := admin.ListTopics(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(known[name].Partitions) != *partitions {
+			stale = append(stale, name)
+		}
+		altered, err := admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: "retention.ms", Value: &value}}, name)
+		if err == nil {
+			_, err = altered.On(name, func(one *kadm.AlterConfigsResponse) error { return one.Err })
+		}
+		if err != nil {
+			return nil, err
+		}
+		described, err := admin.DescribeTopicConfigs(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		one, err := described.On(name, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, config := range one.Configs {
+			if config.Key == "retention.ms" && config.MaybeValue() != value {
+				stale = append(stale, name+" retention.ms="+config.MaybeValue())
+			}
+		}
+	}
+	return stale, nil
 }

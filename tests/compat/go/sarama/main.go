@@ -3,6 +3,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -54,6 +55,9 @@ func main() {
 	}
 	config := sarama.NewConfig()
 	config.Version = sarama.V3_6_0_0
+	if err := secure(config); err != nil {
+		fail(err)
+	}
 	answer, err := run(config)
 	if err != nil {
 		fail(err)
@@ -112,6 +116,10 @@ func produce(config *sarama.Config) (any, error) {
 		sent = append(sent, message)
 	}
 	if err := producer.SendMessages(sent); err != nil {
+		var failed sarama.ProducerErrors
+		if errors.As(err, &failed) {
+			err = failed[0].Err
+		}
 		return nil, err
 	}
 	for i, message := range sent {

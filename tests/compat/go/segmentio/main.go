@@ -1,4 +1,5 @@
-// A client of one topic with segmentio/kafka-go: create, produce, consume, offsets, group. Answers are JSON.
+// A client with segmentio/kafka-go: create, produce, consume, offsets, group; changes: topics created through one node
+// and written to at once through another. Answers are JSON.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -26,8 +28,8 @@ type bounds struct {
 }
 
 var (
-	mode       = flag.String("mode", "", "create, produce, consume, offsets or group")
-	bootstrap  = flag.String("bootstrap", "", "host:port")
+	mode       = flag.String("mode", "", "create, produce, consume, offsets, group or changes")
+	bootstrap  = flag.String("bootstrap", "", "host:port, or several of them")
 	topic      = flag.String("topic", "", "the topic")
 	codec      = flag.String("codec", "none", "compression of produced batches")
 	partitions = flag.Int("partitions", 1, "how many to create")
@@ -49,6 +51,7 @@ func main() {
 	defer cancel()
 	modes := map[string]func(context.Context) (any, error){
 		"create": create, "produce": produce, "consume": consume, "offsets": offsets, "group": group,
+		"changes": changes,
 	}
 	run, known := modes[*mode]
 	if !known {
@@ -170,4 +173,37 @@ func offsets(ctx context.Context) (any, error) {
 		found[one.Partition] = bounds{one.FirstOffset, one.LastOffset}
 	}
 	return found, nil
+}
+
+// Records in each of -count topics, written without a retry with acks 0, 1 and all right after its creation.
+func changes(ctx context.Context) (any, error) {
+	nodes := strings.Split(*bootstrap, ",")
+	for i := 0; i < *count; i++ {
+		name := fmt.Sprintf("%s-%d", *topic, i)
+		creator := &kafka.Client{Addr: kafka.TCP(nodes[i%len(nodes)])}
+		created, err := creator.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{
+			{Topic: name, NumPartitions: 1, ReplicationFactor: -1},
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if created.Errors[name] != nil {
+			return nil, created.Errors[name]
+		}
+		for _, acks := range []kafka.RequiredAcks{kafka.RequireNone, kafka.RequireOne, kafka.RequireAll} {
+			transport := &kafka.Transport{}
+			writer := &kafka.Writer{
+				Addr: kafka.TCP(nodes[(i+1)%len(nodes)]), Topic: name, RequiredAcks: acks, MaxAttempts: 1,
+				BatchTimeout: time.Millisecond, Transport: transport,
+			}
+			if err := writer.WriteMessages(ctx, kafka.Message{Value: []byte(acks.String())}); err != nil {
+				return nil, fmt.Errorf("%s, acks=%s: %w", name, acks, err)
+			}
+			if err := writer.Close(); err != nil {
+				return nil, err
+			}
+			defer transport.CloseIdleConnections()
+		}
+	}
+	return *count, nil
 }

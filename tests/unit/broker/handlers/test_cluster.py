@@ -4,18 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from read_side import FakeBroker, FakePartition, node, topic
 
-from headrace.broker.handlers.cluster import describe_cluster, describe_log_dirs
-from headrace.broker.metadata_replies import CLUSTER_OPERATIONS
+from headrace.broker.security.visibility import CLUSTER_OPERATIONS
 from headrace.errors import ApiError
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.read_handlers import FakeBroker, FakePartition, node, topic
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_cluster_is_its_nodes_as_the_listener_shows_them(version: int) -> None:
     broker = FakeBroker(nodes=[node(2, rack="r"), node(1), node(3, listeners=("OTHER",))])
-    reply = broker.ask(describe_cluster, version)
+    reply = broker.ask(ApiKey.DESCRIBE_CLUSTER, version)
     assert (reply.error_code, reply.cluster_id, reply.controller_id) == (
         ErrorCode.none,
         "cluster-id-of-22-chars",
@@ -27,10 +27,10 @@ def test_the_cluster_is_its_nodes_as_the_listener_shows_them(version: int) -> No
     ]
 
 
-def test_cluster_operations_are_told_when_asked() -> None:
+def test_cluster_operations_are_returned_on_request() -> None:
     broker = FakeBroker()
-    assert broker.ask(describe_cluster, 2).cluster_authorized_operations == -(2**31)
-    asked = broker.ask(describe_cluster, 2, include_cluster_authorized_operations=True)
+    assert broker.ask(ApiKey.DESCRIBE_CLUSTER, 2).cluster_authorized_operations == -(2**31)
+    asked = broker.ask(ApiKey.DESCRIBE_CLUSTER, 2, include_cluster_authorized_operations=True)
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
@@ -40,7 +40,7 @@ def test_cluster_operations_are_told_when_asked() -> None:
 )
 def test_this_is_not_an_endpoint_of_controllers(endpoint_type: int, error: ErrorCode) -> None:
     with pytest.raises(ApiError) as raised:
-        FakeBroker().ask(describe_cluster, 1, endpoint_type=endpoint_type)
+        FakeBroker().ask(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
     assert raised.value.code is error
 
 
@@ -67,7 +67,7 @@ def disk() -> FakeBroker:
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_log_dirs_show_every_partition_that_is_online(version: int) -> None:
-    reply = disk().ask(describe_log_dirs, version, topics=None)
+    reply = disk().ask(ApiKey.DESCRIBE_LOG_DIRS, version, topics=None)
     assert sizes(reply) == {("a", 0): 1, ("a", 1): 2, ("b", 0): 3}
     (result,) = reply.results
     assert (result.error_code, result.log_dir) == (ErrorCode.none, "/data")
@@ -77,11 +77,11 @@ def test_log_dirs_show_every_partition_that_is_online(version: int) -> None:
 
 def test_log_dirs_of_some_partitions_leave_out_the_others_and_the_unknown() -> None:
     asked = [{"topic": "a", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
-    assert sizes(disk().ask(describe_log_dirs, 4, topics=asked)) == {("a", 1): 2}
+    assert sizes(disk().ask(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=asked)) == {("a", 1): 2}
 
 
 def test_a_directory_that_cannot_be_read_is_a_storage_error() -> None:
     broker = disk()
     broker.world.files.broken = True
-    (result,) = asyncio.run(broker.ask_async(describe_log_dirs, 4, topics=None)).results
+    (result,) = asyncio.run(broker.ask_async(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)).results
     assert (result.error_code, result.topics) == (ErrorCode.kafka_storage_error, ())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
-from admin_node import AdminNode, on_a_node
 
-from headrace.broker.config_entries import NodeLayers, Shown, node_entries
-from headrace.broker.topic_rules import NewTopic
-from headrace.config import NODE_SETTINGS, TOPIC_SETTINGS, load_config
+from headrace.broker.controller.topic_rules import NewTopic
+from headrace.config import NODE_SETTINGS, TOPIC_SETTINGS
 from headrace.errors import ErrorCode
-from headrace.types import ClusterView, Topic
+from headrace.types import Topic
+from tests.harness.broker.admin_node import AdminNode, on_a_node
 
 DESCRIBE, ALTER, ALTER_SINGLY = 32, 33, 44
 TOPIC, NODE, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -104,7 +102,7 @@ def test_named_settings_alone_are_shown_and_unknown_names_are_left_out() -> None
     on_a_node(scenario)
 
 
-def test_synonyms_tell_every_place_a_value_could_come_from_the_strongest_first() -> None:
+def test_synonyms_list_every_source_of_a_value_by_precedence() -> None:
     async def scenario(node: AdminNode) -> None:
         await with_topic(node, retention_ms="1")
         await alter(node, NODE, "1", (SET, "log.retention.ms", "2"))
@@ -181,17 +179,17 @@ def test_the_empty_node_name_shows_what_was_altered_for_all() -> None:
     on_a_node(scenario)
 
 
-def test_sensitive_values_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {
-        **NODE_SETTINGS,
-        "broker.rack": dataclasses.replace(NODE_SETTINGS["broker.rack"], kind="password"),
-    }
-    monkeypatch.setattr("headrace.broker.config_entries.NODE_SETTINGS", settings)
-    config = load_config(None, {"broker.rack": "do-not-tell"}, {})
-    layers = NodeLayers.of(config, ClusterView(version=0, cluster_id=""), 1)
-    entries = {entry["name"]: entry for entry in node_entries(layers, Shown(synonyms=True))}
-    assert entries["broker.rack"]["is_sensitive"]
-    assert "do-not-tell" not in str(entries)
+def test_secrets_are_sensitive_and_never_told() -> None:
+    passwords = {name for name, setting in NODE_SETTINGS.items() if setting.kind == "password"}
+
+    async def scenario(node: AdminNode) -> None:
+        result = await describe(node, NODE, "1", include_synonyms=True)
+        told = {config.name: config for config in result.configs}
+        assert all(told[name].is_sensitive and told[name].value is None for name in passwords)
+        assert not any(config.is_sensitive for name, config in told.items() if name not in passwords)
+        assert "do-not-tell" not in repr(result)
+
+    on_a_node(scenario, settings={**dict.fromkeys(passwords, "do-not-tell"), "headrace.metrics.port": "-1"})
 
 
 def test_loggers_are_described_as_nothing() -> None:
@@ -214,7 +212,7 @@ def test_loggers_are_described_as_nothing() -> None:
         (CLIENT_METRICS, "m", ErrorCode.invalid_request, "Unsupported resource type 16"),
     ],
 )
-def test_what_cannot_be_described_is_refused_by_itself(
+def test_one_invalid_resource_does_not_fail_the_others(
     kind: int, name: str, code: ErrorCode, words: str
 ) -> None:
     async def scenario(node: AdminNode) -> None:
@@ -416,5 +414,24 @@ def test_alterations_at_the_same_time_lose_nothing() -> None:
         outcomes = await asyncio.gather(*(alter(node, TOPIC, "t", (SET, key, "1000")) for key in keys))
         assert outcomes == [OK] * len(keys)
         assert node.cluster.view.topics["t"].configs == dict.fromkeys(keys, "1000")
+
+    on_a_node(scenario)
+
+
+def test_a_resource_described_many_times_is_answered_once_with_all_keys_asked_for() -> None:
+    async def scenario(node: AdminNode) -> None:
+        await node.controller.create_topics([NewTopic(name="t"), NewTopic(name="u")])
+        keys: list[list[str] | None] = [["retention.ms"], ["cleanup.policy"]]
+        resources = [
+            {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": each} for each in keys * 500
+        ]
+        resources.append({"resource_type": TOPIC, "resource_name": "u", "configuration_keys": None})
+        resources.append({"resource_type": TOPIC, "resource_name": "u", "configuration_keys": ["x"]})
+        t, u = (await node.call(DESCRIBE, 4, resources=resources)).results
+        assert (t.resource_name, {config.name for config in t.configs}) == (
+            "t",
+            {"retention.ms", "cleanup.policy"},
+        )
+        assert (u.resource_name, len(u.configs)) == ("u", len(TOPIC_SETTINGS))
 
     on_a_node(scenario)

@@ -6,14 +6,14 @@ import logging
 from typing import Any
 
 import pytest
-from read_side import FakeBroker, topic
 
-from headrace.broker.group_coordinator import OFFSETS_TOPIC, java_hash
-from headrace.broker.handlers.coordinators import find_coordinator
-from headrace.broker.no_transactions import log_refused_transaction
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC, java_hash
+from headrace.broker.groups.no_transactions import log_refused_transaction
 from headrace.errors import ApiError
 from headrace.types import Node
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.read_handlers import FakeBroker, topic
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -39,7 +39,7 @@ def found(version: int, key_type: int, key: str = "x", refusal: ApiError | None 
         fields["key_type"] = key_type
     broker: Any = FakeBroker()
     broker.groups = FakeGroups(broker, refusal)
-    reply = broker.ask(find_coordinator, version, **fields)
+    reply = broker.ask(ApiKey.FIND_COORDINATOR, version, **fields)
     if version < 4:
         return reply
     (answer,) = reply.coordinators
@@ -53,7 +53,7 @@ def test_a_group_is_coordinated_by_the_node_that_leads_its_partition(version: in
     assert (answer.error_code, answer.node_id, answer.host) == (ErrorCode.none, 1, "plaintext-1")
 
 
-def test_without_the_topic_nobody_coordinates_yet() -> None:
+def test_without_the_offsets_topic_there_is_no_coordinator() -> None:
     answer = found(6, GROUP, refusal=ApiError(ErrorCode.policy_violation, "no room"))
     assert answer.error_code is ErrorCode.coordinator_not_available
     assert "no room" in answer.error_message
@@ -73,7 +73,7 @@ def test_other_coordinators_do_not_exist(key_type: int) -> None:
 
 
 def test_every_key_of_a_batch_is_answered() -> None:
-    reply = FakeBroker().ask(find_coordinator, 6, key_type=TRANSACTION, coordinator_keys=["a", "b"])
+    reply = FakeBroker().ask(ApiKey.FIND_COORDINATOR, 6, key_type=TRANSACTION, coordinator_keys=["a", "b"])
     assert [answer.key for answer in reply.coordinators] == ["a", "b"]
 
 

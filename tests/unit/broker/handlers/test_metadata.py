@@ -5,15 +5,15 @@ import uuid
 from typing import Any
 
 import pytest
-from read_side import FakeBroker, node, topic
 
-from headrace.broker.context import RequestContext
 from headrace.broker.handlers import metadata as module
-from headrace.broker.handlers.metadata import api_versions, describe_topic_partitions, metadata
-from headrace.broker.metadata_replies import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from headrace.broker.network.request_context import RequestContext
+from headrace.broker.security.visibility import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import decode_reply
+from tests.harness.broker.read_handlers import FakeBroker, node, topic
 
 ALL_VERSIONS = range(14)
 NOT_ASKED = -(2**31)
@@ -38,7 +38,7 @@ def everything(version: int) -> Any:
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_all_topics_in_every_version(version: int) -> None:
     broker = FakeBroker([topic("a", 2), topic("b")])
-    reply = broker.ask(metadata, version, topics=everything(version))
+    reply = broker.ask(ApiKey.METADATA, version, topics=everything(version))
     assert names(reply) == ["a", "b"]
     assert [partition.partition_index for partition in reply.topics[0].partitions] == [0, 1]
     assert [(each.node_id, each.host, each.port) for each in reply.brokers] == [(1, "plaintext-1", 9001)]
@@ -46,19 +46,19 @@ def test_all_topics_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[1:])
 def test_an_empty_list_asks_for_no_topic_from_version_1_on(version: int) -> None:
-    assert names(FakeBroker([topic("a")]).ask(metadata, version, topics=[])) == []
+    assert names(FakeBroker([topic("a")]).ask(ApiKey.METADATA, version, topics=[])) == []
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_topics_by_name_once_each_in_the_order_asked(version: int) -> None:
     broker = FakeBroker([topic("a"), topic("b"), topic("c")])
-    assert names(broker.ask(metadata, version, topics=asked("c", "a", "c"))) == ["c", "a"]
+    assert names(broker.ask(ApiKey.METADATA, version, topics=asked("c", "a", "c"))) == ["c", "a"]
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_an_unknown_topic_is_created_and_described_in_the_same_reply(version: int) -> None:
     broker = FakeBroker()
-    (made,) = broker.ask(metadata, version, topics=asked("new")).topics
+    (made,) = broker.ask(ApiKey.METADATA, version, topics=asked("new")).topics
     assert (made.error_code, made.name, len(made.partitions)) == (ErrorCode.none, "new", 1)
     assert broker.controller.created == ["new"]
 
@@ -69,7 +69,7 @@ def test_an_unknown_topic_is_created_and_described_in_the_same_reply(version: in
 def test_nothing_is_created_unless_client_and_node_want_it(allowed_by_client: bool, enabled: bool) -> None:
     broker = FakeBroker(config={"auto.create.topics.enable": enabled})
     (missing,) = broker.ask(
-        metadata, 12, topics=asked("new"), allow_auto_topic_creation=allowed_by_client
+        ApiKey.METADATA, 12, topics=asked("new"), allow_auto_topic_creation=allowed_by_client
     ).topics
     assert (missing.error_code, missing.partitions) == (ErrorCode.unknown_topic_or_partition, ())
     assert broker.controller.created == []
@@ -78,15 +78,15 @@ def test_nothing_is_created_unless_client_and_node_want_it(allowed_by_client: bo
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "x" * 250])
 def test_an_illegal_name_is_refused_and_never_created(name: str) -> None:
     broker = FakeBroker()
-    (refused,) = broker.ask(metadata, 12, topics=asked(name)).topics
+    (refused,) = broker.ask(ApiKey.METADATA, 12, topics=asked(name)).topics
     assert refused.error_code is ErrorCode.invalid_topic_exception
     assert broker.controller.created == []
 
 
-def test_a_refused_creation_is_told_with_its_code() -> None:
+def test_a_refused_creation_returns_its_error_code() -> None:
     broker = FakeBroker()
     broker.controller.refuses_with = ErrorCode.invalid_replication_factor
-    (refused,) = broker.ask(metadata, 12, topics=asked("new")).topics
+    (refused,) = broker.ask(ApiKey.METADATA, 12, topics=asked("new")).topics
     assert refused.error_code is ErrorCode.invalid_replication_factor
 
 
@@ -95,7 +95,7 @@ def test_topics_by_id(version: int) -> None:
     known, unknown = topic("a"), uuid.UUID(int=42)
     broker = FakeBroker([known, topic("b")])
     reply = broker.ask(
-        metadata,
+        ApiKey.METADATA,
         version,
         topics=[{"topic_id": known.topic_id, "name": None}, {"topic_id": unknown, "name": None}],
     )
@@ -109,18 +109,19 @@ def test_topics_by_id(version: int) -> None:
 def test_topic_ids_are_answered_but_not_accepted_before_version_12(version: int) -> None:
     known = topic("a")
     broker = FakeBroker([known])
-    assert broker.ask(metadata, version, topics=asked("a")).topics[0].topic_id == known.topic_id
-    (refused,) = broker.ask(metadata, version, topics=[{"topic_id": known.topic_id, "name": "a"}]).topics
+    assert broker.ask(ApiKey.METADATA, version, topics=asked("a")).topics[0].topic_id == known.topic_id
+    by_id = [{"topic_id": known.topic_id, "name": "a"}]
+    (refused,) = broker.ask(ApiKey.METADATA, version, topics=by_id).topics
     assert refused.error_code is ErrorCode.invalid_request
 
 
 def test_authorized_operations_are_all_of_them_when_asked_and_unset_otherwise() -> None:
     broker = FakeBroker([topic("a")])
-    plain = broker.ask(metadata, 8, topics=None)
+    plain = broker.ask(ApiKey.METADATA, 8, topics=None)
     assert plain.topics[0].topic_authorized_operations == NOT_ASKED
     assert plain.cluster_authorized_operations == NOT_ASKED
     full = broker.ask(
-        metadata,
+        ApiKey.METADATA,
         8,
         topics=None,
         include_topic_authorized_operations=True,
@@ -133,8 +134,8 @@ def test_authorized_operations_are_all_of_them_when_asked_and_unset_otherwise() 
 @pytest.mark.row("D20")
 def test_each_listener_shows_the_addresses_that_its_clients_can_reach() -> None:
     broker = FakeBroker([topic("a")], nodes=[node(1, listeners=("OUTSIDE", "INSIDE"))])
-    outside = broker.ask(metadata, 12, "OUTSIDE", topics=None)
-    inside = broker.ask(metadata, 12, "INSIDE", topics=None)
+    outside = broker.ask(ApiKey.METADATA, 12, "OUTSIDE", topics=None)
+    inside = broker.ask(ApiKey.METADATA, 12, "INSIDE", topics=None)
     assert [each.host for each in outside.brokers] == ["outside-1"]
     assert [each.host for each in inside.brokers] == ["inside-1"]
 
@@ -145,7 +146,7 @@ def test_each_listener_shows_the_addresses_that_its_clients_can_reach() -> None:
 )
 def test_a_leader_without_the_clients_listener_is_an_error(version: int, error: ErrorCode) -> None:
     broker = FakeBroker([topic("a")], nodes=[node(1, listeners=("OTHER",)), node(2)])
-    reply = broker.ask(metadata, version, topics=None)
+    reply = broker.ask(ApiKey.METADATA, version, topics=None)
     (partition,) = reply.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (error, -1)
     assert (partition.offline_replicas, reply.controller_id) == ((1,), 2)
@@ -153,14 +154,14 @@ def test_a_leader_without_the_clients_listener_is_an_error(version: int, error: 
 
 def test_a_dead_leader_is_not_available_and_its_replica_offline() -> None:
     broker = FakeBroker([topic("a", leader=2, replicas=(1, 2), isr=(1, 2))])
-    (partition,) = broker.ask(metadata, 12, topics=None).topics[0].partitions
+    (partition,) = broker.ask(ApiKey.METADATA, 12, topics=None).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.leader_not_available, -1)
     assert (partition.replica_nodes, partition.offline_replicas) == ((1, 2), (2,))
 
 
 def test_version_0_hides_replicas_that_are_gone() -> None:
     broker = FakeBroker([topic("a", replicas=(1, 2), isr=(1, 2))])
-    (partition,) = broker.ask(metadata, 0, topics=[]).topics[0].partitions
+    (partition,) = broker.ask(ApiKey.METADATA, 0, topics=[]).topics[0].partitions
     assert (partition.error_code, partition.replica_nodes, partition.isr_nodes) == (
         ErrorCode.replica_not_available,
         (1,),
@@ -176,7 +177,8 @@ def raw_reply(broker: FakeBroker, version: int = 12, listener: str = "PLAINTEXT"
         api_key=3, api_version=version, correlation_id=1, client_id=None, listener=listener, peer=""
     )
     request = _AllTopics()
-    return asyncio.run(metadata(broker, context, request))  # type: ignore[arg-type]
+    metadata: Any = broker.handlers()[ApiKey.METADATA]
+    return asyncio.run(metadata(context, request))
 
 
 class _AllTopics:
@@ -196,28 +198,30 @@ def test_the_same_request_gets_the_same_bytes_until_the_view_changes() -> None:
     assert raw_reply(broker, version=11) is not first
     broker.set_view([*broker.cluster.view.topics.values(), topic("b")])
     assert raw_reply(broker) is not first
-    assert names(broker.ask(metadata, 12, topics=None)) == ["a", "b"]
+    assert names(broker.ask(ApiKey.METADATA, 12, topics=None)) == ["a", "b"]
 
 
 def test_a_reply_with_an_error_is_not_kept() -> None:
     broker = FakeBroker()
     broker.controller.refuses_with = ErrorCode.request_timed_out
-    assert broker.ask(metadata, 12, topics=asked("new")).topics[0].error_code is ErrorCode.request_timed_out
+    (refused,) = broker.ask(ApiKey.METADATA, 12, topics=asked("new")).topics
+    assert refused.error_code is ErrorCode.request_timed_out
     broker.controller.refuses_with = None
-    assert broker.ask(metadata, 12, topics=asked("new")).topics[0].error_code is ErrorCode.none
+    (created,) = broker.ask(ApiKey.METADATA, 12, topics=asked("new")).topics
+    assert created.error_code is ErrorCode.none
 
 
 def test_a_change_encodes_only_the_topics_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.broker import metadata_replies
+    from headrace.broker.controller import metadata_cache as metadata_cache
 
     encoded: list[str] = []
-    encode = metadata_replies.encode_topic
+    encode = metadata_cache.encode_topic
 
     def counted(version: int, entry: Any) -> bytes:
         encoded.append(entry.name)
         return encode(version, entry)
 
-    monkeypatch.setattr(metadata_replies, "encode_topic", counted)
+    monkeypatch.setattr(metadata_cache, "encode_topic", counted)
     broker = FakeBroker([topic(f"t{number}") for number in range(50)])
     raw_reply(broker)
     assert len(encoded) == 50
@@ -228,24 +232,24 @@ def test_a_change_encodes_only_the_topics_that_changed(monkeypatch: pytest.Monke
 
 def test_a_node_that_comes_or_goes_is_seen_in_every_topic() -> None:
     broker = FakeBroker([topic("a", replicas=(1, 2), isr=(1, 2))])
-    assert broker.ask(metadata, 12, topics=None).topics[0].partitions[0].offline_replicas == (2,)
+    assert broker.ask(ApiKey.METADATA, 12, topics=None).topics[0].partitions[0].offline_replicas == (2,)
     broker.set_view(broker.cluster.view.topics.values(), nodes=[node(1), node(2)])
-    assert broker.ask(metadata, 12, topics=None).topics[0].partitions[0].offline_replicas == ()
+    assert broker.ask(ApiKey.METADATA, 12, topics=None).topics[0].partitions[0].offline_replicas == ()
 
 
-def test_what_is_kept_is_bounded_whatever_clients_ask() -> None:
+def test_the_cache_is_bounded() -> None:
     broker = FakeBroker([topic(f"t{number}") for number in range(1000)])
     for number in range(1000):
-        broker.ask(metadata, 12, topics=asked(f"t{number}"))
-    assert len(broker.metadata_replies._replies) <= 256
+        broker.ask(ApiKey.METADATA, 12, topics=asked(f"t{number}"))
+    assert len(broker.metadata_cache._replies) <= 256
 
 
-def test_deleted_topics_are_forgotten() -> None:
+def test_deleted_topics_leave_the_cache() -> None:
     broker = FakeBroker([topic(f"t{number}") for number in range(100)])
     raw_reply(broker)
     broker.set_view([topic("left")])
     raw_reply(broker)
-    (shape,) = broker.metadata_replies._encoded.values()
+    (shape,) = broker.metadata_cache._encoded.values()
     assert set(shape._topics) == {"left"}
 
 
@@ -253,9 +257,9 @@ def test_deleted_topics_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_promises_exactly_the_table(version: int) -> None:
+def test_api_versions_returns_exactly_the_table(version: int) -> None:
     fields = {"client_software_name": "test", "client_software_version": "1.0"} if version >= 3 else {}
-    reply = FakeBroker().ask(api_versions, version, **fields)
+    reply = FakeBroker().ask(ApiKey.API_VERSIONS, version, **fields)
     assert reply.error_code is ErrorCode.none
     assert {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys} == {
         key: (api.min_version, api.max_version) for key, api in APIS.items()
@@ -277,15 +281,16 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_ra
 )
 def test_an_illegal_software_name_is_an_invalid_request(name: str, version: str) -> None:
     broker = FakeBroker()
-    reply = broker.ask(api_versions, 3, client_software_name=name, client_software_version=version)
+    reply = broker.ask(ApiKey.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
     assert (reply.error_code, reply.api_keys) == (ErrorCode.invalid_request, ())
     assert broker.metrics.clients == {}
 
 
 def test_clients_are_counted_by_the_software_they_announce() -> None:
     broker = FakeBroker()
+    software: Any = {"client_software_name": "librdkafka", "client_software_version": "2.15.0"}
     for _ in range(3):
-        broker.ask(api_versions, 4, client_software_name="librdkafka", client_software_version="2.15.0")
+        broker.ask(ApiKey.API_VERSIONS, 4, **software)
     assert broker.metrics.clients == {("librdkafka", "2.15.0"): 3}
 
 
@@ -298,7 +303,7 @@ def described(reply: Any) -> list[tuple[str, list[int]]]:
 
 def test_topics_are_described_in_the_order_of_their_names() -> None:
     broker = FakeBroker([topic("b", 2), topic("a")])
-    reply = broker.ask(describe_topic_partitions, 0, topics=[])
+    reply = broker.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[])
     assert described(reply) == [("a", [0]), ("b", [0, 1])]
     assert reply.next_cursor is None
     assert reply.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
@@ -312,7 +317,9 @@ def test_a_reader_with_a_cursor_sees_every_partition_once() -> None:
     seen: list[tuple[str, int]] = []
     cursor: Any = None
     for _ in range(10):
-        reply = broker.ask(describe_topic_partitions, 0, topics=[], response_partition_limit=2, cursor=cursor)
+        reply = broker.ask(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=2, cursor=cursor
+        )
         seen += [(name, index) for name, indexes in described(reply) for index in indexes]
         if reply.next_cursor is None:
             break
@@ -323,8 +330,8 @@ def test_a_reader_with_a_cursor_sees_every_partition_once() -> None:
     assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1), ("c", 2), ("c", 3)]
 
 
-def test_unknown_and_illegal_topics_are_told_apart() -> None:
-    reply = FakeBroker().ask(describe_topic_partitions, 0, topics=asked("nowhere", "a b"))
+def test_unknown_and_invalid_topics_get_different_errors() -> None:
+    reply = FakeBroker().ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=asked("nowhere", "a b"))
     assert [(entry.name, entry.error_code) for entry in reply.topics] == [
         ("a b", ErrorCode.invalid_topic_exception),
         ("nowhere", ErrorCode.unknown_topic_or_partition),
@@ -335,7 +342,7 @@ def test_unknown_and_illegal_topics_are_told_apart() -> None:
 def test_a_cursor_that_cannot_be_is_refused(name: str, index: int) -> None:
     broker = FakeBroker([topic("a", 3)])
     reply = broker.ask(
-        describe_topic_partitions,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         0,
         topics=asked("a"),
         cursor={"topic_name": name, "partition_index": index},

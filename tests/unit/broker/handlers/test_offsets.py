@@ -4,12 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from read_side import FakeBroker, FakePartition, topic
 
-from headrace.broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from headrace.errors import StorageError
 from headrace.log.log_config import LogConfig
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.read_handlers import FakeBroker, FakePartition, topic
 
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
@@ -26,7 +26,7 @@ def list_one(
     if version >= 4:
         asked["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
     reply = broker.ask(
-        list_offsets, version, topics=[{"name": name, "partitions": [asked]}], replica_id=-1, **fields
+        ApiKey.LIST_OFFSETS, version, topics=[{"name": name, "partitions": [asked]}], replica_id=-1, **fields
     )
     (answered,) = reply.topics[0].partitions
     assert answered.partition_index == index
@@ -48,10 +48,10 @@ def test_latest_is_the_high_watermark_and_earliest_the_log_start(version: int) -
 
 
 @pytest.mark.parametrize("replica_id", [-2, 5])
-def test_nobody_sees_above_the_high_watermark_whoever_he_says_he_is(replica_id: int) -> None:
+def test_no_consumer_sees_offsets_above_the_high_watermark(replica_id: int) -> None:
     broker = broker_with()
     reply = broker.ask(
-        list_offsets,
+        ApiKey.LIST_OFFSETS,
         11,
         replica_id=replica_id,
         topics=[{"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}],
@@ -142,7 +142,7 @@ def test_one_partition_that_fails_does_not_spoil_the_others() -> None:
         ],
     )
     reply = broker.ask(
-        list_offsets,
+        ApiKey.LIST_OFFSETS,
         11,
         replica_id=-1,
         topics=[
@@ -161,7 +161,8 @@ def test_one_partition_that_fails_does_not_spoil_the_others() -> None:
 
 def test_a_partition_asked_for_twice_is_an_invalid_request() -> None:
     twice = [{"partition_index": 0, "timestamp": LATEST}] * 2
-    reply = broker_with().ask(list_offsets, 11, replica_id=-1, topics=[{"name": "t", "partitions": twice}])
+    topics = [{"name": "t", "partitions": twice}]
+    reply = broker_with().ask(ApiKey.LIST_OFFSETS, 11, replica_id=-1, topics=topics)
     assert [each.error_code for each in reply.topics[0].partitions] == [ErrorCode.invalid_request] * 2
 
 
@@ -170,7 +171,8 @@ def test_a_partition_asked_for_twice_is_an_invalid_request() -> None:
 
 def end_of(broker: FakeBroker, version: int, epoch: int, current: int = -1, index: int = 0) -> Any:
     asked = {"partition": index, "current_leader_epoch": current, "leader_epoch": epoch}
-    reply = broker.ask(offset_for_leader_epoch, version, topics=[{"topic": "t", "partitions": [asked]}])
+    topics = [{"topic": "t", "partitions": [asked]}]
+    reply = broker.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=topics)
     (answered,) = reply.topics[0].partitions
     assert answered.partition == index
     return answered
@@ -200,7 +202,7 @@ def test_the_end_of_an_epoch_is_fenced_like_a_fetch() -> None:
 
 def delete(broker: FakeBroker, offset: int, version: int = 2, name: str = "t") -> Any:
     reply = broker.ask(
-        delete_records,
+        ApiKey.DELETE_RECORDS,
         version,
         timeout=1000,
         topics=[{"name": name, "partitions": [{"partition_index": 0, "offset": offset}]}],
@@ -245,3 +247,11 @@ def test_records_of_internal_and_unknown_topics_are_not_deleted() -> None:
     broker = FakeBroker([topic("__consumer_offsets")])
     assert delete(broker, 1, name="__consumer_offsets").error_code is ErrorCode.invalid_topic_exception
     assert delete(broker, 1, name="nowhere").error_code is ErrorCode.unknown_topic_or_partition
+
+
+def test_a_partition_named_twice_is_refused_and_keeps_its_records() -> None:
+    broker = broker_with()
+    named = [{"partition_index": 0, "offset": offset} for offset in (60, 70)]
+    reply = broker.ask(ApiKey.DELETE_RECORDS, 2, timeout=1000, topics=[{"name": "t", "partitions": named}])
+    assert [answer.error_code for answer in reply.topics[0].partitions] == [ErrorCode.invalid_request] * 2
+    assert delete(broker, 3).low_watermark == 10

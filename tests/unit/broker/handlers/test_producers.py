@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from read_side import FakeBroker, FakePartition, topic
 
-from headrace.broker.handlers.producers import describe_producers, init_producer_id
-from headrace.log.producer_state import ProducerEntry
+from headrace.log.producers.state import ProducerEntry
+from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.read_handlers import FakeBroker, FakePartition, topic
 
 # InitProducerId
 
@@ -13,8 +13,8 @@ from headrace.wire.error_codes import ErrorCode
 @pytest.mark.parametrize("version", range(6))
 def test_an_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(version: int) -> None:
     broker = FakeBroker()
-    first = broker.ask(init_producer_id, version, transactional_id=None, transaction_timeout=1000)
-    second = broker.ask(init_producer_id, version, transactional_id=None, transaction_timeout=1000)
+    first = broker.ask(ApiKey.INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout=1000)
+    second = broker.ask(ApiKey.INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout=1000)
     assert (first.error_code, first.producer_epoch, second.producer_epoch) == (ErrorCode.none, 0, 0)
     assert first.producer_id != second.producer_id
 
@@ -22,7 +22,7 @@ def test_an_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(version: int) -
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_an_idempotent_producer_that_names_its_old_id_gets_a_new_one(version: int) -> None:
     reply = FakeBroker().ask(
-        init_producer_id, version, transactional_id=None, producer_id=5, producer_epoch=7
+        ApiKey.INIT_PRODUCER_ID, version, transactional_id=None, producer_id=5, producer_epoch=7
     )
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (ErrorCode.none, 1000, 0)
 
@@ -30,7 +30,7 @@ def test_an_idempotent_producer_that_names_its_old_id_gets_a_new_one(version: in
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 7)])
 def test_half_an_identity_is_an_invalid_request(producer_id: int, epoch: int) -> None:
     reply = FakeBroker().ask(
-        init_producer_id, 5, transactional_id=None, producer_id=producer_id, producer_epoch=epoch
+        ApiKey.INIT_PRODUCER_ID, 5, transactional_id=None, producer_id=producer_id, producer_epoch=epoch
     )
     assert reply.error_code is ErrorCode.invalid_request
 
@@ -41,7 +41,7 @@ def test_half_an_identity_is_an_invalid_request(producer_id: int, epoch: int) ->
 )
 def test_a_transactional_producer_is_refused(transactional_id: str, error: ErrorCode) -> None:
     broker = FakeBroker()
-    reply = broker.ask(init_producer_id, 4, transactional_id=transactional_id)
+    reply = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=transactional_id)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (error, -1, -1)
     assert broker.metrics.errors == {(22, error): 1}
 
@@ -53,7 +53,7 @@ def test_producers_of_a_partition() -> None:
     entry = ProducerEntry(77, epoch=2)
     entry.last_sequence, entry.last_timestamp = 9, 1234
     broker = FakeBroker([topic("t")], partitions=[FakePartition("t", 0, producers=[entry])])
-    reply = broker.ask(describe_producers, 0, topics=[{"name": "t", "partition_indexes": [0, 1]}])
+    reply = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=[{"name": "t", "partition_indexes": [0, 1]}])
     known, unknown = reply.topics[0].partitions
     (producer,) = known.active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 2, 9)

@@ -1,4 +1,4 @@
-"""Keys and values as typed columns, and typed columns as keys and values: text, numbers, JSON, Avro.
+"""Deserializes keys and values into typed columns, and serializes them: text, numbers, JSON, Avro.
 
-Knows no network but for a schema registry's. Read next: formats.py (what a user names), converters.py.
+Uses no network except for a schema registry. Read next: formats.py, converters.py, serializers.py.
 """

@@ -1,6 +1,6 @@
-"""A column of bytes to a typed column, with a reason for each row that is not of that form.
+"""Converts a column of bytes to a typed column, with a reason for each row that does not fit.
 
-Read next: formats.py (what a user names), plain.py, json_reader.py, avro_reader.py.
+Read next: formats.py (what a user names), plain.py, json/reader.py, avro/reader.py.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.arrow.types import Int32s
+from headrace.client.arrow.kernels.types import Int32s
 from headrace.client.arrow.values.nodes import Fault, ValueNode
 from headrace.client.arrow.values.plain import NUMBERS, read_numbers, read_strings, why_not
 
 
 class Converted(NamedTuple):
-    """As long as what it was made of. Rows that `wrong` gives a reason for hold nothing of worth."""
+    """As long as its input. Rows with a reason in `wrong` have no meaningful value."""
 
     column: Any
     wrong: Mapping[int, str]
 
 
 class Converter(Protocol):
-    """Of one column. `field` is None until something was learned."""
+    """Converts one column. `field` is None until its type is known."""
 
     @property
     def field(self) -> Any: ...
 
     def learn(self, column: Any) -> None:
-        """Finds out the type from the first bytes there are, when nobody told it."""
+        """Infers the type from the first bytes, if it is not given."""
 
     def convert(self, column: Any) -> Converted:
-        """Null stays null: a tombstone is no mistake."""
+        """Null stays null: tombstones are valid."""
 
 
 class PlainConverter:
@@ -44,7 +44,7 @@ class PlainConverter:
         self._word = word
 
     def learn(self, column: Any) -> None:
-        """The word says it all."""
+        """The type is given by the format."""
 
     def convert(self, column: Any) -> Converted:
         typed, wrong = read_strings(column) if self._word == "string" else read_numbers(column, self._word)
@@ -55,7 +55,7 @@ class PlainConverter:
 
 
 def reasons(faults: Int32s, nodes: Sequence[ValueNode], texts: Mapping[Fault, str]) -> dict[int, str]:
-    """What kernels say of rows, in words."""
+    """Faults reported by kernels, as text."""
     rows = np.flatnonzero(faults[:, 0]).tolist()
     found = {}
     for row, (code, node, position) in zip(rows, faults[rows].tolist(), strict=True):

@@ -1,6 +1,6 @@
-"""How keys and values are read and written, as a user names it: a word, or one with settings. Plain data.
+"""Formats of keys and values: a word such as "string", or Json and Avro with settings. Plain data.
 
-Read next: converters.py (reading), producers.py (writing).
+Read next: converters.py (reading), serializers.py (writing).
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headrace.client.arrow.values.json_sample import DEFAULT_SAMPLE
+DEFAULT_SAMPLE = 10_000
 
 AvroSchema = str | Mapping[str, Any] | Sequence[Any]
-"""A schema as JSON text, or as the objects that the text stands for."""
+"""A schema as JSON text, or as parsed objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
     """JSON objects. `schema`: a pyarrow schema, or the type of each value. Not nullable: in every record.
 
-    Without one, the first records are a `sample` to take it from. `other_fields`: what to do with fields that
+    Without one, it is inferred from the first `sample` records. `other_fields`: what to do with fields that
     the schema does not have: "ignore" them (a given schema does) or "reject" the record (a sampled one does).
     """
 

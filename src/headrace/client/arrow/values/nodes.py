@@ -1,6 +1,6 @@
-"""A schema as the kernels walk it: a list of nodes, the children of each side by side. Plain data.
+"""A schema in the form that kernels use: a list of nodes, with the children of each adjacent. Plain data.
 
-Read next: growing.py, which runs a kernel over them; json_nodes.py and avro_nodes.py, which make them.
+Read next: kernel_reader.py, which runs a kernel over them; json/nodes.py and avro/nodes.py, which make them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueNode:
-    """`type` is what becomes of its column in Arrow; `path` names it in errors ("" is the whole value)."""
+    """`type` is the Arrow type of its column; `path` names it in errors ("" is the whole value)."""
 
     kind: Kind
     type: Any
@@ -52,7 +52,7 @@ class ValueNode:
 
 
 class Tree(NamedTuple):
-    """A node with its children; in which order nodes stand is for `flatten` to say."""
+    """A node with its children; `flatten` orders them."""
 
     node: ValueNode
     children: Sequence[Tree] = ()
@@ -87,7 +87,7 @@ class Fault(IntEnum):
 
 
 class Unfit(Exception):
-    """A row that cannot be read; `row` is what a kernel would note of it. Position -1: not known."""
+    """A row that cannot be read; `row` is what a kernel would report. Position -1: not known."""
 
     def __init__(self, fault: Fault, node: int, position: int = -1) -> None:
         self.row = (int(fault), node, position)

@@ -21,7 +21,7 @@ NUMBERS = {
 
 
 def read_numbers(column: Any, word: str) -> tuple[Any, Any]:
-    """(the column in its type, which rows do not fit or None). Null stays null: a tombstone is no mistake."""
+    """(the column in its type, which rows do not fit or None). Null stays null: tombstones are valid."""
     kind, layout = NUMBERS[word]
     width = np.dtype(layout).itemsize
     there = column.is_valid().to_numpy(zero_copy_only=False)
@@ -29,7 +29,7 @@ def read_numbers(column: Any, word: str) -> tuple[Any, Any]:
     fits = there & (sizes == width)
     numbers = np.zeros(len(column), layout)
     if fits.any():
-        picked = column.filter(pa.array(fits))  # a column of its own, whose bytes follow each other
+        picked = column.filter(pa.array(fits))  # a copy, whose bytes are contiguous
         start = int(np.frombuffer(picked.buffers()[1], np.int32)[picked.offset])
         numbers[fits] = np.frombuffer(picked.buffers()[2], layout, len(picked), start)
     native = numbers.astype(np.dtype(layout).newbyteorder("="))

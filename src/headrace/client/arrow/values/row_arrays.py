@@ -1,8 +1,8 @@
-"""Arrow arrays out of Python values that were read row by row, in the types that nodes name.
+"""Arrow arrays from Python values that were read row by row, in the types of the nodes.
 
 A struct is a list of its fields, a list a list, a map a list of pairs, a union a pair of branch and value,
-an enum the number of its symbol; moments and decimals are whole numbers. Read next: json_row_wise.py,
-avro_row_wise.py.
+an enum the number of its symbol; moments and decimals are whole numbers. Read next: avro/row_wise.py,
+json/row_wise.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXACT = Context(prec=80)
 
 
 def array_of(nodes: Sequence[ValueNode], place: int, values: Sequence[Any]) -> Any:
-    """What stands below a null is null, whatever the schema says of it."""
+    """Values below a null are null, whatever the schema says."""
     node = nodes[place]
     if node.kind is Kind.STRUCT:
         return _struct(nodes, place, values, lambda value, child: value[child])

@@ -1,7 +1,7 @@
-"""Arrow columns as the kernels that write values walk them, and the bytes that come of it.
+"""Arrow columns in the form that writing kernels use, and the bytes that they write.
 
-The only caller of kernels/write_values.c, whose structures these mirror. Read next: json_sources.py and
-avro_sources.py, which prepare columns; write_row_wise.py (the same without a compiler).
+The only caller of kernels/write_values.c, whose structures these mirror. Read next: json/sources.py
+and avro/sources.py, which prepare columns; write_row_wise.py (the same without a compiler).
 """
 
 from __future__ import annotations

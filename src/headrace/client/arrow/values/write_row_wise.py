@@ -1,4 +1,4 @@
-"""Values row by row, where the kernels are not compiled: the same bytes.
+"""Writes values row by row, without compiled kernels: the same bytes.
 
 Read next: sources.py.
 """

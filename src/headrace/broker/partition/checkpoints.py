@@ -1,0 +1,178 @@
+"""The checkpoints of a node: offsets of its logs, the marker of a clean stop and the boot id.
+
+Offsets are stored by topic name, as in Kafka, with the topic id: those of a deleted topic must not be used
+for a new topic of the same name. Read next: log/checkpoints.py (the files), R21 and R22 in docs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from headrace.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    read_offset_checkpoint,
+    take_clean_marker,
+    write_clean_marker,
+    write_offset_checkpoint,
+)
+from headrace.machines.replication.isr import is_lossless
+from headrace.types import TopicPartition
+from headrace.world import Files, World, read_file, replace_file
+
+BOOT_ID_FILE = "headrace-boot-id"
+TOPIC_ID_FILE = "headrace-topic-id-checkpoint"
+"""In the format of the others, with the id as a number where they have an offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOffsets:
+    """Up to where a log is on disk, and where it begins."""
+
+    topic_id: UUID
+    recovery_point: int = 0
+    log_start: int = 0
+    high_watermark: int | None = None
+    """None: not written down, since there is no other replica."""
+
+
+Offsets = Mapping[TopicPartition, LogOffsets]
+
+
+class NodeCheckpoints:
+    def __init__(self, files: Files, directory: Path, boot_id: str | None) -> None:
+        """`boot_id`: of the running operating system; None where there is none."""
+        self._files = files
+        self._directory = directory
+        self._boot_id = boot_id
+        self.stopped_cleanly = False
+        self._same_boot = False
+        self._loss_is_known = False
+        self._recovery_points: Mapping[TopicPartition, int] = {}
+        self._log_starts: Mapping[TopicPartition, int] = {}
+        self._high_watermarks: Mapping[TopicPartition, int] = {}
+        self._saved_high_watermarks: Mapping[TopicPartition, int] = {}
+        self._topic_ids: Mapping[TopicPartition, int] = {}
+        self._saved_ids: Mapping[TopicPartition, int] | None = None
+
+    def load(self) -> None:
+        """The marker of a clean stop is taken away as the first act of a start (R22)."""
+        self.stopped_cleanly = take_clean_marker(self._files, self._directory)
+        self._same_boot = self._ran_in_this_boot()
+        if self.lossless:
+            self.loss_is_known()
+        self._recovery_points = self._read(RECOVERY_POINT_FILE)
+        self._log_starts = self._read(LOG_START_FILE)
+        self._high_watermarks = self._read(HIGH_WATERMARK_FILE)
+        self._saved_high_watermarks = self._high_watermarks
+        self._topic_ids = self._read(TOPIC_ID_FILE)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the node comes back with all it ever reported, whatever its topics' flush policy (R21)."""
+        return is_lossless(
+            clean_marker=self.stopped_cleanly, same_boot=self._same_boot, flushes_before_ack=False
+        )
+
+    def loss_is_known(self) -> None:
+        """Blocking. The node is registered, and the cluster relies on nothing that it may have lost.
+
+        From then on only a reboot can lose records. A start that ends earlier must not write the boot id, so
+        that the next one reports the loss (R20).
+        """
+        self._loss_is_known = True
+        if self._boot_id is not None and not self._same_boot:
+            replace_file(self._files, self._directory / BOOT_ID_FILE, self._boot_id.encode())
+
+    def disk_failed(self) -> None:
+        """R24: the kernel may have dropped unwritten pages, so the boot id proves nothing (R21)."""
+        if self._boot_id is not None and self._files.exists(self._directory / BOOT_ID_FILE):
+            self._files.unlink(self._directory / BOOT_ID_FILE)
+
+    def _ran_in_this_boot(self) -> bool:
+        """Whether the node was registered since the last boot: its page cache was not lost."""
+        path = self._directory / BOOT_ID_FILE
+        if self._boot_id is None or not self._files.exists(path):
+            return False
+        return read_file(self._files, path) == self._boot_id.encode()
+
+    def at_start(self, topic_partition: TopicPartition, topic_id: UUID) -> LogOffsets:
+        """The offsets read at the start of the node; zeros for a topic without any."""
+        if self._topic_ids.get(topic_partition, topic_id.int) != topic_id.int:
+            return LogOffsets(topic_id=topic_id)
+        return LogOffsets(
+            topic_id=topic_id,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start=self._log_starts.get(topic_partition, 0),
+            high_watermark=self._high_watermarks.get(topic_partition),
+        )
+
+    def save(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
+        """Blocking; on a thread. Ids last: offsets that a crash leaves beside another id are ignored."""
+        self._write(RECOVERY_POINT_FILE, {name: log.recovery_point for name, log in logs.items()})
+        self._write(LOG_START_FILE, {name: log.log_start for name, log in logs.items()})
+        self.save_high_watermarks(logs)
+        ids = {name: log.topic_id.int for name, log in logs.items()}
+        if ids != self._saved_ids:
+            self._write(TOPIC_ID_FILE, ids)
+            self._saved_ids = ids
+
+    def save_high_watermarks(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
+        """Blocking; on a thread. Only where they changed: a node without replicas has none."""
+        known = {name: log.high_watermark for name, log in logs.items() if log.high_watermark is not None}
+        if known != self._saved_high_watermarks:
+            self._write(HIGH_WATERMARK_FILE, known)
+            self._saved_high_watermarks = known
+
+    def mark_clean(self, node_epoch: int) -> None:
+        """Blocking; on a thread. No marker while the cluster may rely on records that were lost before."""
+        if not self._loss_is_known:
+            return
+        write_clean_marker(self._files, self._directory, node_epoch=node_epoch, boot_id=self._boot_id or "")
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        return read_offset_checkpoint(self._files, self._directory / name)
+
+    def _write(self, name: str, numbers: Mapping[TopicPartition, int]) -> None:
+        write_offset_checkpoint(self._files, self._directory / name, numbers)
+
+
+class OffsetSaver:
+    """Writes the offset checkpoints: one write at a time, shared by all callers that wait for it."""
+
+    def __init__(self, world: World, checkpoints: NodeCheckpoints, present: Callable[[], Offsets]) -> None:
+        self._checkpoints = checkpoints
+        self._present = present
+        self._thread = world.tasks.thread("checkpoints")
+        self._saving = asyncio.Lock()
+        self._asked = self._done = 0
+
+    async def persist(self) -> None:
+        """Returns when the present offsets are in the checkpoints. Waiting callers share one write."""
+        self._asked += 1
+        asked = self._asked
+        async with self._saving:
+            if self._done < asked:
+                covered = self._asked
+                await self.save(self._present())
+                self._done = covered
+
+    async def save(self, offsets: Offsets) -> None:
+        """Always on the one thread: two at a time would write into each other's files."""
+        await self._thread.run(self._checkpoints.save, offsets)
+
+    async def persist_high_watermarks(self) -> None:
+        """Called often: a restarted node treats nothing above it as committed (R13)."""
+        await self._thread.run(self._checkpoints.save_high_watermarks, self._present())
+
+    async def loss_is_known(self) -> None:
+        """The node is registered: the cluster relies on nothing that it may have lost (R20)."""
+        await self._thread.run(self._checkpoints.loss_is_known)
+
+    async def mark_clean(self, node_epoch: int) -> None:
+        await self._thread.run(self._checkpoints.mark_clean, node_epoch)

@@ -1,0 +1,185 @@
+"""Periodic jobs: retention, compaction, checkpoints, flush by interval, timeouts, disk room.
+
+Each job is a task of its own; one that fails is logged and runs again after its interval.
+Read next: log/retention.py, log/compaction/compaction.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.broker.metrics import Metrics
+from headrace.broker.partition.checkpoints import OffsetSaver
+from headrace.broker.partition.disk_guard import DiskGuard
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.retention_clock import RetentionClock
+from headrace.errors import HeadraceError, StorageError
+from headrace.log.compaction.compaction import compact
+from headrace.world import World
+
+logger = logging.getLogger(__name__)
+
+LOOP_PROBE_S = 0.1
+TICK_S = 1.0
+TIDY_S = 5.0
+CHECKPOINT_S = 60.0
+HIGH_WATERMARK_S = 5.0
+PRODUCER_EXPIRY_S = 600.0
+_PARTITIONS_PER_YIELD = 50
+"""After this many, other tasks get a turn: jobs must not delay requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodicJob:
+    name: str
+    every: float | str
+    """Seconds, or the name of the setting that has the milliseconds; it may be altered between two runs."""
+    run: Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    """Runs the jobs of the partitions, and `jobs` of other components.
+
+    `setting` reads a numeric setting as it is at present. `before_tick` and `after_tick` are called once a
+    second, before and after the check of the disk and of every partition.
+    """
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        partitions: Partitions,
+        offsets: OffsetSaver,
+        disk: DiskGuard,
+        metrics: Metrics,
+        setting: Callable[[str], int],
+        before_tick: Callable[[], None],
+        after_tick: Callable[[], None],
+        jobs: Sequence[PeriodicJob],
+    ) -> None:
+        self._world = world
+        self._partitions = partitions
+        self._disk = disk
+        self._metrics = metrics
+        self._setting = setting
+        self._before_tick = before_tick
+        self._after_tick = after_tick
+        self._time = RetentionClock(world.clock)
+        self._thread = world.tasks.thread("housekeeping")
+        self._jobs = (
+            PeriodicJob(name="tick", every=TICK_S, run=self._tick),
+            PeriodicJob(name="tidy", every=TIDY_S, run=self._tidy),
+            PeriodicJob(name="flush by interval", every="headrace.flush.interval.ms", run=self._flush),
+            PeriodicJob(name="retention", every="log.retention.check.interval.ms", run=self._retain),
+            PeriodicJob(name="compaction", every="log.cleaner.backoff.ms", run=self._compact),
+            PeriodicJob(name="checkpoints", every=CHECKPOINT_S, run=offsets.persist),
+            PeriodicJob(name="high watermarks", every=HIGH_WATERMARK_S, run=offsets.persist_high_watermarks),
+            PeriodicJob(name="producer expiry", every=PRODUCER_EXPIRY_S, run=self._expire_producers),
+            *jobs,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        spawn = self._world.tasks.spawn
+        self._tasks = [spawn(self._repeat(job), name=job.name) for job in self._jobs]
+        self._tasks.append(spawn(self._measure_loop_delay(), name="loop probe"))
+
+    def check_disk(self) -> None:
+        self._partitions.writable = self._disk.has_room()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _repeat(self, job: PeriodicJob) -> None:
+        while True:
+            every_s = self._setting(job.every) / 1000 if isinstance(job.every, str) else job.every
+            await self._world.tasks.sleep(every_s)
+            try:
+                await job.run()
+            except (OSError, HeadraceError) as error:
+                logger.error("%s failed, will be retried: %s", job.name, error)
+            except Exception:
+                logger.exception("%s failed, will be retried", job.name)
+
+    async def _measure_loop_delay(self) -> None:
+        """Measures the delay of the event loop, which every request waits besides its own work."""
+        clock = self._world.clock
+        while True:
+            due = clock.monotonic() + LOOP_PROBE_S
+            await self._world.tasks.sleep(LOOP_PROBE_S)
+            self._metrics.loop_delay(max(clock.monotonic() - due, 0.0))
+
+    async def _each(self, action: Callable[[Partition], object]) -> None:
+        for count, partition in enumerate(list(self._partitions.all()), 1):
+            if partition.online:
+                try:
+                    action(partition)
+                except (OSError, StorageError) as error:
+                    partition.fault(error)
+            if count % _PARTITIONS_PER_YIELD == 0:
+                await self._world.tasks.sleep(0)
+
+    async def _tick(self) -> None:
+        self._before_tick()
+        self.check_disk()
+        now, roomy = self._world.clock.monotonic(), self._disk.roomy
+
+        def tick(partition: Partition) -> None:
+            partition.on_tick(now)
+            if roomy:
+                partition.recover_if_fenced()
+
+        await self._each(tick)
+        if roomy:
+            self._partitions.open_again()
+        self._after_tick()
+
+    async def _tidy(self) -> None:
+        await self._thread.run(self._disk.keep_ballast)
+        now = self._world.clock.monotonic()
+        removals: list[Callable[[], None] | None] = []
+        await self._each(lambda partition: removals.append(partition.log.collect_deleted(now)))
+        for removal in filter(None, removals):
+            await self._thread.run(removal)
+
+    async def _flush(self) -> None:
+        await self._each(Partition.flush_by_interval)
+
+    async def _retain(self) -> None:
+        now_ms = self._time.now_ms()
+        await self._each(lambda partition: partition.log.apply_retention(now_ms, partition.high_watermark))
+
+    async def _compact(self) -> None:
+        for partition in list(self._partitions.all()):
+            if partition.online and "compact" in partition.settings.log.cleanup_policy:
+                try:
+                    await self._compact_one(partition)
+                except (OSError, HeadraceError) as error:
+                    if partition.online:  # else its topic was deleted meanwhile
+                        logger.error("%s: compaction failed: %s", partition.topic_partition, error)
+
+    async def _compact_one(self, partition: Partition) -> None:
+        """R29: never at or above the first offset that may still change."""
+        limit = min(partition.high_watermark, partition.last_stable_offset)
+        plan = partition.log.plan_compaction(self._time.now_ms(), limit)
+        if plan is None:
+            return
+        plan = replace(plan, key_map_bytes=self._setting("log.cleaner.dedupe.buffer.size"))
+        result = await self._world.tasks.bulk(compact, plan)
+        if not partition.online:
+            return
+        try:
+            partition.log.finish_compaction(plan, result)
+        except (OSError, StorageError) as error:
+            partition.fault(error)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._time.now_ms()
+        await self._each(lambda partition: partition.log.producers.expire(now_ms))
+

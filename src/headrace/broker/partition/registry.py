@@ -1,0 +1,420 @@
+"""The partitions this node holds: opened, reconfigured and removed to match the cluster's view.
+
+Read next: partition.py; broker/node.py (which passes the view).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from uuid import UUID
+
+from headrace.broker.metrics import Metrics
+from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.partition.flusher import Flusher
+from headrace.broker.partition.log_removals import LogRemovals
+from headrace.broker.partition.opening_queue import OpeningQueue
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.readers import ReaderPosition
+from headrace.broker.partition.storage_faults import will_pass
+from headrace.broker.partition.topic_settings import TopicSettings
+from headrace.errors import ApiError, CorruptLogError, StorageError
+from headrace.log.flush import Flush
+from headrace.log.log_config import LogConfig
+from headrace.log.partition_log import PartitionLog
+from headrace.log.partition_metadata import ForeignDirectoryError
+from headrace.log.segments.descriptors import DescriptorPool
+from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
+from headrace.wire.error_codes import ErrorCode
+from headrace.world import World
+
+logger = logging.getLogger(__name__)
+
+MOST_SLICES_PER_REPLY = 1024
+CLOSED_TOGETHER = 64
+"""Their files stay open until all are synced."""
+
+
+class Partitions:
+    def __init__(
+        self,
+        *,
+        world: World,
+        node_id: int,
+        directory: Path,
+        metrics: Metrics,
+        flusher: Flusher,
+        descriptors: DescriptorPool,
+        settings_of: Callable[[ClusterView, Topic], TopicSettings],
+        changed_topics: Callable[[ClusterView, ClusterView], Iterable[str]],
+        checkpoints: NodeCheckpoints,
+        persist_offsets: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._take_role: Callable[[Partition, Topic, ClusterView], None] = _lead_alone
+        self._removed: Callable[[Partition], None] = lambda partition: None
+        self._opened_late: Callable[[TopicPartition], None] = lambda name: None
+        self._disk_changed: Callable[[], None] = lambda: None
+        self.writable = True
+        """False while the disk is nearly full (R25)."""
+        self._world = world
+        self._node_id = node_id
+        self._directory = directory
+        self._metrics = metrics
+        self._flusher = flusher
+        self._descriptors = descriptors
+        self._settings_of = settings_of
+        self._changed_topics = changed_topics
+        self._checkpoints = checkpoints
+        self._persist_offsets = persist_offsets
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[UUID, dict[int, Partition]] = {}
+        self._offline: dict[tuple[str | UUID | None, int], str] = {}
+        """Partitions whose log could not be opened, by name and by id, with the reason."""
+        self._unopened: dict[TopicPartition, UUID] = {}
+        """The same, with their topic ids."""
+        self._openable: set[TopicPartition] = set()
+        """Those of them that failed only for lack of disk space or file descriptors."""
+        self._view: ClusterView | None = None
+        self._closing = False
+        """Then the view no longer matters: its logs are on their way to the disk."""
+        self._opening = OpeningQueue(world, self._open_queued)
+        self.removals = LogRemovals(world, node_id, directory)
+
+    def connect(
+        self,
+        *,
+        take_role: Callable[[Partition, Topic, ClusterView], None],
+        removed: Callable[[Partition], None],
+        opened_late: Callable[[TopicPartition], None],
+        disk_changed: Callable[[], None],
+    ) -> None:
+        """Sets the callbacks into components that are built on top of the partitions; once, before `follow`.
+
+        `take_role`: at every change of a topic, for each of its partitions that this node holds.
+        `removed`: a partition is deleted, or other nodes hold it now.
+        `opened_late`: a log was opened after the callback with the view that brought it.
+        `disk_changed`: `have_room` or `damaged` may have changed.
+        """
+        self._take_role, self._removed = take_role, removed
+        self._opened_late, self._disk_changed = opened_late, disk_changed
+
+    # Look-up
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        partitions = self._by_name.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def readers(self, topic: str) -> dict[int, list[ReaderPosition]]:
+        """Clients that fetch from the partitions of a topic that this node leads."""
+        now, partitions = self._world.clock.monotonic(), self._by_name.get(topic, {})
+        return {index: each.readers.listed(now) for index, each in sorted(partitions.items()) if each.leads}
+
+    def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
+        """By name, or by id where there is one. Raises ApiError as Kafka would."""
+        if topic_id is not None:
+            partitions = self._by_id.get(topic_id)
+            if partitions is None:
+                raise ApiError(ErrorCode.unknown_topic_id)
+        else:
+            partitions = self._by_name.get(name)  # type: ignore[arg-type]
+        partition = None if partitions is None else partitions.get(index)
+        if partition is None:
+            reason = self._offline.get((name if topic_id is None else topic_id, index))
+            if reason is not None:
+                raise ApiError(ErrorCode.kafka_storage_error, reason)
+            raise ApiError(self._why_not_held(name, topic_id, index))
+        return partition
+
+    def _why_not_held(self, name: str | None, topic_id: UUID | None, index: int) -> ErrorCode:
+        view = self._view
+        topic = None if view is None else view.topics.get(name or view.topic_names.get(topic_id, ""))  # type: ignore[arg-type]
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower
+
+    def find_led(self, topic_name: str, index: int) -> Partition:
+        """The partition if this node leads it and can read it. Raises ApiError as Kafka would."""
+        view = self._view
+        topic = None if view is None else view.topics.get(topic_name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise ApiError(ErrorCode.unknown_topic_or_partition)
+        if topic.partitions[index].leader != self._node_id:
+            raise ApiError(ErrorCode.not_leader_or_follower)
+        partition = self.find(topic_name, None, index)
+        if not partition.online:
+            raise ApiError(ErrorCode.kafka_storage_error, f"{topic_name}-{index} is offline")
+        if not partition.leads:  # the coordination session may have expired (R7)
+            raise ApiError(ErrorCode.not_leader_or_follower)
+        return partition
+
+    def all(self) -> Iterable[Partition]:
+        for partitions in list(self._by_name.values()):
+            yield from list(partitions.values())
+
+    @property
+    def have_room(self) -> bool:
+        """Whether the disk has room for the partitions of this node."""
+        return self.writable and not self._openable and not any(each.log.fenced for each in self.all())
+
+    def damaged(self) -> dict[tuple[UUID, int], tuple[TopicPartition, str]]:
+        """Partitions whose log cannot be read or written (R27), and why."""
+        found = {}
+        for partition in self.all():
+            if partition.damage is not None:
+                name = partition.topic_partition
+                found[partition.topic_id, name.partition] = name, partition.damage
+        for name, topic_id in self._unopened.items():
+            if name not in self._openable:
+                found[topic_id, name.partition] = name, self._offline[topic_id, name.partition]
+        return found
+
+    def log_dirs(self) -> list[Path]:
+        return [self._directory]
+
+    @property
+    def slices_per_reply(self) -> int:
+        """A fetch reply pins the files it is sent from; when many are pinned, it gets one slice."""
+        if self._descriptors.under_pressure:
+            return 1
+        return min(MOST_SLICES_PER_REPLY, self._descriptors.limit // 4)
+
+    def log_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        """For the checkpoints. What is not open keeps what is known of it: no bit of it is cut."""
+        offsets = {}
+        for partition in self.all():
+            offsets[partition.topic_partition] = LogOffsets(
+                topic_id=partition.topic_id,
+                recovery_point=partition.recovery_point,
+                log_start=partition.log_start_offset,
+                high_watermark=None if partition.is_sole else partition.high_watermark,
+            )
+        for topic_partition, topic_id in self._unopened.items():
+            offsets[topic_partition] = self._checkpoints.at_start(topic_partition, topic_id)
+        for name in self._opening.waiting():
+            topic = None if self._view is None else self._view.topics.get(name.topic)
+            if topic is not None:
+                offsets[name] = self._checkpoints.at_start(name, topic.topic_id)
+        return offsets
+
+    # Following the view
+
+    def apply_view(self, old: ClusterView, new: ClusterView) -> None:
+        """Called at every change of the view; handles only topics that changed."""
+        if self._closing:
+            return
+        self._view = new
+        if old.node_configs is not new.node_configs:
+            names: Iterable[str] = dict.fromkeys((*old.topics, *new.topics))
+        else:
+            names = self._changed_topics(old, new)
+        for name in names:
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                self._remove(before)
+            if after is not None:
+                self._match(new, after)
+
+    def _match(self, view: ClusterView, topic: Topic) -> None:
+        settings = self._settings_of(view, topic)
+        held = self._by_name.setdefault(topic.name, {})
+        self._by_id[topic.topic_id] = held
+        for index, state in enumerate(topic.partitions):
+            name = TopicPartition(topic.name, index)
+            if self._node_id not in state.replicas:
+                self._give_up(topic, index)
+            elif (partition := held.get(index)) is not None:
+                self._keep(partition, topic, settings, view)
+            elif name not in self._opening and self._opening.now(name):
+                self._open_and_take(topic, index, settings, view)
+
+    def _keep(self, partition: Partition, topic: Topic, settings: TopicSettings, view: ClusterView) -> None:
+        index = partition.topic_partition.partition
+        if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
+            del self._by_name[topic.name][index]
+            self._removed(partition)
+            partition.log.close(clean=False)
+            anew = self._open_anew(topic, index, settings)
+            if anew is not None:
+                self._take_role(anew, topic, view)
+            return
+        partition.reconfigure(settings)
+        self._take_role(partition, topic, view)
+
+    def _open_and_take(
+        self, topic: Topic, index: int, settings: TopicSettings, view: ClusterView
+    ) -> Partition | None:
+        partition = self._open(topic, index, settings)
+        if partition is not None:
+            self._take_role(partition, topic, view)
+        return partition
+
+    def _open_queued(self, name: TopicPartition) -> None:
+        """The view may have changed since it was queued."""
+        view = self._view
+        topic = None if view is None else view.topics.get(name.topic)
+        if view is None or topic is None or name.partition >= len(topic.partitions):
+            return
+        is_replica = self._node_id in topic.partitions[name.partition].replicas
+        if not is_replica or self.get(*name) is not None:
+            return
+        if self._open_and_take(topic, name.partition, self._settings_of(view, topic), view) is not None:
+            self._opened_late(name)
+
+    async def opened(self) -> None:
+        """Returns when all that this node is to hold is open, as far as it can be opened."""
+        await self._opening.done()
+
+    def _may_begin_anew(self, state: PartitionState) -> bool:
+        """R27: another node leads, and this replica is neither in the ISR nor eligible for leadership."""
+        others = (self._node_id, NO_NODE)
+        return state.leader not in others and self._node_id not in {*state.isr, *state.elr}
+
+    def _open_anew(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
+        """Renames the damaged log and opens an empty one, which is fetched from the leader."""
+        logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
+        self.removals.set_aside(f"{topic.name}-{index}", "is damaged")
+        return self._open(topic, index, settings)
+
+    def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
+        state = topic.partitions[index]
+        topic_partition = TopicPartition(topic.name, index)
+        try:
+            log = self._open_log(topic_partition, topic.topic_id, settings.log)
+        except CorruptLogError as error:
+            if self._may_begin_anew(state):
+                return self._open_anew(topic, index, settings)
+            self._stays_offline(topic, index, error)
+            return None
+        except (StorageError, OSError) as error:
+            self._stays_offline(topic, index, error)
+            return None
+        self._forget_offline(topic, index)
+        known = self._checkpoints.at_start(topic_partition, topic.topic_id)
+        partition = self._by_name[topic.name][index] = Partition(
+            topic_partition=topic_partition,
+            topic_id=topic.topic_id,
+            leader_epoch=state.leader_epoch,
+            log=log,
+            settings=settings,
+            clock=self._world.clock,
+            flusher=self._flusher,
+            counters=self._metrics.topic(topic.name),
+            disk=self,
+            call_soon=self._world.tasks.call_soon,
+            persist_offsets=self._persist_offsets,
+            high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,
+            on_trouble=self._disk_changed,
+        )
+        return partition
+
+    def _stays_offline(self, topic: Topic, index: int, error: StorageError | OSError) -> None:
+        topic_partition = TopicPartition(topic.name, index)
+        if topic_partition not in self._unopened:
+            logger.error("%s stays offline: %s", topic_partition, error)
+        self._offline[topic.name, index] = self._offline[topic.topic_id, index] = str(error)
+        self._unopened[topic_partition] = topic.topic_id
+        self._disk_changed()
+        if will_pass(error):
+            self._openable.add(topic_partition)
+        else:
+            self._openable.discard(topic_partition)
+
+    def open_again(self) -> None:
+        """There may be room now for those that found none."""
+        for name in list(self._openable):
+            if name not in self._opening and self._opening.now(name):
+                self._open_queued(name)
+
+    def _open_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
+        try:
+            return self._open_directory(topic_partition, topic_id, config)
+        except ForeignDirectoryError:
+            # A crash came between a topic's deletion and the end of its directory; the name is used again.
+            self.removals.set_aside(str(topic_partition))
+            return self._open_directory(topic_partition, topic_id, config)
+
+    def _open_directory(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
+    ) -> PartitionLog:
+        known = self._checkpoints.at_start(topic_partition, topic_id)
+        return PartitionLog.open(
+            self._world.files,
+            self._world.clock,
+            self._directory / str(topic_partition),
+            config,
+            descriptors=self._descriptors,
+            clean=self._checkpoints.stopped_cleanly,
+            recovery_point=known.recovery_point,
+            log_start_offset=known.log_start,
+            topic_id=topic_id,
+        )
+
+    # The end of topics
+
+    def _remove(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions)):
+            self._give_up(topic, index)
+        self._by_name.pop(topic.name, None)
+        self._by_id.pop(topic.topic_id, None)
+        self._metrics.forget_topic(topic.name)
+
+    def _give_up(self, topic: Topic, index: int) -> None:
+        name = TopicPartition(topic.name, index)
+        partition = self._by_name.get(topic.name, {}).pop(index, None)
+        was_to_open = self._opening.forget(name)
+        if partition is not None:
+            self._delete(partition)
+        elif self._forget_offline(topic, index) or was_to_open:
+            self.removals.of_unopened(name, topic.topic_id)
+
+    def _delete(self, partition: Partition) -> None:
+        """The topic is gone, or other nodes hold the partition now."""
+        self._removed(partition)
+        partition.resign()
+        try:
+            self.removals.later(partition.log.delete())
+        except OSError as error:
+            logger.error("%s is deleted, but its files stay: %s", partition.topic_partition, error)
+
+    def _forget_offline(self, topic: Topic, index: int) -> bool:
+        self._offline.pop((topic.name, index), None)
+        self._offline.pop((topic.topic_id, index), None)
+        self._openable.discard(TopicPartition(topic.name, index))
+        return self._unopened.pop(TopicPartition(topic.name, index), None) is not None
+
+    async def close(self) -> bool:
+        """Whether the next start may trust every log as it is, without a check."""
+        partitions = list(self.all())
+        clean = not self._unopened and not self._opening and all(each.online for each in partitions)
+        self._opening.stop()
+        self._closing = True
+        for partition in partitions:
+            partition.resign()
+        for start in range(0, len(partitions), CLOSED_TOGETHER):
+            clean = await self._close_some(partitions[start : start + CLOSED_TOGETHER]) and clean
+        return clean
+
+    async def _close_some(self, partitions: list[Partition]) -> bool:
+        begun: list[tuple[Partition, Flush | None]] = []
+        clean = True
+        for partition in partitions:
+            try:
+                begun.append((partition, partition.log.begin_close()))
+            except (StorageError, OSError) as error:
+                clean = False
+                logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
+                partition.log.end_close(None)
+        await self._flusher.sync_last([flush for _, flush in begun if flush is not None])
+        for partition, flush in begun:
+            try:
+                partition.log.end_close(flush)
+            except StorageError as error:
+                clean = False
+                logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
+        return clean
+
+
+def _lead_alone(partition: Partition, topic: Topic, view: ClusterView) -> None:
+    """The role of every partition on a node without replication."""
+    partition.become_sole_replica(topic.partitions[partition.topic_partition.partition].leader_epoch)

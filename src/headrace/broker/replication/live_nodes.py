@@ -1,0 +1,35 @@
+"""Live nodes and damaged logs of a view, as the replication machines take them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.machines.replication.leader import Nodes
+from headrace.types import ClusterView, Node, TopicId
+
+DamagedLogs = Mapping[tuple[TopicId, int], Collection[int]]
+"""By partition, the nodes on which its log is damaged (R27); most partitions have no entry."""
+
+
+def live_nodes(view: ClusterView) -> Nodes:
+    return nodes_of(view.nodes.values())
+
+
+def nodes_of(nodes: Collection[Node]) -> Nodes:
+    return Nodes(
+        {node.node_id: node.epoch for node in nodes},
+        frozenset(node.node_id for node in nodes if node.leaving),
+        frozenset(node.node_id for node in nodes if node.full),
+    )
+
+
+def damaged_logs(view: ClusterView) -> DamagedLogs:
+    return damaged_on((*view.nodes.values(), *view.joining.values()))
+
+
+def damaged_on(nodes: Iterable[Node]) -> DamagedLogs:
+    damaged: dict[tuple[TopicId, int], set[int]] = {}
+    for node in nodes:
+        for partition in node.offline:
+            damaged.setdefault(partition, set()).add(node.node_id)
+    return damaged

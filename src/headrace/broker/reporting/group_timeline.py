@@ -1,0 +1,151 @@
+"""Events of groups and partitions, written to `__headrace_events` once a second (D21).
+
+Most group events come from the machines (machines/machine.py, TimelineEvent); first fetches are detected
+here. Events wait in a queue; those that do not fit are dropped and counted. The kinds of events are listed in
+docs/groups.md. Read next: internal_topics.py, first_fetches.py, client/tools/group_events.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.network.connection import KafkaConnection
+from headrace.broker.network.yielding import yielding
+from headrace.broker.partition.fetch_sessions import FetchEntry
+from headrace.broker.replication.event_queue import EventQueue
+from headrace.broker.reporting.first_fetches import FirstFetch, FirstFetches, holdings
+from headrace.broker.reporting.internal_topics import InternalRecord, InternalTopicWriter
+from headrace.config import NodeConfig
+from headrace.coordination.cluster_metadata import ClusterMetadata
+from headrace.machines.groups.group import Group
+from headrace.machines.machine import TimelineEvent
+from headrace.types import EVENTS_VERSION
+from headrace.world import World
+
+WRITE_S = 1.0
+UPDATE_AFTER_S = 0.1
+MOST_QUEUED = 20_000
+_LONGEST_TEXT = 1_000
+"""Longer texts of clients are cut."""
+_PARTITIONS_NAMED = 20
+_WHOLE_GROUP = ("assigned", "rejoin", "downgrade", "upgrade")
+_NOBODY_LEFT = ("empty", "deleted")
+_TIMED_OUT = ("silent for", "did not", "session timed out")
+
+
+class GroupTimeline:
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: NodeConfig,
+        cluster: ClusterMetadata,
+        groups: GroupCoordinator,
+        events: EventQueue,
+        topic: InternalTopicWriter,
+    ) -> None:
+        self.first_fetches = FirstFetches()
+        self._topic = topic
+        self._events = events
+        self._clock = world.clock
+        self._tasks = world.tasks
+        self._cluster = cluster
+        self._groups = groups
+        self._queue: deque[tuple[str, TimelineEvent]] = deque()
+        self.moved: dict[str, str | None] = {}
+        """Groups with assignments that changed; the member, when it is only one."""
+        if config["headrace.events.enable"]:
+            groups.on_timeline = self.note
+            groups.on_loaded = self.loaded
+
+    # Events
+
+    def note(self, group_id: str, event: TimelineEvent) -> None:
+        self._put(group_id, event)
+        kind = event.kind
+        if kind == "reconcile":
+            self._update_owners_soon(group_id, event.details["member_id"])
+        elif kind in _WHOLE_GROUP:
+            self._update_owners_soon(group_id, None)
+        elif kind == "leave":
+            timed_out = str(event.details["reason"]).startswith(_TIMED_OUT)
+            now = self._clock.monotonic()
+            self.first_fetches.left(group_id, event.details["member_id"], timed_out=timed_out, now=now)
+        elif kind in _NOBODY_LEFT:
+            self.first_fetches.gone(group_id)
+
+    def _put(self, group_id: str, event: TimelineEvent) -> None:
+        if len(self._queue) >= MOST_QUEUED:
+            self._topic.drop(1)
+        else:
+            self._queue.append((group_id, event))
+
+    def _update_owners_soon(self, group_id: str, member_id: str | None) -> None:
+        """After the rebalance, or at the next fetch: members wait for replies now."""
+        if not self.moved:
+            self._tasks.call_later(UPDATE_AFTER_S, self._update_owners)
+        if self.moved.setdefault(group_id, member_id) != member_id:
+            self.moved[group_id] = None
+
+    def _update_owners(self) -> None:
+        moved = dict(self.moved)
+        self.moved.clear()
+        now, names = self._clock.monotonic(), self._cluster.view.topic_names
+        for group_id, member_id in moved.items():
+            group = self._groups.peek(group_id)
+            if group is not None:
+                self.first_fetches.assigned(group_id, holdings(group, names, member_id), now)
+
+    def loaded(self, group: Group) -> None:
+        """A group was loaded from the log: its assignments are not new."""
+        self.first_fetches.assigned(group.group_id, holdings(group, self._cluster.view.topic_names), None)
+
+    def fetched(self, connection: KafkaConnection, client_id: str | None, entries: list[FetchEntry]) -> None:
+        if self.moved:
+            self._update_owners()
+        identity = (client_id or "", "/" + connection.peer.rpartition(":")[0])
+        for first in self.first_fetches.fetched(identity, entries, self._cluster.view.topic_names):
+            event = TimelineEvent(self._clock.wall_ms(), "first_fetch", _first_fetch(first))
+            self._put(first.group_id, event)
+
+    # The topic
+
+    async def write(self) -> None:
+        self.first_fetches.forget_old(self._clock.monotonic())
+        if not self._queue and not self._events:
+            return
+        queued, self._queue = self._queue, deque()
+        records = [InternalRecord(*event) for event in self._events.take_all()]
+        records += [_record(group_id, event) async for group_id, event in yielding(queued)]
+        await self._topic.append(records)
+
+
+def _first_fetch(first: FirstFetch) -> dict[str, Any]:
+    details: dict[str, Any] = {"member_id": first.member_id, "count": len(first.partitions)}
+    if len(first.partitions) == 1:
+        ((partition, offset),) = first.partitions
+        return details | {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+    named = sorted(first.partitions)[:_PARTITIONS_NAMED]
+    return details | {"partitions": [[str(partition), offset] for partition, offset in named]}
+
+
+def _record(group_id: str, event: TimelineEvent) -> InternalRecord:
+    details = {key: _short(value) for key, value in event.details.items()}
+    document = {
+        "version": EVENTS_VERSION,
+        "at": event.wall_ms,
+        "kind": event.kind,
+        "group": group_id,
+        "details": details,
+    }
+    key = group_id.encode(errors="surrogatepass")
+    return InternalRecord(event.wall_ms, key, json.dumps(document, separators=(",", ":")).encode())
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return value[:_LONGEST_TEXT] + "…"
+    return value

@@ -1,0 +1,320 @@
+"""`headrace cluster`: nodes of a cluster on this host, of Headrace or of Apache Kafka, under one supervisor.
+
+Parses arguments and prints results; headrace.cluster does the work. Read next: up.py, view.py (what is
+shown), elect.py, cli/reassignment.py (moving partitions off a node that is removed).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import HELP_STYLE, CommandConfig, Json, Yes, confirm, parse_pairs
+from headrace.cli.output import Output
+from headrace.client.client_config import configured_security
+from headrace.client.cluster import Cluster
+
+if TYPE_CHECKING:
+    from headrace.client.security_settings import SecuritySettings
+    from headrace.cluster.folder import ClusterFolder
+    from headrace.cluster.supervisor import Supervisor
+
+app = typer.Typer(
+    help="Run, inspect, grow and break a cluster of several nodes on this host.",
+    no_args_is_help=True,
+    rich_markup_mode=HELP_STYLE,
+)
+
+
+class EngineChoice(StrEnum):
+    headrace = "headrace"
+    kafka = "kafka"
+
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", "-d", metavar="DIR", help="Directory of the cluster. Default: in the user's data directory."
+    ),
+]
+ElsewhereBootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="A cluster that was not started here."),
+]
+NodeId = Annotated[int, typer.Argument(metavar="NODE", min=0, help="Node id.")]
+
+
+@app.command()
+def up(
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", min=1, max=99, help="Number of nodes. Default: 3.")
+    ] = None,
+    directory: Directory = None,
+    engine: Annotated[
+        EngineChoice, typer.Option("--engine", help="Broker: Headrace, or Apache Kafka.")
+    ] = EngineChoice.headrace,
+    coordination: Annotated[
+        str | None,
+        typer.Option(
+            "--coordination",
+            metavar="sqlite:DIR|zk://HOST:PORT,…/PATH",
+            help="Coordination store of the nodes. Default: in the cluster's directory.",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65000, help="Port of the first node; 0: free ports. Default: 9092 if free."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting of every node; repeatable."),
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="With TLS, logins and ACLs; certificates, users and client files are made in the directory.",
+        ),
+    ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="Return when all nodes are ready; crashed nodes are not restarted."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a cluster on this host and show its state until Ctrl-C stops it.
+
+    An existing cluster in the directory is started again with its records.
+
+    \b
+    Examples:
+      headrace cluster up --nodes 5
+      headrace cluster up --nodes 3 --dir /tmp/try --detach
+      headrace cluster up --secure
+      headrace cluster up --nodes 3 --coordination zk://h1:2181,h2:2181,h3:2181/headrace
+      headrace cluster up --nodes 3 --engine kafka
+    """
+    from headrace.cli.cluster.up import UpOptions, run_cluster
+    from headrace.config.secret_arguments import refuse_secrets
+
+    settings = parse_pairs(setting, "--set")
+    refuse_secrets(settings, "--set", "start nodes with secrets by `headrace serve --config FILE`")
+    options = UpOptions(
+        nodes=nodes,
+        engine=engine.value,
+        coordination=coordination,
+        port=port,
+        settings=settings,
+        secure=secure,
+        detach=detach,
+    )
+    run_cluster(_folder(directory), options, Output(as_json=as_json))
+
+
+@app.command()
+def status(
+    directory: Directory = None,
+    bootstrap: ElsewhereBootstrap = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Show the nodes, the controller, and partitions without a leader or in-sync replicas.
+
+    \b
+    Examples:
+      headrace cluster status
+      headrace cluster status --dir /tmp/try --json
+      headrace cluster status --bootstrap h1:9092
+    """
+    from headrace.cli.cluster.view import show_status
+    from headrace.cluster.status import read_remote_status, read_status
+
+    if bootstrap is not None and directory is not None:
+        raise typer.BadParameter("use either --dir or --bootstrap")
+    if bootstrap is None:
+        folder = _folder(directory)
+        found = read_status(folder, _security(folder, command_config))
+    else:
+        target = Cluster(bootstrap=bootstrap, security=configured_security(command_config))
+        found = read_remote_status(target)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(found.document())
+    else:
+        show_status(found, output)
+
+
+@app.command()
+def kill(node: NodeId, directory: Directory = None, as_json: Json = False) -> None:
+    """Kill a node with SIGKILL. It stays down until it is started.
+
+    \b
+    Examples:
+      headrace cluster kill 0
+    """
+    pid = _supervisor(directory).kill(node)
+    Output(as_json=as_json).say({"killed": node, "pid": pid}, f"Killed node {node} (process {pid}).")
+
+
+@app.command()
+def start(node: NodeId, directory: Directory = None, as_json: Json = False) -> None:
+    """Start a node that was killed or stopped; returns when it is ready.
+
+    \b
+    Examples:
+      headrace cluster start 0
+    """
+    supervisor = _supervisor(directory)
+    supervisor.start([node])
+    address = supervisor.folder.read().member(node).address
+    Output(as_json=as_json).say({"started": node, "address": address}, f"Node {node} is ready at {address}.")
+
+
+@app.command()
+def stop(
+    node: Annotated[
+        int | None, typer.Argument(metavar="[NODE]", min=0, help="Default: the whole cluster.")
+    ] = None,
+    directory: Directory = None,
+    as_json: Json = False,
+) -> None:
+    """Stop a node cleanly, after moving its leadership to other nodes; or stop all nodes.
+
+    \b
+    Examples:
+      headrace cluster stop 2
+      headrace cluster stop
+    """
+    supervisor = _supervisor(directory)
+    if node is None:
+        supervisor.stop_all()
+        Output(as_json=as_json).say({"stopped": "all"}, "Stopped every node; their records remain.")
+    else:
+        supervisor.stop(node)
+        Output(as_json=as_json).say({"stopped": node}, f"Stopped node {node}.")
+
+
+@app.command()
+def add(directory: Directory = None, as_json: Json = False) -> None:
+    """Add a node with the next free id and start it.
+
+    New topics use it at once. Existing topics get replicas on it by reassignment.
+
+    \b
+    Examples:
+      headrace cluster add
+      headrace topics alter orders --replication-factor 3
+    """
+    member = _supervisor(directory).add()
+    Output(as_json=as_json).say(
+        {"added": member.node_id, "address": member.address},
+        f"Node {member.node_id} is ready at {member.address}. New topics use it; move existing replicas "
+        "with `headrace topics alter TOPIC --replication-factor N`.",
+    )
+
+
+@app.command()
+def remove(
+    node: NodeId,
+    directory: Directory = None,
+    yes: Yes = False,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Move a node's partitions to other nodes, then stop it and remove it from the cluster.
+
+    Its directory remains, and its id is not reused.
+
+    \b
+    Examples:
+      headrace cluster remove 4
+    """
+    from headrace.cli.reassignment import move_off_node
+    from headrace.client.tools.reassignments import unregister
+
+    supervisor = _supervisor(directory)
+    plan = supervisor.folder.read()
+    plan.member(node)
+    security = _security(supervisor.folder, command_config)
+    confirm(f"move all partitions off node {node} and remove it from the cluster", yes=yes)
+    output = Output(as_json=as_json)
+    moved = move_off_node(Cluster(bootstrap=plan.bootstrap, security=security), node, output)
+    supervisor.stop(node)
+    supervisor.remove(node)
+    unregister(Cluster(bootstrap=supervisor.folder.read().bootstrap, security=security), node)
+    output.say({"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
+
+
+@app.command()
+def elect(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="With --unclean: only this partition of TOPIC."),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Elect any live replica of partitions without a leader, losing records."
+        ),
+    ] = False,
+    yes: Yes = False,
+    directory: Directory = None,
+    bootstrap: ElsewhereBootstrap = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Elect preferred leaders: the first replica of each partition, where it is in sync.
+
+    A node that was down leads nothing when it returns, until this command is run.
+
+    With --unclean it elects leaders for partitions that have none because every replica with all
+    acknowledged records is permanently down or damaged: records that only those had are lost.
+
+    \b
+    Examples:
+      headrace cluster elect
+      headrace cluster elect orders --bootstrap h1:9092
+      headrace cluster elect orders --partition 0 --unclean
+    """
+    from headrace.cli.cluster.elect import run_preferred_election, run_unclean_election
+
+    if partition is not None and not (unclean and topic):
+        raise typer.BadParameter("needs TOPIC and --unclean", param_hint="--partition")
+    folder = _folder(directory)
+    if bootstrap is None:
+        target = Cluster(bootstrap=folder.read().bootstrap, security=_security(folder, command_config))
+    else:
+        target = Cluster(bootstrap=bootstrap, security=configured_security(command_config))
+    output = Output(as_json=as_json)
+    if unclean:
+        run_unclean_election(target, topic, partition, output, yes=yes)
+    else:
+        run_preferred_election(target, topic, output)
+
+
+def _folder(directory: Path | None) -> ClusterFolder:
+    from headrace.cluster.folder import ClusterFolder
+    from headrace.config import default_data_directory
+
+    return ClusterFolder(directory or default_data_directory() / "cluster")
+
+
+def _security(folder: ClusterFolder, command_config: str | None) -> SecuritySettings:
+    """That of a file that is named, else that of the cluster's admin."""
+    from headrace.cluster.security import plan_security
+
+    return configured_security(command_config) if command_config else plan_security(folder.read())
+
+
+def _supervisor(directory: Path | None) -> Supervisor:
+    from headrace.cluster.supervisor import Supervisor
+
+    folder = _folder(directory)
+    folder.read()
+    return Supervisor(folder, Output().note)

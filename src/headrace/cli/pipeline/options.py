@@ -1,0 +1,199 @@
+"""Options shared by the built-in pipelines. Does not load Spark.
+
+Read next: run.py (the commands), headrace/pipelines/definition_keys.py (how they are parsed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.options import BOOTSTRAP, Bootstrap, CommandConfig, Json, parse_pairs
+from headrace.client.security_names import is_secret_name
+from headrace.pipelines.definition import Pipeline
+
+Topic = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to read; repeatable."),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time", metavar="SQL", help="Column with the event time.  [default: the record's timestamp]"
+    ),
+]
+
+_SPOKEN = {"from": "--from", "sum": "--sum", "percentiles": "--percentile", "aggregates": "--aggregate"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Source options: topics, formats, limits, and the pipeline's name and checkpoint."""
+
+    value: Annotated[
+        str | None,
+        typer.Option("--value", metavar="FORM", help="raw, string, int64 …, json, avro.  [default: raw]"),
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="FORM", help="Format of keys.  [default: raw; string with typed values]"
+        ),
+    ] = None
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", metavar="FIELDS", help='JSON: "customer STRING, amount DOUBLE"; Avro: the schema.'
+        ),
+    ] = None
+    registry: Annotated[
+        str | None, typer.Option("--registry", metavar="URL", help="URL of a schema registry, for Avro.")
+    ] = None
+    rejects: Annotated[
+        str | None,
+        typer.Option("--rejects", metavar="TOPIC", help="Topic for records that cannot be decoded."),
+    ] = None
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="Instead of --topic: a regular expression."),
+    ] = None
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Starting offsets without a checkpoint: earliest, latest, group, or JSON.  "
+            "[default: earliest]",
+        ),
+    ] = None
+    max_rows: Annotated[
+        int | None,
+        typer.Option("--max-rows", metavar="N", help="Maximum number of records in a micro-batch."),
+    ] = None
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="DURATION", help="Minimum interval between micro-batches."),
+    ] = None
+    on_data_loss: Annotated[
+        str | None,
+        typer.Option("--on-data-loss", metavar="POLICY", help="fail, skip or earliest.  [default: fail]"),
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", "-o", metavar="KEY=VALUE", help="Any other option of the source; repeatable."
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the pipeline.  [default: KIND-TOPIC]"
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="GROUP", help="Consumer group for its offsets.  [default: the name]"),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="FOLDER",
+            help="Checkpoint directory.  [default: ~/.local/state/headrace/pipelines/NAME]",
+        ),
+    ] = None
+
+    def keys(self) -> dict[str, Any]:
+        """The options under the keys of a pipeline file."""
+        return {
+            "value": self.value,
+            "key": self.key,
+            "schema": self.schema,
+            "registry": self.registry,
+            "rejects": self.rejects,
+            "pattern": self.pattern,
+            "from": self.begin,
+            "max_rows": self.max_rows,
+            "every": self.every,
+            "on_data_loss": self.on_data_loss,
+            "options": self.option,
+            "group": self.group,
+            "checkpoint": self.checkpoint,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Run options: duration, Spark cluster and Kafka cluster."""
+
+    once: Annotated[bool, typer.Option("--once", help="Read the records available now, then stop.")] = False
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="MASTER", help="local[*], spark://HOST:PORT, yarn …  [default: local[*]]"
+        ),
+    ] = None
+    pack: Annotated[
+        str | None,
+        typer.Option(
+            "--pack", metavar="FILE", help="File from `headrace pipeline pack`, for a Spark cluster."
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="NAME", help="Python of the cluster's machines, like python3.11."),
+    ] = None
+    spark: Annotated[
+        list[str] | None,
+        typer.Option("--spark", metavar="KEY=VALUE", help="A Spark setting; repeatable."),
+    ] = None
+    bootstrap: Bootstrap = BOOTSTRAP
+    command_config: CommandConfig = None
+    as_json: Json = False
+
+
+def pipeline_from(kind: str, name: str | None, values: Mapping[str, Any]) -> Pipeline:
+    """Build the pipeline of one command; errors name the option."""
+    from headrace.pipelines.definition_keys import KNOWN, Defaults, pipeline_of
+    from headrace.pipelines.keys import Keys
+
+    given = {key: value for key, value in values.items() if value not in (None, [])}
+    given["options"] = parse_pairs(given.get("options"), "--option")
+    _refuse_secrets(given["options"])
+    keys = Keys(
+        given,
+        known=KNOWN[kind],
+        where="",
+        display_name=lambda key: _SPOKEN.get(key, f"--{key.replace('_', '-')}"),
+    )
+    topics = keys.names("topic")
+    return pipeline_of(kind, name or "-".join([kind, *topics[:1]]), keys, Defaults())
+
+
+def _refuse_secrets(options: Mapping[str, str]) -> None:
+    secret = next((name for name in options if is_secret_name(name)), None)
+    if secret is not None:
+        raise typer.BadParameter(
+            f"{secret}=…: other users of this machine can see arguments; write it into a file: "
+            "--command-config FILE",
+            param_hint="--option",
+        )
+
+
+def percentiles_from(texts: list[str] | None) -> dict[str, list[float]]:
+    """Parse `amount:50,99.9`, one per column."""
+    found: dict[str, list[float]] = {}
+    for text in texts or ():
+        column, _, numbers = text.rpartition(":")
+        try:
+            found[column] = [float(number) for number in numbers.split(",")]
+        except ValueError:
+            column = ""
+        if not column:
+            raise typer.BadParameter(
+                f"{text!r} is not COLUMN:PERCENTILES: use amount:50,99", param_hint="--percentile"
+            )
+    return found

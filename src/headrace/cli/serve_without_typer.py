@@ -1,0 +1,155 @@
+"""Starts `headrace serve` without typer, which takes longer to load than the whole node.
+
+Parses the plain forms of the options by a table. Anything else (help, abbreviations, mistakes) is left to
+serve.py, so that usage errors come from one place; a test compares the table with the declarations there.
+The only module of the CLI that imports the broker. Read next: broker/app.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.cli.output import Output
+from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.config import NodeConfig
+    from headrace.types import Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    data: Path | None = None
+    listeners: tuple[str, ...] = ()
+    config: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    from_env: bool = False
+    allow_anonymous: bool = False
+    node_id: int | None = None
+    coordination: str | None = None
+    allow_same_host: bool = False
+    metrics_port: int | None = None
+    log_format: str | None = None
+    as_json: bool = False
+
+
+FLAGS = {
+    "--from-env": "from_env",
+    "--allow-anonymous": "allow_anonymous",
+    "--allow-same-host": "allow_same_host",
+    "--json": "as_json",
+}
+PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
+TEXTS = {"--coordination": "coordination", "--log-format": "log_format"}
+NUMBERS = {"--node-id": ("node_id", 0), "--metrics-port": ("metrics_port", -1)}
+"""(field, minimum) by option."""
+REPEATED = {"--listener": "listeners", "-l": "listeners", "--set": "settings", "-s": "settings"}
+
+
+def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
+    """Parse the command line; None when it is not `serve` or uses anything the tables do not have."""
+    if not arguments or arguments[0] != "serve":
+        return None
+    values: dict[str, Any] = {"listeners": [], "settings": []}
+    words = list(reversed(arguments[1:]))
+    try:
+        while words:
+            _read_option(words, values)
+        return ServeOptions(
+            **{**values, "listeners": tuple(values["listeners"]), "settings": _pairs(values["settings"])}
+        )
+    except (LookupError, ValueError):
+        return None
+
+
+def _read_option(words: list[str], values: dict[str, Any]) -> None:
+    """Parse one option and its value from the end of `words`."""
+    name, equals, value = words.pop().partition("=")
+    if name in FLAGS and not equals:
+        values[FLAGS[name]] = True
+        return
+    if equals and not name.startswith("--"):
+        raise ValueError(name)
+    text = value if equals else words.pop()
+    if name in PATHS:
+        values[PATHS[name]] = Path(text)
+    elif name in TEXTS:
+        values[TEXTS[name]] = text
+    elif name in REPEATED:
+        values[REPEATED[name]].append(text)
+    else:
+        setting, smallest = NUMBERS[name]
+        if int(text) < smallest:
+            raise ValueError(text)
+        values[setting] = int(text)
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or key.strip() in pairs:
+            raise ValueError(text)
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def run_node(options: ServeOptions) -> int:
+    """Load the configuration and run the node until it is stopped; returns the exit code."""
+    from headrace.config import listener_overrides, load_config
+    from headrace.config.secret_arguments import refuse_secrets
+
+    refuse_secrets(options.settings, "--set")
+    flags: dict[str, object] = {
+        "log.dirs": options.data,
+        "node.id": options.node_id,
+        "headrace.coordination": options.coordination,
+        "headrace.allow.same.host": "true" if options.allow_same_host else None,
+        "headrace.metrics.port": options.metrics_port,
+        "headrace.log.format": options.log_format,
+        "listeners.allow.anonymous": "true" if options.allow_anonymous else None,
+    }
+    overrides = {**listener_overrides(options.listeners), **options.settings}
+    overrides |= {key: str(value) for key, value in flags.items() if value is not None}
+    config = load_config(options.config, overrides, dict(os.environ) if options.from_env else None)
+
+    from headrace.broker.app import run
+
+    return run(config, lambda broker: print_ready(broker, Output(as_json=options.as_json)))
+
+
+class RunningNode(Protocol):
+    """The attributes of a node that the ready line shows."""
+
+    node_id: int
+    config: NodeConfig
+    endpoints: tuple[Endpoint, ...]
+    metrics_address: tuple[str, int] | None
+
+
+def print_ready(broker: RunningNode, output: Output) -> None:
+    """Print the ready line with the node's addresses; programs wait for it."""
+    listening = {endpoint.listener: f"{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints}
+    data = str(broker.config.data_directory)
+    metrics = None
+    if broker.metrics_address is not None:
+        scheme = "https" if broker.config["headrace.metrics.security.protocol"] == "SSL" else "http"
+        metrics = f"{scheme}://{broker.metrics_address[0]}:{broker.metrics_address[1]}/metrics"
+    if output.as_json:
+        document = {"ready": True, "node_id": broker.node_id, "listeners": listening}
+        output.json_line({**document, "data": data, "metrics": metrics, "version": __version__})
+    else:
+        addresses = ", ".join(
+            address if len(listening) == 1 else f"{address} ({name})" for name, address in listening.items()
+        )
+        output.styled(
+            (f"Headrace {__version__} ready", "bold green"),
+            (" at ", ""),
+            (addresses, "bold cyan"),
+            (f", data in {data}, metrics at {metrics or 'none'}", ""),
+        )
+    output.flush()

@@ -1,0 +1,1 @@
+"""Compiles encoders and decoders of Kafka messages from kio's generated classes."""

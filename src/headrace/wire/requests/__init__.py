@@ -1,0 +1,1 @@
+"""Hand-written codecs of hot requests: Produce, Fetch, replica Fetch, Metadata replies."""

@@ -1,0 +1,96 @@
+"""Stream reader: offsets as checkpoint documents, and the tasks between two of them.
+
+A reader is pickled into every task, so it holds settings only; the planning process creates the planner.
+Spark calls `commit` only when the next batch is planned and never for the last one, so group offsets are
+committed from `latestOffset` instead. Read next: planner.py, task.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_headrace.client_pool import close_client, pooled_client
+from pyspark_headrace.columns import Projection
+from pyspark_headrace.options import ReadSettings
+from pyspark_headrace.reading.offsets import read_document
+from pyspark_headrace.reading.splits import ranges_between, split
+from pyspark_headrace.worker_reuse import freezing_after
+
+if TYPE_CHECKING:  # tasks do not load the planner
+    from pyspark_headrace.reading.planner import Planner
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settings: ReadSettings, projection: Projection) -> None:
+        self._settings = settings
+        self._projection = projection
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._call("initial").to_document()  # type: ignore[no-any-return]
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Without new records: `start` itself, so that its text is unchanged and no empty batch runs."""
+        limited = not isinstance(limit, ReadAllAvailable)
+        end = self._call("latest", read_document(start), limited=limited)
+        return start if end is None else end.to_document()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark passes this one limit back; unless it is ReadAllAvailable, all limits that are set apply."""
+        limits = self._settings.limits
+        if limits.max_rows is not None:
+            return ReadMaxRows(limits.max_rows)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_rows is None else ReadMinRows(limits.min_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._call("stop_at_current_end")
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._planner is None else self._planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges = ranges_between(
+            read_document(start),
+            read_document(end),
+            reread_truncated=self._settings.on_data_loss == "earliest",
+        )
+        pieces = split(
+            ranges,
+            least=self._settings.min_partitions,
+            most_rows=self._settings.max_records_per_partition,
+        )
+        return [InputPartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from pyspark_headrace.reading.task import read_range  # not needed for planning
+
+        return freezing_after(read_range(partition.value, self._settings, self._projection))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+            close_client(self._settings.bootstrap, self._settings.security)
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        connections = pooled_client(self._settings.bootstrap, self._settings.security)
+        if self._planner is None:
+            from pyspark_headrace.reading.planner import Planner
+
+            self._planner = Planner(self._settings, connections)
+        return connections.call(getattr(self._planner, name)(*arguments, **options))

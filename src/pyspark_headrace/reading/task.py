@@ -1,0 +1,86 @@
+"""Reads one offset range into Arrow batches of Spark's types; runs in Spark's Python workers.
+
+Ends when the fetch position reaches the range's end. Read next: pyspark_headrace/client_pool.py;
+client/arrow/read/prefetch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.arrow.read.bounds import Bounds
+from headrace.client.arrow.read.prefetch import Prefetch
+from headrace.client.arrow.read.typed import TypedDecoder
+from headrace.client.errors import ClientError
+from headrace.client.network_client import NetworkClient, TopicView
+from headrace.client.retry import Backoff, retry
+from pyspark_headrace.client_pool import PooledClient, pooled_client
+from pyspark_headrace.columns import Projection
+from pyspark_headrace.options import ReadSettings
+from pyspark_headrace.reading.arrow_columns import ArrowColumns
+from pyspark_headrace.reading.rejects import rejects_for
+from pyspark_headrace.reading.splits import Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeBounds(Bounds):
+    """Known bounds: no lookup is needed, but the topic id must not have changed."""
+
+    wanted: Range
+
+    async def resolve(self, client: NetworkClient, view: TopicView) -> dict[int, tuple[int, int]]:
+        wanted = self.wanted
+        topic_id = None if view.topic_id is None else str(view.topic_id)
+        if topic_id != wanted.topic_id:
+            raise ClientError(
+                f"topic {wanted.topic!r} was deleted and recreated after the read was planned",
+                next_step="run the query again; it then reports what is lost",
+                code="DATA_LOSS",
+            )
+        return {wanted.partition: (wanted.start, wanted.end)}
+
+
+def read_range(wanted: Range, settings: ReadSettings, projection: Projection) -> Iterator[Any]:
+    may_begin_later = wanted.from_earliest or settings.on_data_loss != "fail"
+    bounds = RangeBounds(
+        wanted=wanted,
+        start=None if may_begin_later else wanted.start,
+        committed_only=settings.committed_only,
+    )
+    columns = ArrowColumns(projection)
+    rejects = rejects_for(settings)
+    decoder = TypedDecoder(
+        wanted.topic,
+        columns.wanted,
+        key=columns.format_of("key"),
+        value=columns.format_of("value"),
+        rejects=rejects,
+    )
+    connections = pooled_client(settings.bootstrap, settings.security)
+    try:
+        for chunk in _chunks(connections, wanted.topic, bounds, settings):
+            for batch in decoder.decode(chunk):
+                yield columns.to_spark(batch)
+        rejects.finish()
+    except ClientError as error:
+        if error.code != "OFFSET_OUT_OF_RANGE":
+            raise
+        raise ClientError(
+            f"{error.what}: records were removed by retention between planning and reading",
+            next_step="set onDataLoss=skip to continue, and raise the topic's retention.ms",
+            code="DATA_LOSS",
+        ) from error
+
+
+def _chunks(connections: PooledClient, topic: str, bounds: Bounds, settings: ReadSettings) -> Iterator[Any]:
+    prefetch = Prefetch(
+        connections.client, topic, bounds, budget=settings.budget, timeout_ms=settings.timeout_ms
+    )
+    try:
+        connections.call(retry(prefetch.open, Backoff(settings.timeout_ms).wait))
+        while (chunk := connections.call(prefetch.next_chunk())) is not None:
+            yield chunk
+    finally:
+        connections.call(prefetch.close())  # also when Spark stops early

@@ -1,0 +1,60 @@
+"""Stream writer: commits each micro-batch exactly once.
+
+In append mode batches are added, in complete mode each replaces the table's rows. A separate module because
+Spark before 4.1 does not have its base class. Read next: batch_writer.py, commit.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from headrace.client.errors import ClientError
+from pyspark_headrace_delta.batch_writer import WrittenFiles, files_of, write_files
+from pyspark_headrace_delta.options import TableSettings
+from pyspark_headrace_delta.schema import Document
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, settings: TableSettings, schema: Document, *, overwrite: bool) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._overwrite = overwrite
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_files(iterator, self._settings)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        from pyspark_headrace_delta.commit import BatchNumber, TableCommit
+
+        files = files_of(messages)
+        if not files and not self._overwrite:
+            return  # an empty batch needs no commit
+        query_id = _query_id(messages)
+        chosen = self._settings.txn_app_id
+        if chosen is None and query_id is None:
+            raise ClientError(
+                "the id of the query is unknown", next_step="name it: .option('txnAppId', …)"
+            )
+        batch = (
+            BatchNumber(app_id=str(query_id), version=batchId)
+            if chosen is None
+            else BatchNumber(app_id=chosen, version=batchId, query_id=query_id)
+        )
+        TableCommit(
+            settings=self._settings,
+            schema=self._schema,
+            files=files,
+            overwrite=self._overwrite,
+            batch=batch,
+        ).apply()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Keep the files, as in a batch write."""
+
+
+def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    found = {message.query_id for message in messages if isinstance(message, WrittenFiles)}
+    return next(iter(found), None)

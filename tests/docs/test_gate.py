@@ -1,0 +1,28 @@
+"""tests/gate.toml names tests that exist, and the Makefile runs each test of the repository once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.harness.gate import TESTS, read_gate
+
+ENTRIES = [(mark, entry) for mark, entries in read_gate().items() for entry in sorted(entries)]
+
+
+@pytest.mark.parametrize(("mark", "entry"), ENTRIES)
+def test_every_entry_of_the_gate_names_a_test(mark: str, entry: str) -> None:
+    file, _, test = entry.partition("::")
+    source = (TESTS / file).read_text()
+    assert re.search(rf"^(?:async )?def {test or 'test_'}", source, re.MULTILINE), f"[{mark}] {entry}"
+
+
+def test_every_mark_of_the_gate_is_known() -> None:
+    assert set(read_gate()) == {"quick", "serial"}
+
+
+def test_every_folder_of_tests_is_run_by_the_makefile() -> None:
+    makefile = (TESTS.parent / "Makefile").read_text()
+    folders = {file.relative_to(TESTS).parts[0] for file in TESTS.rglob("test_*.py")}
+    assert not sorted(folder for folder in folders if f"tests/{folder}" not in makefile)

@@ -1,0 +1,54 @@
+"""Carries out one seeded run of a simulation and counts what every kind of run counts.
+
+Knows no node and no plan. Read next: one_node.py and several_nodes.py (the runs), seeds.py (many seeds).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from headrace.testing.simworld import ClockProfile, Simulation
+from tests.harness.history import History
+
+
+class Faults(Protocol):
+    counts: Counter[str]
+
+
+class Run(Protocol):
+    history: History
+
+    @property
+    def faults(self) -> Faults: ...
+
+    def run(self) -> Coroutine[Any, Any, None]: ...
+
+
+class Report(Protocol):
+    seed: int
+    plan: Any
+    trace_hash: str
+    outcomes: Counter[str]
+    faults: Counter[str]
+    records_read: int
+
+
+R = TypeVar("R", bound=Run)
+
+
+def carry_out(report: Report, make_run: Callable[[Simulation], R]) -> R:
+    """Raises what went wrong, with the seed and its plan."""
+    with Simulation(report.seed, clock=ClockProfile()) as simulation:
+        try:
+            run = make_run(simulation)
+            simulation.run(run.run())
+        except BaseException as error:
+            error.add_note(f"seed {report.seed}: {report.plan}")
+            raise
+        report.trace_hash = simulation.loop.trace_hash()
+    report.outcomes.update(run.history.outcomes())
+    report.faults = run.faults.counts
+    report.records_read = sum(len(poll.records) for poll in run.history.polls)
+    return run

@@ -1,0 +1,49 @@
+"""Reports of long tests, one JSON file per part in build/soak/, and the seeds that make a run repeatable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_FRESH_SEEDS = 300
+REPORTS = _ROOT / "build" / "soak"
+
+
+def commit() -> str:
+    """The commit under test; "unknown" outside a repository."""
+    command = ["git", "-C", str(_ROOT), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def first_seed() -> int:
+    """Fresh for every commit, the same for all runs of one; HEADRACE_SEED overrides it."""
+    given = os.environ.get("HEADRACE_SEED")
+    if given:
+        return int(given)
+    return int.from_bytes(hashlib.blake2b(commit().encode(), digest_size=4).digest()) * 100_000
+
+
+def fresh_seeds() -> range:
+    """The seeds that a simulation runs: 300, or as HEADRACE_SEEDS says.
+
+    `50` means the first 50 of this commit, `50-300` those after them.
+    """
+    first, _, last = os.environ.get("HEADRACE_SEEDS", str(_FRESH_SEEDS)).rpartition("-")
+    return range(first_seed() + int(first or 0), first_seed() + int(last))
+
+
+def write_report(part: str, started: float, figures: Mapping[str, Any]) -> None:
+    """`started` is time.monotonic() of the beginning."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    report = {"part": part, "commit": commit(), "seconds": round(time.monotonic() - started, 1), **figures}
+    (REPORTS / f"{part}.json").write_text(json.dumps(report, indent=2, default=str) + "\n")

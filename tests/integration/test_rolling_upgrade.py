@@ -1,0 +1,64 @@
+"""A cluster of the release before node logins is upgraded node by node under load, and keeps serving (S3)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headrace.client.connection import Connection
+from headrace.wire.api_key import ApiKey
+from headrace.wire.error_codes import ErrorCode
+from tests.harness import soak
+from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.earlier_release import LAST_WITHOUT_LOGINS, MixedReleases, earlier_sources
+from tests.harness.live.kill_loop import strike_under_load
+from tests.harness.waiting import wait_until
+
+SETTINGS = {"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
+
+
+def test_nodes_of_the_earlier_release_are_replaced_without_a_lost_record(tmp_path: Path) -> None:
+    releases = MixedReleases(earlier_sources(LAST_WITHOUT_LOGINS, tmp_path))
+    with LiveCluster(tmp_path / "cluster", settings=SETTINGS, dress=releases) as cluster:
+        assert [serves_logins(cluster, node_id) for node_id in cluster.node_ids] == [False] * 3
+
+        def upgrade(cluster: LiveCluster, node_id: int) -> None:
+            cluster.stop(node_id)
+            releases.upgraded.add(node_id)
+            plan = cluster.folder.read()
+            cluster.supervisor.prepare(plan, [plan.member(node_id)])
+            cluster.start(node_id)
+
+        strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=upgrade, order="nodes").check()
+        assert all(serves_logins(cluster, node_id) for node_id in cluster.node_ids)
+        wait_until(
+            lambda: all(refuses_strangers(cluster, node_id) for node_id in cluster.node_ids),
+            "every node asks for a login",
+        )
+
+
+def serves_logins(cluster: LiveCluster, node_id: int) -> bool:
+    async def versions() -> bool:
+        member = cluster.folder.read().member(node_id)
+        connection = await Connection.open(member.host, member.port)
+        try:
+            return ApiKey.ENVELOPE in connection.versions
+        finally:
+            await connection.close()
+
+    return asyncio.run(versions())
+
+
+def refuses_strangers(cluster: LiveCluster, node_id: int) -> bool:
+    """Whether a request of nodes without a login is refused."""
+
+    async def altered() -> ErrorCode:
+        member = cluster.folder.read().member(node_id)
+        connection = await Connection.open(member.host, member.port)
+        try:
+            fields = {"broker_id": node_id, "broker_epoch": 1, "topics": []}
+            return ErrorCode((await connection.call(ApiKey.ALTER_PARTITION, fields)).error_code)
+        finally:
+            await connection.close()
+
+    return asyncio.run(altered()) is ErrorCode.cluster_authorization_failed

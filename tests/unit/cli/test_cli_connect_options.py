@@ -1,0 +1,82 @@
+"""--command-config on every command that connects; passwords in no argument and no output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from headrace.cli import kafka_demo, main
+from headrace.cli.commands import app
+
+NOWHERE = "127.0.0.1:1"
+
+
+def _commands(command, path=()):
+    for name, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), {option for parameter in command.params for option in parameter.opts}
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+def test_every_command_that_connects_takes_the_file_of_a_client():
+    connecting = {name for name, options in COMMANDS.items() if "--bootstrap" in options}
+    assert len(connecting) > 15
+    assert {name for name in connecting if "--command-config" not in COMMANDS[name]} == set()
+    assert "--command-config" in COMMANDS["cluster remove"]
+
+
+def test_no_command_has_an_option_for_a_password():
+    named = {option for options in COMMANDS.values() for option in options}
+    assert {option for option in named if "password" in option or "secret" in option} == {"--password-file"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["groups", "list"],
+        ["configs", "get", "--topic", "t"],
+        ["plan", "t", "--group", "g"],
+        ["cluster", "status"],
+        ["cluster", "elect"],
+    ],
+)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_errors_in_the_file_are_said_and_its_passwords_are_not(command, way, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.password=s3cret\n")
+    options = ["--command-config", str(file)] if way == "option" else []
+    if way == "variable":
+        monkeypatch.setenv("HEADRACE_CLIENT_CONFIG", str(file))
+    assert main.run([*command, "--bootstrap", NOWHERE, "--json", *options]) == 1
+    captured = capsys.readouterr()
+    said = json.loads(captured.out or captured.err)
+    assert "client.properties: PLAIN needs a user and a password" in json.dumps(said)
+    assert "s3cret" not in captured.out + captured.err
+
+
+def test_the_demo_program_takes_it_too(tmp_path):
+    chosen = kafka_demo.parse(["-mode", "producer", "-command-config", str(tmp_path / "x")])
+    assert chosen.command_config == str(tmp_path / "x")
+
+
+def test_a_pipelines_password_is_refused_among_the_arguments(capsys):
+    arguments = ["store", "--topic", "t", "--path", "/x", "--option", "kafka.sasl.password=s3cret"]
+    assert main.run(["pipeline", "run", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert "kafka.sasl.password=…: other users of this machine can see arguments" in error
+    assert "s3cret" not in error
+
+
+def test_an_unreachable_secured_listener_is_reported_at_once(tmp_path, capsys):
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    assert main.run(["topics", "list", "--bootstrap", NOWHERE, "--command-config", str(file)]) == 1
+    assert f"no Kafka broker can be reached at {NOWHERE}" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""Where replicas go: what is there stays, hosts are spread over, nobody is given more than others."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.client.errors import ClientError
+from headrace.client.tools.replica_plan import with_replication_factor, without_node
+
+ONE_EACH = {0: "a", 1: "b", 2: "c"}
+
+
+def test_more_replicas_are_added_behind_those_there_are_and_evenly():
+    partitions = {("t", index): (index % 2,) for index in range(6)}
+    load = {node: sum(node in each for each in partitions.values()) for node in ONE_EACH}
+    targets = with_replication_factor(partitions, 2, ONE_EACH, load)
+    assert all(target[0] == partitions[name][0] for name, target in targets.items())
+    held = [sum(node in target for target in targets.values()) for node in ONE_EACH]
+    assert sorted(held) == [4, 4, 4]
+
+
+def test_a_host_without_a_replica_comes_before_a_node_with_little_to_do():
+    hosts = {0: "a", 1: "a", 2: "b"}
+    targets = with_replication_factor({("t", 0): (0,)}, 2, hosts, {0: 1, 1: 0, 2: 9})
+    assert targets == {("t", 0): (0, 2)}
+
+
+def test_fewer_replicas_drop_the_last_and_what_is_right_is_left_out():
+    partitions = {("t", 0): (2, 0, 1), ("t", 1): (0, 1)}
+    assert with_replication_factor(partitions, 2, ONE_EACH, {}) == {("t", 0): (2, 0)}
+
+
+def test_more_replicas_than_nodes_are_refused():
+    with pytest.raises(ClientError, match="replication factor 4 needs as many nodes; the cluster has 3"):
+        with_replication_factor({("t", 0): (0,)}, 4, ONE_EACH, {})
+
+
+def test_a_leaving_node_is_replaced_in_its_place():
+    hosts = {**ONE_EACH, 3: "d"}
+    partitions = {("t", 0): (1, 0), ("t", 1): (0, 1), ("t", 2): (2, 3), ("u", 0): (1,)}
+    targets = without_node(partitions, 1, hosts)
+    assert targets.keys() == {("t", 0), ("t", 1), ("u", 0)}
+    assert targets["t", 0][1] == 0
+    assert targets["t", 1][0] == 0
+    assert all(1 not in target and len(set(target)) == len(target) for target in targets.values())
+
+
+def test_a_node_that_cannot_be_replaced_does_not_leave():
+    with pytest.raises(ClientError) as caught:
+        without_node({("t", 0): (0, 1, 2)}, 2, ONE_EACH)
+    assert "topic 't' has 3 replicas, and without node 2 there are 2 nodes" in str(caught.value)
+    assert "--replication-factor 2" in str(caught.value.next_step)
