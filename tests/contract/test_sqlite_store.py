@@ -310,9 +310,7 @@ def test_a_renewal_does_not_wait_for_a_slow_commit(tmp_path: Path) -> None:
         store = await SqliteStore.open(RealWorld(), tmp_path)
         session = await store.open_session(6000)
         slow = asyncio.ensure_future(store._entries_thread.run(time.sleep, 1.0))  # the slow commit
-        started = time.monotonic()
         await session.renew()
-        assert time.monotonic() - started < 0.8
         assert not slow.done()
         await slow
         await store.close()
@@ -387,7 +385,9 @@ def test_two_nodes_of_one_host_may_start_at_the_same_moment(tmp_path: Path) -> N
     scenario(main)
 
 
-def test_a_node_that_was_killed_is_controller_again_within_30_ms(tmp_path: Path) -> None:
+def test_a_node_that_was_killed_is_controller_again_before_its_old_session_ends(tmp_path: Path) -> None:
+    session_ttl_ms = 60_000
+
     async def start() -> tuple[ClusterMetadata, float]:
         world = RealWorld()
         started = time.perf_counter()
@@ -397,7 +397,7 @@ def test_a_node_that_was_killed_is_controller_again_within_30_ms(tmp_path: Path)
             host_id="h",
             hostname="h",
             endpoints=[],
-            session_ttl_ms=6000,
+            session_ttl_ms=session_ttl_ms,
             replaces_dead_predecessor=True,
         )
         assert await cluster.become_controller(1) is not None
@@ -407,7 +407,7 @@ def test_a_node_that_was_killed_is_controller_again_within_30_ms(tmp_path: Path)
         runs = [await start() for _ in range(6)]  # each finds the session of the one before still open
         for cluster, _ in runs:
             await cluster.close()
-        assert min(taken_s for _, taken_s in runs[1:]) < 0.03
+        assert max(taken_s for _, taken_s in runs[1:]) < session_ttl_ms / 1000 / 4
 
     scenario(main)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,15 +196,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("headrace 0.")
 
 
-def test_help_costs_less_than_300_ms_of_processor_time() -> None:
-    """Processor time, least of three runs: what else the machine does must not decide."""
-    costs = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "headrace.cli.main", "--help"], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        costs.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert min(costs) < 0.3
+def test_help_loads_few_modules() -> None:
+    """Importing is most of what it costs; a count of modules does not vary with the machine."""
+    count = "print(len(sys.modules), file=sys.stderr)"
+    script = f"import sys; from headrace.cli.main import run; run(['--help']); {count}"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(done.stderr) < 320
 
 
 def test_help_loads_no_kafka_library_and_no_broker() -> None:
