@@ -14,7 +14,13 @@ SHORT := not compat_jvm and not compat_go and not compat_image and not soak
 LEFT_OUT := $(CURDIR)/build/left-out.txt
 # Which tests of a row of the drawings passed, failed or were left out.
 ROWS := $(CURDIR)/build/rows.txt
-PYTEST := HEADRACE_LEFT_OUT=$(LEFT_OUT) HEADRACE_ROWS=$(ROWS) $(BIN)/python -m pytest --durations=15 --durations-min=1
+# Live tests that failed once and passed when they were run again, told at the end.
+UNSTABLE := $(CURDIR)/build/unstable.txt
+RECORDED := HEADRACE_LEFT_OUT=$(LEFT_OUT) HEADRACE_ROWS=$(ROWS) $(BIN)/python -m
+DURATIONS := --durations=15 --durations-min=1
+PYTEST := $(RECORDED) pytest $(DURATIONS)
+LIVE_PYTEST := $(RECORDED) tests.harness.run_again $(UNSTABLE) $(DURATIONS)
+TELL_UNSTABLE := @$(BIN)/python -m tests.harness.run_again $(UNSTABLE)
 TELL_LEFT_OUT := @$(BIN)/python -m tests.harness.left_out $(LEFT_OUT)
 TELL_ROWS := @$(BIN)/python -m tests.harness.row_summary $(ROWS)
 # Tests of these folders share nothing with each other, so that every core takes its part.
@@ -75,16 +81,18 @@ lint: setup ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports --no-cache
 
 test: lint ## the quick gate: lint, unit tests, 50 seeds, a live pass of every capability; under 8 minutes
-	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
+	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS) $(UNSTABLE)
 	HEADRACE_SEEDS=50 $(PYTEST) $(ALONE) -n auto --dist loadfile -m "$(SHORT)"
-	$(PYTEST) $(LIVE) -n 2 --dist loadfile -m "quick and $(SHORT)"
+	$(LIVE_PYTEST) $(LIVE) -n 2 --dist loadfile -m "quick and $(SHORT)"
+	$(TELL_UNSTABLE)
 	$(TELL_LEFT_OUT)
 	$(TELL_ROWS)
 
 check: packages test ## the full suite, before anything lands on main: test, then all other seeds and live tests
 	HEADRACE_SEEDS=50-300 $(PYTEST) tests/simulation -m "seeds and $(SHORT)"
-	$(PYTEST) $(LIVE) -n 2 --dist loadfile -m "not quick and not serial and $(SHORT)"
-	$(PYTEST) $(LIVE) -m "serial and not quick and $(SHORT)"
+	$(LIVE_PYTEST) $(LIVE) -n 2 --dist loadfile -m "not quick and not serial and $(SHORT)"
+	$(LIVE_PYTEST) $(LIVE) -m "serial and not quick and $(SHORT)"
+	$(TELL_UNSTABLE)
 	$(TELL_LEFT_OUT)
 	$(TELL_ROWS) --all
 

@@ -16,7 +16,7 @@ from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
-from tests.harness import left_out, row_record
+from tests.harness import left_out, row_record, run_again
 from tests.harness.gate import mark_test
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
@@ -31,6 +31,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 def pytest_configure(config: pytest.Config) -> None:
     left_out.register(config)
     row_record.register(config)
+    run_again.register(config)
     # Programs that tests start in processes of their own import tests.harness, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
