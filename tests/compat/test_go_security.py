@@ -23,6 +23,10 @@ TOPIC_DENIED = {
     "franz": "TOPIC_AUTHORIZATION_FAILED",
     "sarama": "The client is not authorized to access this topic",
 }
+GROUP_DENIED = {
+    "franz": "GROUP_AUTHORIZATION_FAILED",
+    "sarama": "The client is not authorized to access this group",
+}
 REFUSED_LOGIN = {"franz": "SASL_AUTHENTICATION_FAILED", "sarama": "invalid credentials with SASL mechanism"}
 
 
@@ -45,17 +49,16 @@ def run(client: str, go_program: Callable[[str], Path]) -> Run:
     program = go_program(client)
 
     def call(reach: Reach, mode: str, topic: str, *, stdin: Any = None) -> subprocess.CompletedProcess[str]:
-        flags = [
-            part
-            for name, value in {**reach.go(), "mode": mode, "topic": topic}.items()
-            for part in (f"-{name}", value)
-        ]
+        command = [str(program), *flags(reach, mode=mode, topic=topic)]
         return subprocess.run(
-            [str(program), *flags], input=json.dumps(stdin), capture_output=True, text=True, timeout=60,
-            check=False,
-        )  # fmt: skip
+            command, input=json.dumps(stdin), capture_output=True, text=True, timeout=60, check=False
+        )
 
     return call
+
+
+def flags(reach: Reach, **more: str) -> list[str]:
+    return [part for name, value in {**reach.go(), **more}.items() for part in (f"-{name}", value)]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -94,3 +97,26 @@ def test_a_missing_acl_is_told_by_its_code(node: GuardedNode, client: str, run: 
         refused = run(node.reach(LOGIN), mode, topic, stdin=[RECORD])
         assert refused.returncode != 0
         assert TOPIC_DENIED[client] in refused.stderr
+
+
+def test_a_group_acl_decides_who_joins(
+    node: GuardedNode, client: str, run: Run, go_program: Callable[[str], Path]
+) -> None:
+    topic = f"ann-group-{client}"
+    node.create_topic(topic)
+    assert run(node.reach(LOGIN), "produce", topic, stdin=[RECORD]).returncode == 0
+
+    def member(group: str) -> subprocess.Popen[str]:
+        command = [str(go_program(client)), *flags(node.reach(LOGIN), mode="group", topic=topic, group=group)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    with member(f"ann-{client}") as allowed:
+        assert allowed.stdout is not None
+        lines = iter(allowed.stdout.readline, "")
+        assert next(line for line in lines if line.startswith("record")) == "record 0 0 value\n"
+        allowed.communicate("")  # leaves
+    with member(f"else-{client}") as denied:
+        assert denied.wait(60) != 0
+        assert denied.stderr is not None
+        assert GROUP_DENIED[client] in denied.stderr.read()

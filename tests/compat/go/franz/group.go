@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -50,6 +52,9 @@ func group(context.Context) (any, error) {
 	processed := 0
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); errors.Is(err, kerr.GroupAuthorizationFailed) {
+			return nil, err
+		}
 		fetches.EachRecord(func(one *kgo.Record) {
 			fmt.Println("record", one.Partition, one.Offset, string(one.Value))
 			processed++
