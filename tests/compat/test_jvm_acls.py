@@ -16,7 +16,7 @@ from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.connection import Connection
 from headrace.client.tools.acls import create_acls
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.wire.api_key import ApiKey
 from tests.harness.live.node import NodeProcess
 

@@ -21,7 +21,7 @@ from headrace.acls import AclBinding
 from headrace.client.sasl import Plain, ScramSha512
 from headrace.cluster.engines.engine import free_ports
 from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS, NODE_APIS
 from headrace.wire.error_codes import ErrorCode

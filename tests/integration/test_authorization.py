@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from tests.harness.live.node import NodeProcess
 
 SETTINGS = {

@@ -77,9 +77,9 @@ from headrace.broker.security.node_login import NodeLogin
 from headrace.broker.security.tls import RELOAD_S, ListenerTls, Reloaded, reload_all
 from headrace.broker.security.users import Users
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
-from headrace.config.acl_settings import super_users
 from headrace.config.coordination_address import SqliteAddress
 from headrace.config.metrics_settings import uses_tls
+from headrace.config.security.acl_settings import super_users
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.hosts import boot_id
 from headrace.coordination.open_store import open_store

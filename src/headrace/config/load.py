@@ -15,7 +15,7 @@ from headrace.config.node_config import Explicit, NodeConfig, Origin
 from headrace.config.node_settings import NODE_SETTINGS, listener_key, split_listener_key
 from headrace.config.not_served import explain_unknown
 from headrace.config.properties import read_properties
-from headrace.config.sasl_settings import check_logins
+from headrace.config.security.sasl_settings import check_logins
 from headrace.config.setting import Setting
 from headrace.config.several_nodes import refuse_split
 from headrace.config.tls_checks import check_tls, requires_certificate

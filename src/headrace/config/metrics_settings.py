@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.config.listeners import PLAINTEXT, is_loopback
+from headrace.config.security.tls_settings import NONE, REQUIRED
 from headrace.config.setting import Allowed, between, node_setting, one_of
-from headrace.config.tls_settings import NONE, REQUIRED
 from headrace.errors import ConfigError
 
 PREFIX = "headrace.metrics."

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from headrace.config.acl_settings import ACLS
 from headrace.config.coordination_address import FORMS, coordination_problem
 from headrace.config.group_settings import GROUPS
 from headrace.config.log_settings import DISK, LOG, TOPICS
 from headrace.config.metrics_settings import METRICS
-from headrace.config.quota_settings import QUOTAS
-from headrace.config.sasl_settings import OAUTH, SASL
+from headrace.config.security.acl_settings import ACLS
+from headrace.config.security.quota_settings import QUOTAS
+from headrace.config.security.sasl_settings import OAUTH, SASL
+from headrace.config.security.tls_settings import TLS
+from headrace.config.security.zookeeper_settings import ZOOKEEPER
 from headrace.config.setting import MIB, Allowed, Setting, at_least, node_setting, one_of
-from headrace.config.tls_settings import TLS
-from headrace.config.zookeeper_settings import ZOOKEEPER
 
 _COORDINATION = Allowed(text=FORMS, problem=coordination_problem)
 _ONE_DIRECTORY = Allowed(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from headrace.errors import ConfigError
@@ -172,6 +173,7 @@ def node_setting(
     *,
     dynamic: bool = False,
     aliases: tuple[str, ...] = (),
+    per_listener: bool = False,
 ) -> Setting:
     return Setting(
         name=name,
@@ -182,19 +184,9 @@ def node_setting(
         validator=validator,
         dynamic=dynamic,
         aliases=aliases,
+        per_listener=per_listener,
     )
 
 
-def listener_setting(
-    name: str, kind: Kind, default: Any, doc: str, validator: Allowed | None = None
-) -> Setting:
-    """A node setting that may be set for one listener alone."""
-    return Setting(
-        name=name,
-        kind=kind,
-        default=default,
-        doc=doc,
-        scope="node",
-        validator=validator,
-        per_listener=True,
-    )
+listener_setting = partial(node_setting, per_listener=True)
+"""A node setting that may be set for one listener alone."""

@@ -1,13 +1,13 @@
 """Whether the TLS settings of all listeners go together, before any file is read.
 
-Read next: tls_settings.py, load.py.
+Read next: security/tls_settings.py, load.py.
 """
 
 from __future__ import annotations
 
 from headrace.config.listeners import ListenerConfig
 from headrace.config.node_config import NodeConfig
-from headrace.config.tls_settings import NONE, REQUIRED
+from headrace.config.security.tls_settings import NONE, REQUIRED
 from headrace.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from headrace.acls import Operation, PatternType, Permission, ResourceType
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.principal import Principal, user
 from headrace.wire.api_key import ApiKey
 from tests.harness.broker.simulated_node import LONG_MS, SimBroker, on_a_node

@@ -18,7 +18,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from headrace.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from headrace.client.tools.acls import create_acls
 from headrace.cluster.engines.engine import free_ports
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from tests.harness.live.certificates import Authority
 from tests.harness.live.node import HOST, NodeProcess
 from tests.harness.live.secured_node import set_password

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.config import NodeConfig, load_config
-from headrace.config.principal_mapping import map_name, parse_rules
+from headrace.config.security.principal_mapping import map_name, parse_rules
 from headrace.errors import ConfigError
 
 SSL = {"listeners": "SSL://127.0.0.1:9093"}

@@ -16,7 +16,7 @@ from headrace.broker.security.plain import PlainConversation
 from headrace.broker.security.scram import ScramConversation
 from headrace.broker.security.users import Users
 from headrace.config import NodeConfig
-from headrace.config.sasl_settings import OAUTHBEARER, PLAIN
+from headrace.config.security.sasl_settings import OAUTHBEARER, PLAIN
 from headrace.errors import ConfigError
 from headrace.principal import user
 from headrace.scram_credential import HASH_NAMES

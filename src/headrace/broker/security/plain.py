@@ -1,6 +1,6 @@
 """PLAIN (RFC 4616) on the broker's side, checked against the stored SCRAM credentials (S5-S7).
 
-Only for listeners with TLS: config/sasl_settings.py sees to it. Read next: users.py, login.py.
+Only for listeners with TLS: config/security/sasl_settings.py sees to it. Read next: users.py, login.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The TLS of a node's listeners: settings and files become contexts, again whenever a file changes (S22).
 
 What a context does with a connection is in headrace/tls. Read next: distinguished_name.py,
-config/tls_settings.py, network/connection.py.
+config/security/tls_settings.py, network/connection.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from headrace.broker.security.distinguished_name import subject_of
 from headrace.config import NodeConfig
-from headrace.config.principal_mapping import map_name, parse_rules
+from headrace.config.security.principal_mapping import map_name, parse_rules
 from headrace.errors import ConfigError, DecodeError
 from headrace.principal import ANONYMOUS, Principal, user
 from headrace.secret import Secret

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.acls import Operation, PatternType, Permission, ResourceType
-from headrace.config.acl_settings import STANDARD_AUTHORIZER
+from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.principal import user
 from headrace.wire.api_key import ApiKey
 from tests.harness.broker.acl_node import ANY_ACL

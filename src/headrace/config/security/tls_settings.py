@@ -1,12 +1,12 @@
 """The settings of TLS listeners: Kafka's `ssl.*`, with keys and certificates in PEM.
 
 Each may be set for one listener alone, as `listener.name.<listener>.<setting>`. Nothing here reads a file or
-checks a certificate: that is broker/security/tls.py. Read next: principal_mapping.py, tls_checks.py.
+checks a certificate: that is broker/security/tls.py. Read next: principal_mapping.py, config/tls_checks.py.
 """
 
 from __future__ import annotations
 
-from headrace.config.principal_mapping import rules_problem
+from headrace.config.security.principal_mapping import rules_problem
 from headrace.config.setting import Allowed, listener_setting, one_of, some_of
 
 PEM = "PEM"

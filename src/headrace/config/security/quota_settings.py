@@ -1,6 +1,6 @@
 """Settings of quotas and of the rate of connections: Kafka's names and, where it says nothing else, defaults.
 
-The quotas themselves are set while the cluster runs (docs/security.md). Read next: node_settings.py.
+The quotas themselves are set while the cluster runs (docs/security.md). Read next: config/node_settings.py.
 """
 
 from __future__ import annotations

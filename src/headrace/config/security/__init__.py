@@ -1,0 +1,1 @@
+"""Settings of listeners, logins, ACLs and quotas, and how names of certificates become principals."""
