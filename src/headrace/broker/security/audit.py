@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from headrace.broker.network.request_context import EncodedReply, Reply, RequestContext
+from headrace.broker.network.yielding import yielding
 from headrace.broker.security.authorization import Denial
 from headrace.errors import ApiError
 from headrace.wire.api_key import ApiKey
@@ -84,14 +86,17 @@ class AuditLog:
             self._write_change(context, request, [error.code.name])
             raise
         if not isinstance(reply, EncodedReply):
-            self._write_change(context, request, sorted(set(_errors(reply))))
+            codes = {entry.get("error_code", ErrorCode.none) async for entry in yielding(_entries(reply))}
+            errors = sorted(ErrorCode(code).name for code in codes if code != ErrorCode.none)
+            self._write_change(context, request, errors)
         return reply
 
     def _write_change(self, context: RequestContext, request: Any, errors: list[str]) -> None:
-        names = list(_names(request))
-        details: dict[str, Any] = {"api": APIS[context.api_key].name, "names": names[:_MOST_NAMES]}
-        if len(names) > _MOST_NAMES:
-            details["more_names"] = len(names) - _MOST_NAMES
+        lists = [_items(getattr(request, field, None)) for field in _LISTS]
+        names = [_name(entry) for entry in islice(chain(*lists), _MOST_NAMES)]
+        details: dict[str, Any] = {"api": APIS[context.api_key].name, "names": names}
+        if (more := sum(map(len, lists)) - len(names)) > 0:
+            details["more_names"] = more
         if getattr(request, "validate_only", False):
             details["validate_only"] = True
         self._write("change", context, {**details, "errors": errors})
@@ -112,34 +117,28 @@ class AuditLog:
             logger.info("%s", json.dumps({"event": event, **fields}))
 
 
-def _names(request: Any) -> Iterator[str]:
-    for field in _LISTS:
-        for entry in _items(getattr(request, field, None)):
-            if isinstance(entry, str):
-                yield _short(entry)
-                continue
-            found = (getattr(entry, name, None) for name in _NAMES)
-            named = next((name for name in found if name is not None), None)
-            if named is not None:
-                yield _short(str(named))
-
-
-def _items(value: Any) -> Iterable[Any]:
+def _items(value: Any) -> Sequence[Any]:
     return value if isinstance(value, tuple | list) else ()
 
 
-def _errors(reply: Any) -> Iterator[str]:
-    """Names of the error codes anywhere in a reply."""
-    if isinstance(reply, Mapping):
-        for key, value in reply.items():
-            if key == "error_code":
-                if value != ErrorCode.none:
-                    yield ErrorCode(value).name
-            elif isinstance(value, Mapping | tuple | list):
-                yield from _errors(value)
-    elif isinstance(reply, tuple | list):
+def _name(entry: Any) -> str:
+    if isinstance(entry, str):
+        return _short(entry)
+    found = (getattr(entry, name, None) for name in _NAMES)
+    return _short(str(next((name for name in found if name is not None), "")))
+
+
+def _entries(reply: Any) -> Iterator[dict[str, Any]]:
+    """The fields of a reply and of everything in it."""
+    if isinstance(reply, dict):
+        yield reply
+        for value in reply.values():
+            if isinstance(value, dict | tuple | list):
+                yield from _entries(value)
+    else:
         for value in reply:
-            yield from _errors(value)
+            if isinstance(value, dict | tuple | list):
+                yield from _entries(value)
 
 
 def _short(text: str) -> str:
