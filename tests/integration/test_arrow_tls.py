@@ -9,13 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.cluster.engines.engine import free_ports
 from tests.harness.live.node import NodeProcess
-from tests.harness.live.tls_proxy import TlsProxy
+from tests.harness.live.tls_proxy import behind_tls_proxy
 
 CERTIFICATES = Path(__file__).parents[1] / "data/tls"
 TABLE = pa.table({"value": [b"%d" % n * 50 for n in range(20_000)]})
@@ -23,19 +21,8 @@ TABLE = pa.table({"value": [b"%d" % n * 50 for n in range(20_000)]})
 
 @pytest.fixture(params=[False, True], ids=["server", "mutual"])
 def tls(request: pytest.FixtureRequest, start_node: Callable[..., NodeProcess]) -> Iterator[str]:
-    """The address of a node that clients reach over TLS alone; it holds the topic `t`."""
-    plain, inside, outside = free_ports(3)
-    node = start_node(
-        listeners=[
-            f"main=127.0.0.1:{plain}",
-            f"proxied=127.0.0.1:{inside},advertise=localhost:{outside}",
-        ],
-        port=plain,
-    )
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
-    with TlsProxy(outside, inside, CERTIFICATES, asks_for_certificate=request.param):
-        yield f"localhost:{outside}"
+    with behind_tls_proxy(start_node, CERTIFICATES, asks_for_certificate=request.param) as address:
+        yield address
 
 
 def trusting(certificate: str | None) -> Any:

@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
 from headrace.cli import main
 from headrace.client.parallel import ParallelConsumer, Record
-from headrace.cluster.engines.engine import free_ports
 from tests.harness.live.node import NodeProcess
-from tests.harness.live.tls_proxy import TlsProxy
+from tests.harness.live.tls_proxy import behind_tls_proxy
 
 CERTIFICATES = Path(__file__).parents[1] / "data/tls"
 Run = Callable[..., str]
@@ -32,24 +30,14 @@ class Guarded(NamedTuple):
 @pytest.fixture
 def guarded(start_node: Callable[..., NodeProcess], tmp_path: Path) -> Iterator[Guarded]:
     """A node that clients reach over TLS with a certificate alone; it holds the topic `t`."""
-    plain, inside, outside = free_ports(3)
-    node = start_node(
-        listeners=[
-            f"main=127.0.0.1:{plain}",
-            f"proxied=127.0.0.1:{inside},advertise=localhost:{outside}",
-        ],
-        port=plain,
-    )
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
     config = tmp_path / "client.properties"
     config.write_text(
         "security.protocol=SSL\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
         f"ssl.keystore.location={CERTIFICATES / 'client.pem'}\n"
         f"ssl.truststore.location={CERTIFICATES / 'ca.pem'}\n"
     )
-    with TlsProxy(outside, inside, CERTIFICATES, asks_for_certificate=True):
-        yield Guarded(f"localhost:{outside}", str(config))
+    with behind_tls_proxy(start_node, CERTIFICATES, asks_for_certificate=True) as address:
+        yield Guarded(address, str(config))
 
 
 @pytest.fixture

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from headrace.cluster.engines.engine import free_ports
+from tests.harness.live.node import NodeProcess
+from tests.harness.live.tls_node import create_topic
 
 
 class TlsProxy:
@@ -55,3 +61,21 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         pass  # the other side hears of it below
     finally:
         writer.close()
+
+
+@contextmanager
+def behind_tls_proxy(
+    start_node: Callable[..., NodeProcess], certificates: Path, *, asks_for_certificate: bool
+) -> Iterator[str]:
+    """The address of a node that clients reach over TLS alone; it holds the topic `t` of two partitions."""
+    plain, inside, outside = free_ports(3)
+    node = start_node(
+        listeners=[
+            f"main=127.0.0.1:{plain}",
+            f"proxied=127.0.0.1:{inside},advertise=localhost:{outside}",
+        ],
+        port=plain,
+    )
+    create_topic(node.bootstrap, "t", 2)
+    with TlsProxy(outside, inside, certificates, asks_for_certificate=asks_for_certificate):
+        yield f"localhost:{outside}"
