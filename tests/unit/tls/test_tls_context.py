@@ -97,8 +97,17 @@ def test_what_is_missing_or_wrong_is_named(authority: Authority, material: TlsMa
         ({"authorities": b"nothing"}, "no certificate .* in the trust store"),
         ({"authorities": cut}, "OpenSSL does not accept"),
     ):
+        wrong = replace(material, **change)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=message):
-            server_context(replace(material, **change))  # type: ignore[arg-type]
+            server_context(replace(wrong, client_auth="required"))
+        with pytest.raises(ConfigError, match=message):
+            client_context(wrong)
+
+
+def test_only_a_listener_that_asks_for_certificates_has_authorities_to_search(material: TlsMaterial) -> None:
+    for asked, count in (("none", 0), ("requested", 1), ("required", 1)):
+        context = server_context(replace(material, client_auth=asked))
+        assert context.cert_store_stats()["x509"] == count
 
 
 def test_the_key_and_its_password_are_not_in_the_representation(material: TlsMaterial) -> None:
