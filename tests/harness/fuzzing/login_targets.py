@@ -145,7 +145,8 @@ def log_in(data: bytes) -> None:
                 continue
             request = decode_request(key, version, view, body, len(view))
             context = RequestContext(key, version, correlation_id, client_id, "main", "1.2.3.4:5", ANONYMOUS)
-            answer = _ended(_logins().answer(connection, context, request))
+            answering = _logins().answer(connection, context, request)
+            answer = answering if isinstance(answering, dict) else _ended(answering)
             encode_reply(key, version, correlation_id, answer)
             assert connection.principal in (ANONYMOUS, user(_USER))
 

@@ -1,7 +1,7 @@
 """Decodes a request, calls its handler and encodes the reply, also of an error that the handler raised.
 
-Produce, Fetch and the requests of group members are handled at once, in the read that brought them; every
-other request in a task.
+Produce, Fetch, logins and the requests of group members are handled at once, in the read that brought them;
+every other request in a task.
 Read next: handlers/.
 """
 
@@ -28,7 +28,7 @@ from headrace.broker.network.request_tasks import NOT_ANSWERED, RequestTasks
 from headrace.broker.network.yielding import is_long
 from headrace.broker.quotas.client_throttles import ClientThrottles
 from headrace.broker.security.audit import CHANGES, AuditLog
-from headrace.broker.security.login import Logins
+from headrace.broker.security.login import Answer, Logins
 from headrace.errors import ApiError, DecodeError
 from headrace.principal import NODE
 from headrace.wire.api_key import ApiKey
@@ -120,8 +120,7 @@ class Dispatcher:
                 self._produce(connection, header, view, start, end, started)
             elif api_key in _LOGIN:
                 request = decode_request(api_key, version, view, header.body_position, end)
-                answering = self._answer_login(connection, header, request, started)
-                self._request_tasks.start(connection, answering)
+                self._log_in(connection, header, request, started)
             elif end - start > LARGE_FRAME_BYTES:
                 body = bytes(view[header.body_position : end])
                 answering = self._answer_large(connection, header, body, started)
@@ -164,26 +163,40 @@ class Dispatcher:
             raise DecodeError(f"{name} before the login")
         self(connection, view, start, end)
 
-    async def _answer_login(
+    def _log_in(
         self, connection: KafkaConnection, header: RequestHeader, request: Any, started: float
     ) -> None:
-        """Closes the connection after a refusal, as Kafka does."""
         pending = connection.expect_reply(header.api_key, started)
         context = _context(connection, header)
-        answer = await self._logins.answer(connection, context, request)
-        key, version, correlation_id, _, _ = header
-        frame = encode_reply(key, version, correlation_id, answer)
-        pending.complete([self._throttled(connection, context, frame)])
+        answer = self._logins.answer(connection, context, request)
+        if connection.closed:  # it took the place of a node, and is none
+            raise DecodeError("the login of a client in the place of a node")
+        if isinstance(answer, dict) and not answer["error_code"]:
+            self._send_login_reply(pending, context, answer)
+        else:
+            self._request_tasks.start(connection, self._answer_login(pending, context, answer))
+
+    async def _answer_login(self, pending: PendingReply, context: RequestContext, answering: Answer) -> None:
+        """Closes the connection after a refusal, as Kafka does."""
+        answer = answering if isinstance(answering, dict) else await answering
+        self._send_login_reply(pending, context, answer)
         if answer["error_code"]:
-            self._metrics.request_error(key, answer["error_code"])
+            self._metrics.request_error(context.api_key, answer["error_code"])
             await self._logins.linger()
-            connection.close()
+            pending.connection.close()
+
+    def _send_login_reply(
+        self, pending: PendingReply, context: RequestContext, answer: dict[str, Any]
+    ) -> None:
+        frame = encode_reply(*context[:3], answer)
+        pending.complete([self._throttled(pending.connection, context, frame)])
 
     async def _answer_unframed(self, connection: KafkaConnection, message: bytes) -> None:
         """Without a header there is no error code: a refusal only closes the connection."""
         pending = connection.expect_reply(-1, 0.0)
         header = RequestHeader(ApiKey.SASL_AUTHENTICATE, 0, 0, None, 0)
-        answer = await self._logins.continued(connection, _context(connection, header), message)
+        answering = self._logins.continued(connection, _context(connection, header), message)
+        answer = answering if isinstance(answering, dict) else await answering
         if answer["error_code"]:
             raise DecodeError("the login was refused")
         pending.complete([len(answer["auth_bytes"]).to_bytes(4, "big") + answer["auth_bytes"]])

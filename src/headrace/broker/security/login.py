@@ -7,7 +7,7 @@ Read next: mechanism.py, dispatch/dispatcher.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from headrace.broker.network.request_context import RequestContext
@@ -20,6 +20,8 @@ from headrace.world import Clock, Tasks, Thread
 
 _FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
 _LINGER_S = 0.1
+Answer = dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]
+"""The fields of a reply, or a coroutine of them where a thread computes or a refusal is delayed."""
 _UNFRAMED_HANDSHAKE = 0
 """After this version of SaslHandshake the messages follow as bare frames, without request headers."""
 
@@ -70,34 +72,47 @@ class Logins:
         self._failure_delay_s = failure_delay_ms / 1000
         self._session_limits = session_limits or {}
 
-    async def answer(
-        self, connection: LoginConnection, context: RequestContext, request: Any
-    ) -> dict[str, Any]:
+    def answer(self, connection: LoginConnection, context: RequestContext, request: Any) -> Answer:
         """The reply to a SASL request; after one with an error the connection has to be closed."""
         if context.api_key == ApiKey.SASL_HANDSHAKE:
             return self._handshake(connection, context, request)
-        return await self.continued(connection, context, bytes(request.auth_bytes))
+        return self.continued(connection, context, bytes(request.auth_bytes))
 
-    async def continued(
-        self, connection: LoginConnection, context: RequestContext, message: bytes
-    ) -> dict[str, Any]:
+    def continued(self, connection: LoginConnection, context: RequestContext, message: bytes) -> Answer:
         """The fields of a SaslAuthenticate reply to one message of the client."""
         login = connection.login
         if login is None:
             return _refusal(ErrorCode.illegal_sasl_state, "SaslAuthenticate request before SaslHandshake")
+        if login.conversation.slow:
+            return self._continued_in_thread(connection, context, login, message)
         try:
-            if login.conversation.slow:
-                answer = await self._thread.run(login.conversation.answer, message)
-            else:
-                answer = login.conversation.answer(message)
-            if isinstance(answer, Success):
-                return self._finish(connection, context.listener, answer)
+            return self._reply(connection, context, login.conversation.answer(message))
         except LoginRefused as refused:
-            connection.login = None
-            self._audit.login_refused(context, login.mechanism, refused.user, refused.reason)
-            await self._tasks.sleep(self._failure_delay_s)
-            return _refusal(ErrorCode.sasl_authentication_failed, _FAILED.format(login.mechanism))
+            return self._refused(connection, context, login, refused)
+
+    async def _continued_in_thread(
+        self, connection: LoginConnection, context: RequestContext, login: Login, message: bytes
+    ) -> dict[str, Any]:
+        try:
+            answer = await self._thread.run(login.conversation.answer, message)
+            return self._reply(connection, context, answer)
+        except LoginRefused as refused:
+            return await self._refused(connection, context, login, refused)
+
+    def _reply(
+        self, connection: LoginConnection, context: RequestContext, answer: bytes | Success
+    ) -> dict[str, Any]:
+        if isinstance(answer, Success):
+            return self._finish(connection, context.listener, answer)
         return {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": answer}
+
+    async def _refused(
+        self, connection: LoginConnection, context: RequestContext, login: Login, refused: LoginRefused
+    ) -> dict[str, Any]:
+        connection.login = None
+        self._audit.login_refused(context, login.mechanism, refused.user, refused.reason)
+        await self._tasks.sleep(self._failure_delay_s)
+        return _refusal(ErrorCode.sasl_authentication_failed, _FAILED.format(login.mechanism))
 
     async def linger(self) -> None:
         """The pause between a refusal and the end of the connection.

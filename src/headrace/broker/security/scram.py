@@ -77,7 +77,7 @@ class ScramConversation:
         signature = hmac.digest(self._credential.stored_key, signed, self._hash_name)
         if len(final.proof) != len(signature):
             raise LoginRefused("a proof of the wrong length", user=first.user)
-        client_key = bytes(left ^ right for left, right in zip(final.proof, signature, strict=True))
+        client_key = _xor(final.proof, signature)
         stored_key = hashlib.new(self._hash_name, client_key).digest()
         right = hmac.compare_digest(stored_key, self._credential.stored_key)
         if not (right and self._known):
@@ -139,6 +139,10 @@ class _FinalMessage:
             proof=_base64(proof),
             without_proof=without_proof,
         )
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).to_bytes(len(left), "big")
 
 
 def _check_extensions(extensions: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +54,8 @@ class Node:
     def __init__(self, outcome: Success | Exception, *, slow: bool = False, limit_ms: int = 0) -> None:
         self.slept: list[float] = []
         self.in_thread = 0
+        self.at_once = False
+        """Whether the last answer was given without a coroutine."""
         self.connection = Connection()
         mechanisms = {"M": lambda: Scripted(outcome, slow), "HIDDEN": lambda: Scripted(outcome)}
         offered: dict[str, Any] = {"SASL": mechanisms, "ONLY_HIDDEN": {"HIDDEN": mechanisms["HIDDEN"]}}
@@ -86,12 +87,9 @@ class Node:
 
     def _answer(self, key: int, version: int, request: Any, listener: str) -> dict[str, Any]:
         context = RequestContext(key, version, 1, "c", listener, "1.2.3.4:5")
-        answering: Awaitable[dict[str, Any]] = self.logins.answer(self.connection, context, request)
-        return asyncio.run(_awaited(answering))
-
-
-async def _awaited(answering: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    return await answering
+        answer = self.logins.answer(self.connection, context, request)
+        self.at_once = isinstance(answer, dict)
+        return answer if isinstance(answer, dict) else asyncio.run(answer)
 
 
 ANN = Success(message=b"bye", principal=user("ann"))
@@ -102,7 +100,9 @@ def test_a_login_of_several_messages() -> None:
     assert node.handshake() == {"error_code": ErrorCode.none, "mechanisms": ["M"]}
     assert node.authenticate(b"go on")["auth_bytes"] == b"challenge"
     assert node.connection.principal == ANONYMOUS
+    assert node.at_once
     done = node.authenticate()
+    assert node.at_once
     assert (done["error_code"], done["auth_bytes"], done["session_lifetime"]) == (ErrorCode.none, b"bye", 0)
     assert node.connection.principal == user("ann")
     assert (node.slept, node.in_thread) == ([], 0)
@@ -113,6 +113,7 @@ def test_what_computes_long_runs_in_a_thread() -> None:
     node.handshake()
     node.authenticate()
     assert node.in_thread == 1
+    assert not node.at_once
 
 
 def test_authentication_without_a_handshake_is_refused() -> None:
