@@ -121,9 +121,10 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
     def _deliver(self) -> None:
         """Passes on what has arrived, until the protocol inside pauses."""
         try:
-            while self._reading and not self._closing and not self._ended and self._unread:
-                view = memoryview(self._inner.get_buffer(-1))
-                if count := self._decrypt(view):
+            unread = self._unread
+            while unread and self._reading and not self._closing and not self._ended:
+                count, unread = self._decrypt(self._inner.get_buffer(-1))
+                if count:
                     self._inner.buffer_updated(count)
         except ssl.SSLError as error:
             self._inner.tls_failed(f"TLS failed: {_reason(error)}")
@@ -134,21 +135,21 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             self._inner.eof_received()
             self.close()
 
-    def _decrypt(self, view: memoryview) -> int:
-        """Fills the view with as many records as there are; OpenSSL returns at most one at a time."""
-        tls, size, filled = self._tls, len(view), 0
-        while filled < size:
-            try:
-                count = tls.read(size - filled, view[filled:])
-            except ssl.SSLWantReadError:
-                break
-            if not count:
-                self._ended = True
-                break
-            filled += cast(int, count)
-            if not self._unread:  # cheaper than an SSLWantReadError
-                break
-        return filled
+    def _decrypt(self, view: memoryview) -> tuple[int, bool]:
+        """Fills the view with as many records as there are; bytes filled, and whether more are unread."""
+        tls, size = self._tls, len(view)
+        filled, unread = 0, True
+        try:
+            while unread and filled < size:  # OpenSSL returns one record at most
+                count = cast(int, tls.read(size - filled, view[filled:] if filled else view))
+                if not count:
+                    self._ended = True
+                    break
+                filled += count
+                unread = self._unread  # asking is cheaper than an SSLWantReadError
+        except ssl.SSLWantReadError:
+            unread = False
+        return filled, unread
 
     def _flush(self) -> None:
         if self._outgoing.pending:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.frame_memory import FrameMemory
 from headrace.broker.network.request_context import RequestContext
-from headrace.broker.network.send_queue import Part, SendQueue, release_slices
+from headrace.broker.network.send_queue import LogSlice, Part, SendQueue, release_slices
 from headrace.errors import DecodeError
 from headrace.principal import ANONYMOUS, NODE, Principal
 from headrace.wire.requests.offset_commit_codec import OffsetCommitCodec
@@ -474,10 +474,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         parts, self._ready_parts = self._ready_parts, []
         in_memory = in_files = 0
         for part in parts:
-            if isinstance(part, bytes | bytearray):
-                in_memory += len(part)
-            else:
+            if isinstance(part, LogSlice):
                 in_files += part.size
+            else:
+                in_memory += len(part)
         self._shared.metrics.bytes_out += in_memory + in_files
         self._send_queue.send(parts)
         if in_memory >= COUNTED_REPLY_BYTES and self._send_queue.congested and not self.closed:

@@ -77,7 +77,7 @@ class SendQueue:
         if self._closed:
             release_slices(parts)
             return
-        if not self._parts and not self._draining and not any(type(part) is LogSlice for part in parts):
+        if not self._parts and not self._draining and LogSlice not in map(type, parts):
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
             return
         self._parts.extend(parts)
