@@ -11,7 +11,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from headrace.broker.authorization.authorized_handlers import authorized, authorized_members
@@ -428,7 +428,7 @@ class Broker:
             tasks=world.tasks,
             thread=world.tasks.thread("login"),
             audit=self.audit,
-            mechanisms=partial(self._mechanisms, of_users),
+            mechanisms=cache(partial(self._mechanisms, of_users)),
             hidden=frozenset(self.node_login.mechanisms),
             failure_delay_ms=self.config["connection.failed.authentication.delay.ms"],
             session_limits=session_limits(self.config),

@@ -26,9 +26,10 @@ from headrace.principal import ANONYMOUS, Principal, node, user
 from headrace.realworld import RealClock
 from headrace.scram_credential import ScramCredential, make_credential
 from headrace.wire.api_key import ApiKey
-from headrace.wire.api_table import read_request_header
+from headrace.wire.api_table import APIS, read_request_header
 from headrace.wire.framing import FrameSplitter
-from headrace.wire.messages import decode_request, encode_reply, encode_request
+from headrace.wire.messages import decode_request, encode_request
+from headrace.wire.requests.sasl import encode_sasl_reply, read_sasl_request
 from tests.harness.fuzzing.frames import sound_request
 from tests.harness.fuzzing.hostile import EVERY_VERSION
 from tests.harness.fuzzing.target import Target
@@ -140,14 +141,15 @@ def log_in(data: bytes) -> None:
     with suppress(DecodeError):
         for frame in FrameSplitter(max_frame=1 << 20).feed(data):
             view = memoryview(frame)
-            key, version, correlation_id, client_id, body = read_request_header(view, 0, len(view))
-            if key not in _LOGIN:
+            header = read_request_header(view, 0, len(view))
+            key, version, correlation_id, client_id, _ = header
+            if key not in _LOGIN or version not in APIS[key].accepted:
                 continue
-            request = decode_request(key, version, view, body, len(view))
+            request = read_sasl_request(header, view, len(view))
             context = RequestContext(key, version, correlation_id, client_id, "main", "1.2.3.4:5", ANONYMOUS)
             answering = _logins().answer(connection, context, request)
             answer = answering if isinstance(answering, dict) else _ended(answering)
-            encode_reply(key, version, correlation_id, answer)
+            encode_sasl_reply(key, version, correlation_id, answer)
             assert connection.principal in (ANONYMOUS, user(_USER))
 
 

@@ -39,6 +39,7 @@ from headrace.wire.requests.fetch import read_fetch
 from headrace.wire.requests.offset_commit import read_offset_commit
 from headrace.wire.requests.offset_commit_codec import OffsetCommitCodec
 from headrace.wire.requests.repeated_codec import RepeatedCodec
+from headrace.wire.requests.sasl import encode_sasl_reply, read_sasl_request
 from headrace.world import Clock, Thread
 
 logger = logging.getLogger(__name__)
@@ -119,8 +120,7 @@ class Dispatcher:
             if api_key == _PRODUCE:
                 self._produce(connection, header, view, start, end, started)
             elif api_key in _LOGIN:
-                request = decode_request(api_key, version, view, header.body_position, end)
-                self._log_in(connection, header, request, started)
+                self._log_in(connection, header, read_sasl_request(header, view, end), started)
             elif end - start > LARGE_FRAME_BYTES:
                 body = bytes(view[header.body_position : end])
                 answering = self._answer_large(connection, header, body, started)
@@ -188,7 +188,7 @@ class Dispatcher:
     def _send_login_reply(
         self, pending: PendingReply, context: RequestContext, answer: dict[str, Any]
     ) -> None:
-        frame = encode_reply(*context[:3], answer)
+        frame = encode_sasl_reply(*context[:3], answer)
         pending.complete([self._throttled(pending.connection, context, frame)])
 
     async def _answer_unframed(self, connection: KafkaConnection, message: bytes) -> None:

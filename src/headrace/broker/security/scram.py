@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.broker.security.mechanism import LoginRefused, Success
 from headrace.principal import Principal
@@ -87,8 +87,7 @@ class ScramConversation:
         return Success(message=b"v=" + proof, principal=self._principal_of(first.user))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FirstMessage:
+class _FirstMessage(NamedTuple):
     """`n,a=AUTHZID,n=USER,r=NONCE` with optional extensions behind."""
 
     header: bytes
@@ -118,8 +117,7 @@ class _FirstMessage:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FinalMessage:
+class _FinalMessage(NamedTuple):
     """`c=BINDING,r=NONCE,p=PROOF`."""
 
     binding: bytes
