@@ -28,6 +28,7 @@ from headrace.broker.dispatch.dispatcher import Dispatcher
 from headrace.broker.dispatch.forwarding import RequestForwarder
 from headrace.broker.groups.coordinator import GroupCoordinator
 from headrace.broker.handlers.acls import AclHandlers
+from headrace.broker.handlers.api_versions import ApiVersionsHandlers
 from headrace.broker.handlers.cluster import ClusterHandlers
 from headrace.broker.handlers.configs import ConfigHandlers
 from headrace.broker.handlers.coordinators import CoordinatorHandlers
@@ -468,12 +469,10 @@ class Broker:
             MetadataHandlers(
                 cluster=cluster,
                 config=config,
-                node_listener=config.inter_broker_listener,
                 cache=self.metadata_cache,
                 controller=controller,
                 controller_loop=self.controller_loop,
                 groups=groups,
-                metrics=metrics,
                 authorization=self.authorization,
             ),
             OffsetHandlers(
@@ -500,9 +499,10 @@ class Broker:
         return {key: handler for family in families for key, handler in family.by_key().items()}
 
     def _deferred_handlers(self, group_offsets: GroupOffsetHandlers) -> dict[int, DeferredHandler]:
-        """By API key: the requests of group members, handled without a task where possible."""
+        """By API key: ApiVersions and the requests of group members, handled without a task if possible."""
+        versions = ApiVersionsHandlers(node_listener=self.config.inter_broker_listener, metrics=self.metrics)
         members = GroupMemberHandlers(groups=self.groups, metrics=self.metrics, random=self.world.random)
-        return {**members.by_key(), **group_offsets.deferred_by_key()}
+        return {**versions.deferred_by_key(), **members.by_key(), **group_offsets.deferred_by_key()}
 
     def _forwarder(self) -> RequestForwarder:
         return RequestForwarder(

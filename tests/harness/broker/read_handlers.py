@@ -187,7 +187,6 @@ class FakeBroker:
         parts: dict[str, Any] = {
             **vars(self),
             "cache": self.metadata_cache,
-            "node_listener": "PLAINTEXT",
             "clock": self.world.clock,
             "files": self.world.files,
             "tasks": self.world.tasks,

@@ -1,7 +1,7 @@
 """Decodes a request, calls its handler and encodes the reply, also of an error that the handler raised.
 
-Produce, Fetch, logins and the requests of group members are handled at once, in the read that brought them;
-every other request in a task.
+Produce, Fetch, ApiVersions, logins and the requests of group members are handled at once, in the read that
+brought them; every other request in a task.
 Read next: handlers/.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from headrace.broker.controller.change_propagation import ChangePropagation
 from headrace.broker.dispatch.envelope import unwrap
 from headrace.broker.dispatch.forwarding import FORWARDED_KEYS, RequestForwarder, changes_cluster
-from headrace.broker.handlers import metadata
+from headrace.broker.handlers.api_versions import unsupported_api_versions
 from headrace.broker.handlers.fetch import FetchHandler
 from headrace.broker.handlers.produce import ProduceHandler
 from headrace.broker.metrics import Metrics
@@ -205,7 +205,7 @@ class Dispatcher:
         """Closes the connection, except for ApiVersions, by which clients learn the versions."""
         if header.api_key != ApiKey.API_VERSIONS:
             raise DecodeError(f"{APIS[header.api_key].name} version {header.api_version} is not served")
-        connection.reply([metadata.unsupported_api_versions(header.correlation_id)])
+        connection.reply([unsupported_api_versions(header.correlation_id)])
 
     async def _answer_large(
         self, connection: KafkaConnection, header: RequestHeader, body: bytes, started: float

@@ -1,19 +1,14 @@
-"""ApiVersions 0-4, Metadata 0-13, DescribeTopicPartitions 0.
+"""Metadata 0-13, DescribeTopicPartitions 0.
 
-ApiVersions and Metadata replies are cached as encoded bytes (controller/metadata_cache.py). Unlike in Apache
-Kafka, a topic created by a Metadata request is already in its reply.
+Metadata replies are cached as encoded bytes (controller/metadata_cache.py). Unlike in Apache Kafka, a topic
+created by a Metadata request is already in its reply.
 
 Topics that the sender must not describe are not listed, and answered alike whether they exist or not (S20).
-
-Gaps: ApiVersions lists no features. Without transaction.version, producers keep adding partitions to
-transactions by request.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from headrace.broker.controller.controller import Controller
@@ -21,8 +16,7 @@ from headrace.broker.controller.loop import ControllerLoop
 from headrace.broker.controller.metadata_cache import ListenerNodes, MetadataCache, nodes_on
 from headrace.broker.controller.topic_rules import check_name
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from headrace.broker.metrics import Metrics
-from headrace.broker.network.request_context import EncodedReply, Handler, Reply, RequestContext
+from headrace.broker.network.request_context import Handler, Reply, RequestContext
 from headrace.broker.network.yielding import yielding
 from headrace.broker.security.authorization import Authorization
 from headrace.broker.security.visibility import Visibility
@@ -31,65 +25,41 @@ from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
 from headrace.types import INTERNAL_TOPICS, NO_TOPIC_ID, ClusterView, Topic, TopicId
 from headrace.wire.api_key import ApiKey
-from headrace.wire.api_table import APIS, NODE_APIS
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.messages import encode_reply
 from headrace.wire.requests.metadata_reply import NOT_ASKED, MetadataTopic
 
 _IDS_ACCEPTED_FROM = 12
 _MAX_PARTITIONS_DESCRIBED = 2000
-_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
-_MAX_SOFTWARE_NAME_LENGTH = 100
 _UNAUTHORIZED = ErrorCode.topic_authorization_failed
 
 
 class MetadataHandlers:
-    """Handlers of ApiVersions, Metadata and DescribeTopicPartitions."""
+    """Handlers of Metadata and DescribeTopicPartitions."""
 
     def __init__(
         self,
         *,
         cluster: ClusterMetadata,
         config: NodeConfig,
-        node_listener: str,
         cache: MetadataCache,
         controller: Controller,
         controller_loop: ControllerLoop,
         groups: GroupCoordinator,
-        metrics: Metrics,
         authorization: Authorization | None = None,
     ) -> None:
         self._authorization = authorization
         self._cluster = cluster
         self._config = config
-        self._node_listener = node_listener
         self._cache = cache
         self._controller = controller
         self._controller_loop = controller_loop
         self._groups = groups
-        self._metrics = metrics
 
     def by_key(self) -> dict[int, Handler]:
         return {
             ApiKey.METADATA: self.metadata,
-            ApiKey.API_VERSIONS: self.api_versions,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
         }
-
-    # ApiVersions
-
-    async def api_versions(self, context: RequestContext, request: Any) -> Reply:
-        if context.api_version < 3:
-            return self._api_versions(context)
-        name, version = request.client_software_name, request.client_software_version
-        if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
-            self._metrics.request_error(context.api_key, ErrorCode.invalid_request)
-            return {"error_code": ErrorCode.invalid_request}
-        self._metrics.client_seen(name[:_MAX_SOFTWARE_NAME_LENGTH], version[:_MAX_SOFTWARE_NAME_LENGTH])
-        return self._api_versions(context)
-
-    def _api_versions(self, context: RequestContext) -> EncodedReply:
-        return _api_versions(context.api_version, context.listener == self._node_listener)
 
     # Metadata
 
@@ -206,31 +176,6 @@ class MetadataHandlers:
                 next_cursor = {"topic_name": name, "partition_index": after_last}
                 return {"topics": described, "next_cursor": next_cursor}
         return {"topics": described, "next_cursor": None}
-
-
-@cache
-def _api_versions(version: int, for_nodes: bool) -> EncodedReply:
-    ranges = [
-        {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
-        for api in sorted(APIS.values(), key=lambda api: api.key)
-        if for_nodes or api.key not in NODE_APIS
-    ]
-    return EncodedReply(encode_reply(ApiKey.API_VERSIONS, version, 0, {"api_keys": ranges}))
-
-
-def unsupported_api_versions(correlation_id: int) -> bytes:
-    """Reply to an unsupported ApiVersions version: version 0, with the versions of this API (KIP-511)."""
-    return _unsupported_api_versions().for_request(correlation_id)
-
-
-@cache
-def _unsupported_api_versions() -> EncodedReply:
-    api = APIS[ApiKey.API_VERSIONS]
-    fields = {
-        "error_code": ErrorCode.unsupported_version,
-        "api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}],
-    }
-    return EncodedReply(encode_reply(ApiKey.API_VERSIONS, 0, 0, fields))
 
 
 def _is_by_id(entry: Any) -> bool:

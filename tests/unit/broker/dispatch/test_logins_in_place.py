@@ -53,6 +53,8 @@ class Client:
 def test_each_step_of_a_login_is_answered_at_once() -> None:
     async def scenario(member: SimBroker) -> None:
         client, login = Client(member), member.broker.node_login
+        client.send((ApiKey.API_VERSIONS, {}))
+        assert client.reply(ApiKey.API_VERSIONS)[0] is ErrorCode.none
         client.begin()
         messages = NodeScram("3", login._key("3")).conversation()
         client.send((AUTHENTICATE, {"auth_bytes": next(messages)}))

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import metadata as module
 from headrace.broker.network.request_context import RequestContext
 from headrace.broker.security.visibility import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.wire.api_key import ApiKey
-from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.messages import decode_reply
 from tests.harness.broker.read_handlers import FakeBroker, node, topic
 
 ALL_VERSIONS = range(14)
@@ -251,47 +248,6 @@ def test_deleted_topics_leave_the_cache() -> None:
     raw_reply(broker)
     (shape,) = broker.metadata_cache._encoded.values()
     assert set(shape._topics) == {"left"}
-
-
-# ApiVersions
-
-
-@pytest.mark.parametrize("version", range(5))
-def test_api_versions_returns_exactly_the_table(version: int) -> None:
-    fields = {"client_software_name": "test", "client_software_version": "1.0"} if version >= 3 else {}
-    reply = FakeBroker().ask(ApiKey.API_VERSIONS, version, **fields)
-    assert reply.error_code is ErrorCode.none
-    assert {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys} == {
-        key: (api.min_version, api.max_version) for key, api in APIS.items()
-    }
-    if version >= 3:
-        assert reply.finalized_features == ()
-        assert reply.supported_features == ()
-
-
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_range() -> None:
-    frame = module.unsupported_api_versions(99)
-    correlation_id, reply = decode_reply(18, 0, memoryview(frame)[4:])
-    assert (correlation_id, reply.error_code) == (99, ErrorCode.unsupported_version)
-    assert [(each.api_key, each.min_version, each.max_version) for each in reply.api_keys] == [(18, 0, 4)]
-
-
-@pytest.mark.parametrize(
-    ("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("a", "1\n"), ("-a", "1")]
-)
-def test_an_illegal_software_name_is_an_invalid_request(name: str, version: str) -> None:
-    broker = FakeBroker()
-    reply = broker.ask(ApiKey.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
-    assert (reply.error_code, reply.api_keys) == (ErrorCode.invalid_request, ())
-    assert broker.metrics.clients == {}
-
-
-def test_clients_are_counted_by_the_software_they_announce() -> None:
-    broker = FakeBroker()
-    software: Any = {"client_software_name": "librdkafka", "client_software_version": "2.15.0"}
-    for _ in range(3):
-        broker.ask(ApiKey.API_VERSIONS, 4, **software)
-    assert broker.metrics.clients == {("librdkafka", "2.15.0"): 3}
 
 
 # DescribeTopicPartitions
