@@ -61,15 +61,11 @@ STATES = (
 
 _WITHOUT_TRANSACTIONS = "there are no transactions here, and so no coordinator of them"
 _NOT_KEPT = "a node that has stopped leaves no registration: unknown and stopped ones are alike"
-_AGAIN = "a login may be repeated at any time by the same user, in Apache Kafka only when sessions end"
 DIFFERENT = {
     ("PLAINTEXT, with ACLs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
     ("SASL, with the ACLs it needs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
     ("PLAINTEXT, with ACLs", "UnregisterBroker"): _NOT_KEPT,
     ("SASL, with the ACLs it needs", "UnregisterBroker"): _NOT_KEPT,
-    ("SASL, without ACLs", "SaslHandshake"): _AGAIN,
-    ("SASL, with the ACLs it needs", "SaslHandshake"): _AGAIN,
-    ("SASL, no login", "SaslAuthenticate"): "says ILLEGAL_SASL_STATE before the connection is closed",
 }
 NOT_READY = (ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available)
 

@@ -211,6 +211,11 @@ def test_a_request_before_the_login_closes_the_connection(node: SecuredNode) -> 
             ask_for_metadata(client)
 
 
+def test_a_message_of_a_login_without_its_handshake_closes_the_connection(node: SecuredNode) -> None:
+    with RawClient(node.secure) as client, pytest.raises(ConnectionResetError):
+        client.call(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"n,,n=ann,r=x"})
+
+
 def test_a_wrong_password_and_an_unknown_user_get_the_same_answer_and_a_closed_connection(
     node: SecuredNode,
 ) -> None:

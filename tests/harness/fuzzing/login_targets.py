@@ -105,6 +105,7 @@ class _Connection:
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.has_logged_in = False
+        self.may_log_in = True
         self.login: Any = None
 
     def logged_in(self, principal: Principal, session_ms: int) -> None:

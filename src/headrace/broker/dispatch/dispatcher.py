@@ -158,9 +158,9 @@ class Dispatcher:
             self._request_tasks.start(connection, self._answer_unframed(connection, message))
             return
         api_key = int.from_bytes(view[start : min(start + 2, end)], "big")
-        if api_key not in _BEFORE_LOGIN:
+        if api_key not in _BEFORE_LOGIN or (connection.login is None and api_key == ApiKey.SASL_AUTHENTICATE):
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
-            raise DecodeError(f"{name} before the login")
+            raise DecodeError(f"{name} out of order: the login is not complete")
         self(connection, view, start, end)
 
     def _log_in(

@@ -590,6 +590,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._shared.logged_in(self)
 
     @property
+    def may_log_in(self) -> bool:
+        """As in Kafka, once, and again only where the session ends (KIP-368)."""
+        return not self.has_logged_in or self.needs_login or self.session_ends_tick is not None
+
+    @property
     def has_memory_of_its_own(self) -> bool:
         """Other nodes do not wait for memory that clients hold."""
         return self.principal.kind == NODE

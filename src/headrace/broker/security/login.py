@@ -33,6 +33,10 @@ class LoginConnection(Protocol):
     has_logged_in: bool
     login: Any
 
+    @property
+    def may_log_in(self) -> bool:
+        """For the first time, or again because its session ends."""
+
     def logged_in(self, principal: Principal, session_ms: int) -> None: ...
 
 
@@ -82,7 +86,7 @@ class Logins:
         """The fields of a SaslAuthenticate reply to one message of the client."""
         login = connection.login
         if login is None:
-            return _refusal(ErrorCode.illegal_sasl_state, "SaslAuthenticate request before SaslHandshake")
+            return _refusal(ErrorCode.illegal_sasl_state, "SaslAuthenticate request without a SaslHandshake")
         if login.conversation.slow:
             return self._continued_in_thread(connection, context, login, message)
         try:
@@ -124,6 +128,8 @@ class Logins:
     def _handshake(
         self, connection: LoginConnection, context: RequestContext, request: Any
     ) -> dict[str, Any]:
+        if not connection.may_log_in:
+            return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
         offered = self._mechanisms(context.listener)
         listed = sorted(set(offered) - self._hidden)
         begin = offered.get(request.mechanism)

@@ -40,11 +40,13 @@ class Connection:
         self.principal: Principal = ANONYMOUS
         self.login: Any = None
         self.has_logged_in = False
+        self.may_log_in = True
         self.sessions: list[int] = []
 
     def logged_in(self, principal: Principal, session_ms: int) -> None:
         self.principal, self.login = principal, None
         self.has_logged_in = True
+        self.may_log_in = session_ms > 0
         self.sessions.append(session_ms)
 
 
@@ -186,3 +188,11 @@ def test_a_session_is_renewed_by_its_own_principal_only() -> None:
     node.handshake()
     assert node.authenticate()["error_code"] is ErrorCode.sasl_authentication_failed
     assert node.connection.sessions == [5_000, 5_000]
+
+
+def test_without_the_end_of_a_session_there_is_one_login() -> None:
+    node = Node(ANN)
+    node.handshake()
+    assert node.authenticate()["error_code"] is ErrorCode.none
+    assert node.handshake() == {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    assert node.connection.sessions == [0]
