@@ -19,6 +19,7 @@ from headrace.wire.primitives import (
     read_count,
     read_string,
     read_tagged_fields,
+    read_uvarint,
     string,
     uuid_from_bytes,
     uvarint,
@@ -96,9 +97,22 @@ class Reader:
         length, self._position = count(self._view, self._position, self._end)
         return tuple(item(self) for _ in range(length))
 
-    def int32s(self) -> tuple[int, ...]:
-        """A plain array of them, all at once."""
-        length, start = read_count(self._view, self._position, self._end)
+    def nullable_array(self, item: Callable[[Reader], T], *, compact: bool) -> tuple[T, ...] | None:
+        if compact:
+            length, after = read_uvarint(self._view, self._position)
+            null = length == 0
+        else:
+            after = self._position + _INT32.size
+            null = _INT32.unpack_from(self._view, self._position)[0] < 0
+        if null:
+            self._position = after
+            return None
+        return self.array(item, compact=compact)
+
+    def int32s(self, *, compact: bool = False) -> tuple[int, ...]:
+        """An array of them, all at once."""
+        count = read_compact_count if compact else read_count
+        length, start = count(self._view, self._position, self._end)
         self._position = start + 4 * length
         if self._position > self._end:
             raise DecodeError(f"{length} numbers in {self._end - start} bytes")
@@ -143,6 +157,10 @@ def compact_array(items: Iterable[bytes]) -> bytes:
     return uvarint(len(made) + 1) + b"".join(made)
 
 
+def compact_int32s(values: Sequence[int]) -> bytes:
+    return uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
+
+
 def tagged_fields(fields: Iterable[tuple[int, bytes]] = ()) -> bytes:
     made = sorted(fields)
     return uvarint(len(made)) + b"".join(uvarint(tag) + uvarint(len(raw)) + raw for tag, raw in made)
@@ -152,6 +170,7 @@ __all__ = [
     "Reader",
     "compact_array",
     "compact_bytes",
+    "compact_int32s",
     "compact_string",
     "int8",
     "int16",

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 class CoordinatorRecord:
-    """Subtypes for groups: group_records.py and consumer_group_records.py."""
+    """Subtypes: group_records.py, consumer_group_records.py and transaction_records.py."""
 
     __slots__ = ()
