@@ -12,12 +12,16 @@ How a driver (broker/groups/machine_driver.py) runs one:
 - Every token is answered exactly once, perhaps by a later step (JoinGroup waits for the others).
 - Questions: a `Question` asks for what a machine may not work out itself (a regular expression, off the
   loop); its answer comes back as the event that the question names. A failure is answered too.
+- Commands: a `Command` is carried out outside the machine because of what was decided (transaction markers).
+  It starts when the records of its step, and all that was appended before them, are committed: a step without
+  records may act on what an earlier, uncommitted one decided. What came of it comes back as events. A commit
+  that takes longer than a request waits loses no command. No driver carries out commands yet.
 - Timers: `SetTimer` replaces the timer of the same key; a timer that is due comes back as `TimerFired(key)`.
 - A failed append leaves the outcome unknown: drop the machine, answer the open tokens (`open_tokens`) with
   NOT_COORDINATOR, reload from the log. Nothing is rolled back (R31).
 
 Read next: wire/coordinator/group_records.py (the records), groups/classic/group.py, groups/consumer/group.py,
-groups/offsets.py.
+groups/offsets.py, transactions/transactional_id.py.
 """
 
 from __future__ import annotations
@@ -34,7 +38,6 @@ ReplyToken = NewType("ReplyToken", int)
 
 TimerKey = tuple[str, ...]
 """Names one timer of one machine, e.g. ("session", member_id)."""
-
 
 
 class Now(NamedTuple):
@@ -59,6 +62,11 @@ class ReplyBody:
 @dataclass(frozen=True, slots=True)
 class Question:
     """Base of everything that a machine asks its driver to find out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of everything that a machine wants done once its decision is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ class Effects:
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     timeline: list[TimelineEvent] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
 
 
 class Step:
@@ -131,6 +140,9 @@ class Step:
 
     def ask(self, question: Question) -> None:
         self.effects.questions.append(question)
+
+    def command(self, command: Command) -> None:
+        self.effects.commands.append(command)
 
     def log_event(self, kind: str, **details: Any) -> None:
         """Adds an event to the timeline of the group."""
