@@ -8,8 +8,16 @@ from tests.harness.fuzzing.record_targets import RECORD_TARGETS
 from tests.harness.fuzzing.request_targets import REQUEST_TARGETS
 from tests.harness.fuzzing.state_targets import STATE_TARGETS
 from tests.harness.fuzzing.target import Target
+from tests.harness.fuzzing.transaction_targets import TRANSACTION_TARGETS
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for target in (*REQUEST_TARGETS, *RECORD_TARGETS, *LOGIN_TARGETS, *STATE_TARGETS, *NETWORK_TARGETS)
+    for target in (
+        *REQUEST_TARGETS,
+        *RECORD_TARGETS,
+        *LOGIN_TARGETS,
+        *STATE_TARGETS,
+        *TRANSACTION_TARGETS,
+        *NETWORK_TARGETS,
+    )
 }

@@ -2,13 +2,15 @@
 
 Records go through their bytes into a log. Replies and commands of a step wait until its records, and all
 before them, are committed; a crash loses what is not. After each step: every request is answered once or
-held, the live state equals a fold of the log (R33), and each record may follow the one before it.
+held, the live state equals a fold of the log (R33), each record may follow the one before it, and no
+transaction gets both markers.
 Read next: machines/machine.py, machines/transactions/transactional_id.py.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -59,7 +61,8 @@ FIRST_PRODUCER_ID = 5000
 
 S = TransactionState
 _PREPARED = (S.PREPARE_COMMIT, S.PREPARE_ABORT)
-_IDLE = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
+_COMPLETE = (S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
+_IDLE = (S.EMPTY, *_COMPLETE)
 _MAY_FOLLOW = {
     S.EMPTY: _IDLE,
     S.ONGOING: (*_IDLE, S.ONGOING),
@@ -111,6 +114,8 @@ class Coordinator:
         """Commands that were started, in order."""
         self.answered_from = 0
         """Those before were answered by `write_markers`, or belong to an earlier coordinator."""
+        self.markers: dict[tuple[int, TopicPartition], set[bool]] = defaultdict(set)
+        """By how many transactions were complete before it, and the partition: which markers were sent."""
         self.questions = 0
         """Producer ids that were asked for and not given."""
         self.timeline: list[str] = []
@@ -210,8 +215,7 @@ class Coordinator:
         assert len(commands) == len(effects.commands)
         self._hold(Held(len(self.log), effects.replies, commands))
         self._check_machine()
-        if self.commits:
-            self.commit()
+        self.commit(None if self.commits else self.committed)
         return effects
 
     def append(self, record: TransactionRecord) -> None:
@@ -241,7 +245,26 @@ class Coordinator:
         assert decided == (state, *command.producer), f"{command} is not what {last} decided"
         assert command.partitions <= last.partitions
         assert command.transaction_version == last.client_transaction_version
+        self.send(command)
+
+    def send(self, command: SendMarkers) -> None:
         self.sent.append(command)
+        transaction = sum(state in _COMPLETE for state in self.states)
+        for partition in command.partitions:
+            markers = self.markers[transaction, partition]
+            markers.add(command.committed)
+            assert len(markers) == 1, f"both markers for one transaction in {partition}"
+
+    def check_every_transaction_has_its_markers(self) -> None:
+        transaction = 0
+        for record in self.log:
+            if record.value is None:
+                continue
+            if record.value.state in _PREPARED:
+                committed = record.value.state is S.PREPARE_COMMIT
+                for partition in record.value.partitions:
+                    assert self.markers[transaction, partition] == {committed}, "a marker was never sent"
+            transaction += record.value.state in _COMPLETE
 
     def allocate(self, error: ErrorCode = ErrorCode.none) -> None:
         """Answers one question."""

@@ -11,9 +11,7 @@ from headrace.machines.quotas.rates import TokenBucket, Window, WindowedRate
 
 TICKS = 1024
 """In a second: a power of two, so that seconds as floats are exact."""
-STEPS = st.lists(
-    st.tuples(st.integers(0, 4_000), st.integers(0, 10_000)), min_size=1, max_size=60
-)
+STEPS = st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 10_000)), min_size=1, max_size=60)
 """Ticks since the last event, and its value."""
 
 
@@ -43,9 +41,7 @@ class NaiveRate:
 
 
 @given(steps=STEPS, samples=st.integers(1, 12), size_s=st.integers(1, 3))
-def test_the_rate_is_that_of_the_naive_model(
-    steps: list[tuple[int, int]], samples: int, size_s: int
-) -> None:
+def test_the_rate_is_that_of_the_naive_model(steps: list[tuple[int, int]], samples: int, size_s: int) -> None:
     window = Window(samples=samples, size_s=size_s)
     rate, naive, now = WindowedRate(window), NaiveRate(samples, size_s * TICKS), 0
     for wait, value in steps:
@@ -57,9 +53,7 @@ def test_the_rate_is_that_of_the_naive_model(
 
 
 @given(steps=STEPS, limit=st.integers(1, 5_000))
-def test_a_client_that_waits_as_told_stays_within_its_quota(
-    steps: list[tuple[int, int]], limit: int
-) -> None:
+def test_a_client_that_waits_as_told_stays_within_its_quota(steps: list[tuple[int, int]], limit: int) -> None:
     """Over the whole time, but for the burst at the beginning and its last request."""
     window, now, total = Window(), 0.0, 0
     rate = WindowedRate(window)

@@ -54,9 +54,18 @@ def _answer(metadata: TransactionMetadata, request: EndTxn, in_flight: bool) -> 
         if metadata.state in OPEN or not request.committed:
             return None
         return ErrorCode.invalid_txn_state
-    if metadata.state in _COMPLETE and (rotated or epoch == metadata.producer_epoch - 1):
+    if _ended_with_a_bump(metadata) and (rotated or epoch == metadata.producer_epoch - 1):
         return _repeated(metadata, request)
     return ErrorCode.producer_fenced
+
+
+def _ended_with_a_bump(metadata: TransactionMetadata) -> bool:
+    """Only then was the epoch before this one that of the transaction.
+
+    An older client raises the epoch when it starts: the one before belongs to a producer that it fenced, and
+    must not get the present epoch by repeating an abort. Apache Kafka 4.3 does not tell the two apart.
+    """
+    return metadata.state in _COMPLETE and bumps_epoch(metadata.client_transaction_version)
 
 
 _COMPLETE = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})

@@ -216,6 +216,19 @@ def test_clients_of_both_versions_may_share_an_id() -> None:
     assert coordinator.end(old, committed=COMMIT, version=BEFORE_KIP_890).error is FENCED
 
 
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+def test_a_producer_fenced_by_an_older_client_does_not_get_its_epoch_by_repeating_an_end(
+    committed: bool,
+) -> None:
+    coordinator = Coordinator()
+    fenced = coordinator.producer()
+    present = coordinator.producer()
+    coordinator.add(present, "t-0", version=BEFORE_KIP_890)
+    coordinator.end(present, committed=committed, version=BEFORE_KIP_890)
+    coordinator.write_markers()
+    assert coordinator.end(fenced, committed=committed, version=KIP_890).error is FENCED
+
+
 def test_a_client_ends_by_the_version_of_its_request_whatever_began_the_transaction() -> None:
     coordinator = at(S.ONGOING, version=KIP_890)
     coordinator.end(Producer(7, 3), committed=COMMIT, version=BEFORE_KIP_890)
