@@ -228,7 +228,7 @@ class TransactionalId(BaseMachine):
         next_id = self._next_producer_id(metadata, version, event, step)
         if next_id is None:
             return False
-        self._last_epoch = metadata.producer_epoch if bumps_epoch(version) else NO_EPOCH
+        self._last_epoch = metadata.producer_epoch
         prepared = transitions.aborted_by_coordinator(metadata, next_id, step.now.wall_ms)
         self._prepare(step, prepared, cause=cause)
         return True

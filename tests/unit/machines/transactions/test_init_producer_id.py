@@ -210,6 +210,14 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced_by_one_epoch(ver
     assert coordinator.init().producer == Producer(7, 5)
 
 
+@pytest.mark.parametrize("version", [BEFORE_KIP_890, KIP_890])
+def test_a_producer_may_go_on_after_its_own_open_transaction(version: int) -> None:
+    coordinator = at(3, S.ONGOING, version=version)
+    assert coordinator.init(expected=PRODUCER).error is ErrorCode.concurrent_transactions
+    coordinator.write_markers()
+    assert coordinator.init(expected=PRODUCER).producer == Producer(7, 4)
+
+
 def test_the_reply_of_the_abort_waits_for_the_decision() -> None:
     coordinator = at(3, S.ONGOING)
     coordinator.commits = False
