@@ -1,9 +1,9 @@
 """The machine of a transactional id against Apache Kafka's coordinator: the same requests, the same replies.
 
 CONCURRENT_TRANSACTIONS is asked again in both until it ends; after each request both describe the same state.
-Left out: what takes time (timeouts and epochs that are used up have unit tests), and clients of both versions
-with one id, where we differ on purpose: Kafka ends a leftover transaction by the version of the cluster, and
-gives a producer that an older client fenced the epoch of that client (machines/transactions/ends.py).
+Left out: what takes time (timeouts have unit tests), and clients of both versions with one id, where we
+differ on purpose: Kafka ends a leftover transaction by the version of the cluster, and gives a producer that
+an older client fenced the epoch of that client (machines/transactions/ends.py).
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ from headrace.machines.transactions.versions import (
     version_of_end,
 )
 from headrace.wire.api_key import ApiKey
+from headrace.wire.coordinator.transaction_records import (
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.kio_codec.decoder import Budget, message_decoder
 from headrace.wire.kio_codec.encoder import message_encoder
 from headrace.wire.primitives import skip_tagged_fields, string
 from tests.harness.live.raw_client import RawClient
-from tests.harness.transactions.coordinator import TIMEOUT_MS, Coordinator
+from tests.harness.transactions.coordinator import ID, START, TIMEOUT_MS, Coordinator
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm
@@ -61,14 +66,19 @@ class Kafka:
         self._client = RawClient(bootstrap, timeout_s=30)
 
     def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        return self.ask_often(key, version, fields, 1)
+
+    def ask_often(self, key: int, version: int, fields: Mapping[str, Any], times: int) -> Any:
+        """The same request, one after the other without waiting in between; the last reply."""
         name, flexible_from = NAMES[key]
         flexible = version >= flexible_from
         frame = bytearray(struct.pack(">ihhi", 0, key, version, 1) + string("client"))
         frame += b"\0" if flexible else b""
         message_encoder(name, version, "request")(frame, fields)
         struct.pack_into(">i", frame, 0, len(frame) - 4)
-        self._client.send(bytes(frame))
-        body = memoryview(self._client.receive() or b"")
+        self._client.send(bytes(frame) * times)
+        replies = [self._client.receive() for _ in range(times)]
+        body = memoryview(replies[-1] or b"")
         position = skip_tagged_fields(body, 4, len(body)) if flexible else 4
         return message_decoder(name, version, "response")(body, position, len(body), Budget(len(body)))[0]
 
@@ -79,12 +89,35 @@ class Kafka:
 class Pair:
     """One transactional id in both."""
 
-    def __init__(self, kafka: Kafka, name: str) -> None:
-        self.coordinator = Coordinator()
+    def __init__(self, kafka: Kafka, name: str, coordinator: Coordinator | None = None) -> None:
+        self.coordinator = Coordinator() if coordinator is None else coordinator
         self.told: list[str] = []
         self._kafka, self._name = kafka, name
         self._ids: dict[int, int] = {}
         """Kafka's producer id for each of ours."""
+
+    @classmethod
+    def at_epoch(cls, kafka: Kafka, name: str, epoch: int) -> Pair:
+        """Both have raised the epoch so often."""
+        metadata = TransactionMetadata(
+            7,
+            epoch,
+            TIMEOUT_MS,
+            TransactionState.EMPTY,
+            frozenset(),
+            START.wall_ms,
+            previous_producer_id=7,
+        )
+        pair = cls(kafka, name, Coordinator(history=[TransactionRecord(ID, metadata)]))
+        fields = {"transactional_id": name, "transaction_timeout": TIMEOUT_MS}
+        left = epoch + 1
+        while left:
+            times = min(left, 100)
+            reply = kafka.ask_often(ApiKey.INIT_PRODUCER_ID, 1, fields, times)
+            left -= times
+        assert reply.producer_epoch == epoch
+        pair._ids[7] = reply.producer_id
+        return pair
 
     def _theirs(self, producer: Producer) -> tuple[int, int]:
         return self._ids.get(producer.producer_id, producer.producer_id), producer.epoch
@@ -104,12 +137,15 @@ class Pair:
         theirs = self._until_settled(
             lambda: self._kafka.ask(key, version, fields), lambda reply: reply.error_code
         )
-        if ours.error is ErrorCode.none is theirs.error_code:
-            self._ids.setdefault(ours.producer.producer_id, theirs.producer_id)
+        self._learn(ours, theirs)
         answer = (theirs.error_code.name, theirs.producer_id, theirs.producer_epoch)
         error = error_for(key, version, ours.error)
         self._agree(f"init {expected} v{version}", answer, (error.name, *self._theirs(ours.producer)))
         return ours
+
+    def _learn(self, ours: ProducerReply, theirs: Any) -> None:
+        if ours.error is ErrorCode.none is theirs.error_code:
+            self._ids.setdefault(ours.producer.producer_id, theirs.producer_id)
 
     def end(self, producer: Producer, committed: bool, version: int) -> ProducerReply:
         producer_id, epoch = self._theirs(producer)
@@ -127,6 +163,7 @@ class Pair:
         answer = [theirs.error_code.name]
         expected = [error_for(key, version, ours.error).name]
         if version >= 5:
+            self._learn(ours, theirs)
             answer += [theirs.producer_id, theirs.producer_epoch]
             expected += self._theirs(ours.producer)
         self._agree(f"end {producer} commit={committed} v{version}", answer, expected)
@@ -310,6 +347,16 @@ def test_ends_are_repeated_and_contradicted_alike(kafka: Kafka, committed: bool,
     pair.end(producer, False, version)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_epochs_that_are_used_up_bring_the_same_new_producers(kafka: Kafka, seed: int) -> None:
+    """Only with KIP-890: our leftovers of older clients keep their producer id until InitProducerId."""
+    pair = Pair.at_epoch(kafka, f"used-up-{seed}", 32_763)
+    history = _History(pair, random.Random(seed), KIP_890)
+    history.seen.append(Producer(7, 32_763))
+    history.run()
+    assert pair.coordinator.metadata.producer_id != 7
+
+
 @pytest.mark.parametrize("version", [BEFORE_KIP_890, KIP_890])
 @pytest.mark.parametrize("seed", range(6))
 def test_arbitrary_histories_are_answered_alike(kafka: Kafka, version: int, seed: int) -> None:
@@ -320,7 +367,7 @@ class _History:
     def __init__(self, pair: Pair, chance: random.Random, version: int) -> None:
         self._pair, self._chance = pair, chance
         self._kip_890 = version == KIP_890
-        self._seen = [NOBODY]
+        self.seen = [NOBODY]
 
     def run(self) -> None:
         actions = {self._init: 2.0, self._go_on: 1.0, self._add: 5.0, self._verify: 2.0, self._end: 5.0}
@@ -330,14 +377,14 @@ class _History:
 
     def _someone(self) -> Producer:
         """Mostly the newest producer, else one of those before."""
-        return self._seen[-1] if self._chance.random() < 0.7 else self._chance.choice(self._seen[-4:])
+        return self.seen[-1] if self._chance.random() < 0.7 else self._chance.choice(self.seen[-4:])
 
     def _partitions(self) -> list[int]:
         return sorted(self._chance.sample(range(3), self._chance.randint(1, 2)))
 
     def _learn(self, reply: ProducerReply) -> None:
         if reply.error is ErrorCode.none and reply.producer.producer_id != -1:
-            self._seen.append(reply.producer)
+            self.seen.append(reply.producer)
 
     def _init(self) -> None:
         self._learn(self._pair.init(version=self._chance.randint(3, 5)))
