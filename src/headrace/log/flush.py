@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.log.segments.descriptors import PooledFile
-from headrace.log.segments.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from headrace.log.segments.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from headrace.log.segments.segment import Segment
 from headrace.world import File, Files
 
@@ -77,7 +77,7 @@ class Unsynced:
     def add_segment(self, segment: Segment) -> None:
         """Its batches, and its indexes, which are trusted once they are below the recovery point."""
         self._segments.append(segment)
-        self._caches += (segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX))
+        self._caches += map(segment.path, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
 
     def add_file(self, path: Path) -> None:
         self._caches.append(path)

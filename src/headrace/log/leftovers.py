@@ -16,9 +16,12 @@ from headrace.log.segments.files import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_stem,
+    mark_unknown,
 )
 from headrace.log.segments.scan import scan
+from headrace.log.segments.transaction_index import UNKNOWN_BYTES
 from headrace.world import Files, read_file, replace_file
 
 SWAP_JOURNAL = "swap-in-progress"
@@ -71,6 +74,7 @@ def _drop_indexes(files: Files, directory: Path) -> None:
         stem = file_stem(int(line))
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             unlink_if_there(files, directory / (stem + suffix))
+        mark_unknown(files, directory / (stem + TRANSACTION_INDEX_SUFFIX), UNKNOWN_BYTES)
     files.sync_directory(directory)
     files.unlink(directory / SWAP_JOURNAL)
 

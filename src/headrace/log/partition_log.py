@@ -34,6 +34,7 @@ from headrace.log.segments.files import NO_ROOM
 from headrace.log.segments.index import TIME_ENTRY_BYTES
 from headrace.log.segments.log_slice import LogSlice
 from headrace.log.segments.segment import NotedBatch, Segment
+from headrace.log.segments.transaction_index import AbortedTransaction
 from headrace.log.state_fold import StateFold
 from headrace.log.time_lookup import Ask, Found, search_batch
 from headrace.wire.batch import BatchHeader, assign, stamp_append_time
@@ -70,6 +71,7 @@ class PartitionLog:
         self._descriptors = descriptors
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
+        self._transactions = loaded.transactions
         self._failure: str | None = None
         self._unsynced = Unsynced(files)
         self._safe_snapshot = NO_OFFSET
@@ -237,7 +239,10 @@ class PartitionLog:
         for (position, header), (_, last_offset, _) in zip(batches, noted, strict=True):
             if header.producer_id >= 0:
                 marker = read_marker(view[position : position + header.size]) if header.is_control else None
-                self.producers.update(header, last_offset - header.last_offset_delta, marker)
+                base_offset = last_offset - header.last_offset_delta
+                aborted = self.producers.update(header, base_offset, marker)
+                if aborted is not None:
+                    segment.note_aborted(aborted)
         self.log_end_offset = end_offset
 
     def _roll(self) -> Segment:
@@ -342,6 +347,24 @@ class PartitionLog:
     def offset_of_max_timestamp(self, ask: Ask = search_batch) -> Found | None:
         """(timestamp, offset) of the first record with the largest timestamp."""
         return time_lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, ask)
+
+    def aborted_transactions(
+        self, start_offset: int, end_offset: int, *, wait: bool = True
+    ) -> list[AbortedTransaction]:
+        """Those with batches in the range, in the order of their markers. Raises ColdRead, unless `wait`."""
+        return self._transactions.overlapping(start_offset, end_offset, wait=wait)
+
+    def high_watermark_is(self, high_watermark: int) -> None:
+        """Tells which transactions are decided and replicated: at the start, and when it moved back.
+
+        Where it moves forward, `producers.high_watermark_moved` does. Reads the log only where transactions
+        ended above it that are not known any more.
+        """
+        producers = self.producers
+        if high_watermark < producers.ended_known_from and producers.has_transactions:
+            producers.recall(self._transactions.ended_from(high_watermark), high_watermark)
+        else:
+            producers.high_watermark_moved(high_watermark)
 
     # Flush
 
@@ -448,6 +471,7 @@ class PartitionLog:
             return
         self._drop_segments(self._segments.remove_from(slot + 1))
         active = self._segments.active
+        self._transactions.of(active)
         active.truncate(offset)
         active.load_as_active()
         active.pooled.get().fsync()

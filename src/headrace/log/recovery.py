@@ -16,15 +16,17 @@ from headrace.log.compaction.swap import STATE_FILE
 from headrace.log.epochs import EpochHistory
 from headrace.log.leftovers import offsets_of, tidy, unlink_segment
 from headrace.log.log_config import LogConfig
+from headrace.log.producers.open_transactions import EndedTransaction
 from headrace.log.producers.snapshot import SNAPSHOT_SUFFIX, SnapshotFiles
 from headrace.log.producers.state import ProducerState
 from headrace.log.segments.batch_walk import corrupt
 from headrace.log.segments.descriptors import DescriptorPool
-from headrace.log.segments.files import LOG_SUFFIX, file_stem
+from headrace.log.segments.files import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem
 from headrace.log.segments.scan import NO_EPOCH, ScanEnd, scan
 from headrace.log.segments.segment import Segment
 from headrace.log.segments.segment_list import SegmentList
 from headrace.log.state_fold import StateFold
+from headrace.log.transaction_indexes import TransactionFold, TransactionIndexes, fold_from
 from headrace.world import Files
 
 
@@ -49,6 +51,7 @@ class LoadedLog:
     producers: ProducerState
     snapshots: SnapshotFiles
     epochs: EpochHistory
+    transactions: TransactionIndexes
     report: RecoveryReport
     flushed_offset: int
     """What is above it was found sound, but may not be on disk yet."""
@@ -104,6 +107,7 @@ class _Loader:
         self._fold = StateFold(self._producers, self._epochs)
         self._report = RecoveryReport(clean=True)
         self._unsynced: list[Segment] = []
+        self._scanned: Segment | None = None
         self._flushed_offset: int | None = None
         """What is above it was found sound but may not be on disk: the next flush sees to that."""
 
@@ -147,7 +151,9 @@ class _Loader:
         trusted = self._trust(self._segments[:first], doubtful)
         # A snapshot up to the recovery point is as good as the log, and knows more than a compacted one.
         self._restore_state(trusted, max(recovery_point, doubtful[0].base_offset))
-        scanned = self._scan_all(doubtful, recovery_point)
+        # The transaction indexes of scanned segments need the state where the first of them begins.
+        transactions = fold_from(doubtful[0].base_offset, trusted, self._snapshots, self._note_ended)
+        scanned = self._scan_all(doubtful, recovery_point, transactions)
         self._segments = [*trusted, *scanned]
         end_offset = scanned[-1].next_offset
         if end_offset < recovery_point:
@@ -191,13 +197,15 @@ class _Loader:
         while len(following) > 1 and following[0].base_offset < end_offset:
             self._drop(following.pop(0))
 
-    def _scan_all(self, doubtful: list[Segment], recovery_point: int) -> list[Segment]:
+    def _scan_all(
+        self, doubtful: list[Segment], recovery_point: int, transactions: TransactionFold
+    ) -> list[Segment]:
         scanned: list[Segment] = []
         epoch = NO_EPOCH
         while doubtful:
             segment = doubtful.pop(0)
             scanned.append(segment)
-            end = self._scan_segment(segment, recovery_point, epoch)
+            end = self._scan_segment(segment, recovery_point, epoch, transactions)
             self._drop_replaced(end.next_offset, doubtful)
             fault, epoch = end.fault, end.leader_epoch
             if fault is None and doubtful and doubtful[0].base_offset != end.next_offset:
@@ -209,16 +217,24 @@ class _Loader:
                 self._snapshots.write(end.next_offset, self._producers.active())
         return scanned
 
-    def _scan_segment(self, segment: Segment, recovery_point: int, leader_epoch: int) -> ScanEnd:
+    def _scan_segment(
+        self, segment: Segment, recovery_point: int, leader_epoch: int, transactions: TransactionFold
+    ) -> ScanEnd:
+        def visit(fields: tuple[int, ...], batch: memoryview) -> None:
+            self._fold.visit(fields, batch)
+            transactions.visit(fields, batch)
+
         size = segment.size
         segment.reset()
+        segment.forget_aborted()
+        self._scanned = segment
         end = scan(
             segment.pooled.get(),
             size=size,
             expected_offset=segment.base_offset,
             leader_epoch=leader_epoch,
             note=segment.note,
-            visit=self._fold.visit,
+            visit=visit,
             gapless=self._gapless,
         )
         if end.fault is not None:
@@ -227,6 +243,11 @@ class _Loader:
             self._report = replace(self._report, bytes_cut=size - end.position)
         self._report = replace(self._report, batches_scanned=self._report.batches_scanned + end.batches)
         return end
+
+    def _note_ended(self, ended: EndedTransaction) -> None:
+        """Those that ended below the scanned segments are in indexes that are trusted."""
+        if ended.aborted is not None and self._scanned is not None:
+            self._scanned.note_aborted(ended.aborted)
 
     def _cut(self, segment: Segment, fault: str, following: list[Segment]) -> None:
         segment.cut_file()
@@ -268,6 +289,7 @@ class _Loader:
         while len(self._segments) > 1 and self._segments[1].base_offset <= log_start_offset:
             self._drop(self._segments.pop(0))  # its deletion was interrupted
         segments = SegmentList(self._segments)
+        transactions = self._find_transaction_indexes(segments)
         segments.active.load_as_active()
         end_offset = segments.active.next_offset
         start = max(log_start_offset, segments.first.base_offset)
@@ -284,10 +306,32 @@ class _Loader:
             producers=self._producers,
             snapshots=self._snapshots,
             epochs=self._epochs,
+            transactions=transactions,
             report=self._report,
             flushed_offset=end_offset if self._flushed_offset is None else self._flushed_offset,
             unsynced_segments=tuple(unsynced[:-1]),
         )
+
+    def _find_transaction_indexes(self, segments: SegmentList) -> TransactionIndexes:
+        """A missing one is rebuilt, unless an earlier version wrote the log (decision 29)."""
+        indexes = TransactionIndexes(self._files, segments, self._snapshots)
+        named = set(offsets_of(self._names, TRANSACTION_INDEX_SUFFIX))
+        missing = [
+            segment
+            for segment in segments
+            if segment.aborted_from is None and segment.base_offset not in named
+        ]
+        if missing and not named and not self._mentions_transactions():
+            for segment in missing:
+                segment.forget_aborted()
+                segment.save_aborted()
+        for segment in (*missing, segments.active):
+            indexes.of(segment)
+        return indexes
+
+    def _mentions_transactions(self) -> bool:
+        """Versions that know no transaction index write no transactions, but may have fetched some."""
+        return self._producers.has_transactions or self._snapshots.mention_transactions()
 
     def _start_over(self, log_start_offset: int) -> None:
         """All that is left was deleted by its owner; the offsets up to the log start are used up."""

@@ -46,7 +46,7 @@ class StateFold:
         entries: list[ProducerEntry] = []
         if snapshot is not None:
             self._producers_from, entries = snapshot
-        self._producers.restore(entries)
+        self._producers.restore(entries, self._producers_from)
         replay_from = 0 if fold_epochs else self._producers_from
         for segment in segments:
             if segment.next_offset > replay_from:

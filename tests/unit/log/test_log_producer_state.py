@@ -6,13 +6,9 @@ import pytest
 
 from headrace.errors import ApiError
 from headrace.log.log_config import LogConfig
+from headrace.log.producers.markers import EndTransactionMarker
 from headrace.log.producers.snapshot import decode_snapshot, encode_snapshot
-from headrace.log.producers.state import (
-    LAST_SEQUENCE,
-    EndTransactionMarker,
-    ProducerEntry,
-    ProducerState,
-)
+from headrace.log.producers.state import LAST_SEQUENCE, ProducerEntry, ProducerState
 from headrace.testing.memory_files import MemoryFiles
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.error_codes import ErrorCode

@@ -132,6 +132,7 @@ class CommitTracker:
         self._replica_waiters: dict[FetchWaiter, None] = {}
         self._readers_notified = False
         self._replicas_notified = False
+        log.high_watermark_is(high_watermark)
 
     @property
     def durable_end(self) -> int:
@@ -140,8 +141,16 @@ class CommitTracker:
 
     @property
     def last_stable_offset(self) -> int:
+        """Below it every transaction is decided, and its marker replicated."""
         unstable = self._log.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        return min(self.high_watermark, max(unstable, self._log.log_start_offset))
+
+    def reset(self, high_watermark: int) -> None:
+        """The log was truncated, or a new leader's high watermark is lower: it may move back."""
+        self.high_watermark = high_watermark
+        self._log.high_watermark_is(high_watermark)
 
     def advance(self, offset: int, readable_bytes: int, answer_for: AnswerFor) -> None:
         """Moves the high watermark, never back (R14), and answers the requests that waited for it."""

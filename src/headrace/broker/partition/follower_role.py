@@ -51,18 +51,18 @@ class FollowerRole(Role):
         else:
             log.epochs.truncate_from_end(offset)
             log.epochs.save()
-        commits.high_watermark = min(commits.high_watermark, log.log_end_offset)
+        commits.reset(min(commits.high_watermark, log.log_end_offset))
 
     def restart_at(self, offset: int) -> None:
         """Drops the whole log: the leader no longer has what comes next."""
         self.partition.log.truncate_fully_and_start_at(offset)
-        self.partition.commits.high_watermark = offset
+        self.partition.commits.reset(offset)
 
     def update_high_watermark(self) -> None:
         """Publishes the machine's high watermark; it moves back only where the log was truncated."""
         log, commits = self.partition.log, self.partition.commits
         offset = max(self.machine.high_watermark, log.log_start_offset)
         if offset < commits.high_watermark:
-            commits.high_watermark = offset
+            commits.reset(offset)
         else:
             commits.advance(offset, commits.appended_bytes, self.answer_for)

@@ -277,12 +277,10 @@ class Partitions:
         return self._open(topic, index, settings)
 
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
-        state = topic.partitions[index]
-        topic_partition = TopicPartition(topic.name, index)
         try:
-            log = self._open_log(topic_partition, topic.topic_id, settings.log)
+            partition = self._open_partition(topic, index, settings)
         except CorruptLogError as error:
-            if self._may_begin_anew(state):
+            if self._may_begin_anew(topic.partitions[index]):
                 return self._open_anew(topic, index, settings)
             self._stays_offline(topic, index, error)
             return None
@@ -290,12 +288,19 @@ class Partitions:
             self._stays_offline(topic, index, error)
             return None
         self._forget_offline(topic, index)
+        self._by_name[topic.name][index] = partition
+        return partition
+
+    def _open_partition(self, topic: Topic, index: int, settings: TopicSettings) -> Partition:
+        """Raises CorruptLogError, StorageError, OSError."""
+        state = topic.partitions[index]
+        topic_partition = TopicPartition(topic.name, index)
         known = self._checkpoints.at_start(topic_partition, topic.topic_id)
-        partition = self._by_name[topic.name][index] = Partition(
+        return Partition(
             topic_partition=topic_partition,
             topic_id=topic.topic_id,
             leader_epoch=state.leader_epoch,
-            log=log,
+            log=self._open_log(topic_partition, topic.topic_id, settings.log),
             settings=settings,
             clock=self._world.clock,
             flusher=self._flusher,
@@ -306,7 +311,6 @@ class Partitions:
             high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,
             on_trouble=self._disk_changed,
         )
-        return partition
 
     def _stays_offline(self, topic: Topic, index: int, error: StorageError | OSError) -> None:
         topic_partition = TopicPartition(topic.name, index)

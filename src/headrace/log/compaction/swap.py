@@ -25,13 +25,14 @@ from headrace.log.segments.files import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_stem,
 )
 from headrace.world import Files, read_file, replace_file
 
 STATE_FILE = "cleaner-offset-checkpoint"
 _STATE_VERSION = 0
-_SWAPPED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+_SWAPPED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 """The log file last: until it has its name, a start repeats the renames."""
 
 

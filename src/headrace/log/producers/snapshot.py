@@ -112,6 +112,23 @@ class SnapshotFiles:
             self._remove(offset)
         return None
 
+    def at_or_below(self, offset: int) -> tuple[int, list[ProducerEntry]] | None:
+        """The newest sound snapshot up to that offset. Changes nothing."""
+        for known in reversed(self._offsets):
+            if known <= offset:
+                entries = decode_snapshot(read_file(self._files, self.path(known)))
+                if entries is not None:
+                    return known, entries
+        return None
+
+    def mention_transactions(self) -> bool:
+        """Whether any producer of any snapshot has begun or ended one."""
+        return any(
+            entry.has_transactions
+            for offset in self._offsets
+            for entry in decode_snapshot(read_file(self._files, self.path(offset))) or ()
+        )
+
     def keep_only(self, offsets: Iterable[int]) -> None:
         """Removes those that no segment begins with, except the newest (R28)."""
         kept = {*offsets, *self._offsets[-1:]}

@@ -44,6 +44,16 @@ def read_or_none(files: Files, path: Path) -> bytes | None:
         return None
 
 
+def mark_unknown(files: Files, path: Path, size: int) -> None:
+    """Gives the file a length that no sound one has, durably. Needs no room on the disk."""
+    file = files.open(path, "create")
+    try:
+        file.truncate(size)
+        file.fsync()
+    finally:
+        file.close()
+
+
 def write_cache_file(files: Files, path: Path, data: bytes) -> None:
     """Without fsync, since it can be made again; the next flush makes it durable."""
     file = files.open(path, "create")

@@ -1,7 +1,8 @@
-"""One segment: a `.log` file with its two sparse indexes. Writes and finds batches.
+"""One segment: a `.log` file with its two sparse indexes and its transaction index. Writes and finds batches.
 
 The active segment has its indexes in memory and gets their files when it is sealed; a sealed one loads them
-when it is read. An index that does not match its log is rebuilt from it. Read next: files.py,
+when it is read. A sparse index that does not match its log is rebuilt from it; a transaction index by its
+owner, since it depends on earlier segments. Read next: files.py, log/transaction_indexes.py,
 log/partition_log.py.
 """
 
@@ -20,8 +21,10 @@ from headrace.log.segments.files import (
     LOG_SUFFIX,
     NO_ROOM,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_stem,
     is_cached,
+    mark_unknown,
     read_or_none,
     write_cache_file,
 )
@@ -35,6 +38,12 @@ from headrace.log.segments.index import (
     TimeIndex,
 )
 from headrace.log.segments.scan import scan
+from headrace.log.segments.transaction_index import (
+    NO_ABORTS,
+    UNKNOWN_BYTES,
+    AbortedTransaction,
+    TransactionIndex,
+)
 from headrace.wire.batch import HEADER_SIZE, read_header
 from headrace.world import Bytes, Files, replace_file
 
@@ -46,6 +55,8 @@ NotedBatch = tuple[int, int, int]
 
 class Segment:
     __slots__ = (
+        "_aborted",
+        "_aborted_saved",
         "_bytes_since_index",
         "_files",
         "_index",
@@ -54,6 +65,7 @@ class Segment:
         "_pool",
         "_times",
         "_timestamps_known",
+        "aborted_from",
         "base_offset",
         "directory",
         "first_timestamp",
@@ -89,7 +101,11 @@ class Segment:
         self.roll_after_ms = NEVER_MS
         """Set by the log once the first timestamp is known: a batch after it starts a new segment."""
         self._index_interval = index_interval_bytes
+        self._aborted: TransactionIndex | None = None
+        self.aborted_from: int | None = None
+        """Where the earliest aborted transaction began, NO_ABORTS without any; None until it is known."""
         self._forget()
+        self.forget_aborted()
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
@@ -124,6 +140,8 @@ class Segment:
             self._index = None
             self._times = None
             self._timestamps_known = False
+            self._aborted = None
+            self.aborted_from = None
 
     def reset(self) -> None:
         """Nothing is known of the file but that it exists; `note` will tell."""
@@ -187,6 +205,7 @@ class Segment:
         if place is None:
             return
         self.pooled.get().truncate(place.position)
+        self._truncate_aborted(place.base_offset)
         self.index.truncate(place.position)
         times = self.times
         times.truncate(place.base_offset - self.base_offset)
@@ -285,7 +304,7 @@ class Segment:
                 raise
             self._remove_index_files()  # half an index would be trusted
             return False
-        return True
+        return self.save_aborted(durable=durable)
 
     def _remove_index_files(self) -> None:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -293,13 +312,19 @@ class Segment:
                 self._files.unlink(self.path(suffix))
 
     def _index_may_go(self) -> None:
-        size = len(self.index) * OFFSET_ENTRY_BYTES + len(self.times) * TIME_ENTRY_BYTES
+        size = 0
+        if self._index is not None and self._times is not None:
+            size = len(self._index) * OFFSET_ENTRY_BYTES + len(self._times) * TIME_ENTRY_BYTES
+        if self._aborted is not None:
+            size += self._aborted.size_bytes
         self._pool.indexes.loaded(self, size)
 
     def release_indexes(self) -> None:
         """From now on they are on disk only and loaded again when needed."""
         self._index = None
         self._times = None
+        if self._aborted_saved:
+            self._aborted = None
 
     def retire(self) -> None:
         """The segment is removed; reads from its file that are under way may finish."""
@@ -328,6 +353,68 @@ class Segment:
             raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
         self.seal(durable=True)
         return self.index, self.times
+
+    # Aborted transactions
+
+    @property
+    def aborted(self) -> TransactionIndex | None:
+        """None when they are unknown: the file is missing, damaged or marked so."""
+        if self._aborted is None:
+            data = read_or_none(self._files, self.path(TRANSACTION_INDEX_SUFFIX))
+            if data is not None:
+                self._aborted = TransactionIndex.decode(data, self.base_offset, self.next_offset)
+            if self._aborted is not None:
+                self._aborted_saved = True
+                self.aborted_from = self._aborted.lowest_offset
+                self._index_may_go()
+        return self._aborted
+
+    def aborted_at_hand(self, end_offset: int) -> bool:
+        """Whether `aborted`, asked for what is below `end_offset`, would not wait for the disk."""
+        if self._aborted is not None or (self.aborted_from is not None and self.aborted_from >= end_offset):
+            return True
+        return is_cached(self._files, self.path(TRANSACTION_INDEX_SUFFIX))
+
+    def forget_aborted(self) -> None:
+        """There are none, or `note_aborted` will tell."""
+        self.set_aborted(TransactionIndex())
+
+    def set_aborted(self, index: TransactionIndex) -> None:
+        self._aborted = index
+        self._aborted_saved = False
+        self.aborted_from = index.lowest_offset
+
+    def note_aborted(self, entry: AbortedTransaction) -> None:
+        """The marker of an aborted transaction was appended."""
+        index = self.aborted
+        assert index is not None, "the owner has loaded it"
+        index.append(entry)
+        self._aborted_saved = False
+        known = NO_ABORTS if self.aborted_from is None else self.aborted_from
+        self.aborted_from = min(entry.first_offset, known)
+
+    def save_aborted(self, *, durable: bool = False) -> bool:
+        """Writes what is in memory. On a full disk the file is marked as unknown: False."""
+        if self._aborted is None:
+            return True
+        path = self.path(TRANSACTION_INDEX_SUFFIX)
+        try:
+            (replace_file if durable else write_cache_file)(self._files, path, self._aborted.encode())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            mark_unknown(self._files, path, UNKNOWN_BYTES)
+            return False
+        self._aborted_saved = True
+        return True
+
+    def _truncate_aborted(self, offset: int) -> None:
+        index = self.aborted
+        assert index is not None, "the owner rebuilds it first"
+        index.truncate(offset)
+        self.set_aborted(index)
+        if self._files.exists(self.path(TRANSACTION_INDEX_SUFFIX)):
+            self.save_aborted()
 
     # Finding
 
