@@ -528,6 +528,8 @@ class PartitionLog:
             self.config,
             self._segments,
             self.producers,
+            self._transactions,
+            self._snapshots.offsets,
             self._cleaner,
             generation=self._generation,
             log_start_offset=self.log_start_offset,

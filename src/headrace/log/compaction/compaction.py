@@ -17,7 +17,9 @@ from headrace.log.compaction.plan import (
     CompactionResult,
     SourceSegment,
 )
+from headrace.log.compaction.transactions import AbortedBatches, FoundTransactions, SnapshotTransactions
 from headrace.log.leftovers import CLEANED_SUFFIX, unlink_segment, write_swap_journal
+from headrace.log.producers.markers import read_marker
 from headrace.log.producers.state import NO_OFFSET
 from headrace.log.segments.batch_walk import corrupt
 from headrace.log.segments.descriptors import DescriptorPool
@@ -83,7 +85,12 @@ class _Compaction:
         self._keys = KeyMap(plan.key_map_bytes)
         self._mapped_to = plan.first_dirty_offset
         self._last_of_producers: dict[int, int] = {}
-        """Producer id -> where its last batch in the dirty part ends."""
+        """Producer id -> where its last batch with records in the dirty part ends."""
+        self._last_markers: dict[int, int] = {}
+        """Producer id -> where its last marker in the dirty part is."""
+        self._aborted = AbortedBatches(plan.aborted)
+        self._found = FoundTransactions()
+        self._snapshots = SnapshotTransactions(plan.files, plan.directory, plan.snapshot_offsets)
         self._full = False
         self._next_horizon_ms = NEVER_MS
         self._records_read = 0
@@ -129,12 +136,14 @@ class _Compaction:
         if self._full or self._keys.full:
             self._full = True  # the next compaction continues here
             return
-        for offset, key, _ in () if header.is_control else _keys_or_none(batch) or ():
-            if key is not None:
-                self._keys.put(key, offset)
+        if not header.is_control and self._aborted.transaction_of(header) is None:
+            for offset, key, _ in _keys_or_none(batch) or ():
+                if key is not None:
+                    self._keys.put(key, offset)
         self._mapped_to = header.next_offset
         if header.producer_id >= 0:
-            self._last_of_producers[header.producer_id] = header.last_offset
+            last = self._last_markers if header.is_control else self._last_of_producers
+            last[header.producer_id] = header.last_offset
 
     # Second pass: copy what stays
 
@@ -159,15 +168,21 @@ class _Compaction:
 
     def _filter(self, fields: tuple[int, ...], batch: memoryview, target: _Target, group_end: int) -> None:
         header = tuple.__new__(BatchHeader, fields)
-        keys = None
-        if not header.is_control and header.last_offset < self._mapped_to:
+        if header.is_control:
+            self._filter_marker(header, batch, target, group_end)
+            return
+        self._found.batch(header)
+        aborted, keys = self._aborted.transaction_of(header), None
+        if header.last_offset < self._mapped_to:
             keys = _keys_or_none(batch)
+            if keys is None and aborted is not None:
+                keys = [(header.base_offset, None, False)]
         if keys is None:
             self._records_read += header.record_count
             self._records_kept += header.record_count
             target.add(batch)
             return
-        stays = [self._stays(record, header) for record in keys]
+        stays = [aborted is None and self._stays(record, header) for record in keys]
         self._records_read += len(keys)
         self._records_kept += sum(stays)
         if any(stays):
@@ -180,6 +195,40 @@ class _Compaction:
             target.add(_emptied(header))
         else:
             target.add(batch)
+
+    def _filter_marker(
+        self, header: BatchHeader, batch: memoryview, target: _Target, group_end: int
+    ) -> None:
+        """A marker goes once no batch of its transaction is left in the log and its delete horizon is past.
+
+        Judged by the log as it is, not as this compaction leaves it: a crash may keep the marker's segment
+        cleaned and that of the batches not.
+        """
+        self._records_read += header.record_count
+        marker = read_marker(batch)
+        has_batches = self._found.end(header, marker)
+        if has_batches or (marker is None and header.record_count):
+            entry = self._aborted.transaction_of(header)
+            if entry is not None and entry.last_offset == header.base_offset:
+                target.segment.note_aborted(entry)
+        elif marker is not None and not header.has_delete_horizon:
+            horizon = self._plan.now_ms + self._plan.config.delete_retention_ms
+            self._next_horizon_ms = min(self._next_horizon_ms, horizon)
+            target.changed = True
+            batch = memoryview(_rebuilt(header, read_records(batch), horizon))
+        elif marker is not None and self._plan.now_ms < header.base_timestamp:
+            self._next_horizon_ms = min(self._next_horizon_ms, header.base_timestamp)
+        elif marker is not None and self._snapshots.is_open_before(header.producer_id, header.base_offset):
+            pass  # a restart from that snapshot would find no end of the transaction
+        elif not self._is_needed(header, group_end):
+            target.changed = True
+            return
+        elif marker is not None:
+            target.changed = True
+            target.add(_emptied(header))
+            return
+        self._records_kept += header.record_count
+        target.add(batch)
 
     def _stays(self, record: RecordKey, header: BatchHeader) -> bool:
         offset, key, is_tombstone = record
@@ -215,6 +264,11 @@ class _Compaction:
         """
         if header.next_offset == group_end:
             return True
+        if header.is_control:
+            return (
+                self._plan.marker_epochs.get(header.producer_id) == header.producer_epoch
+                or self._last_markers.get(header.producer_id) == header.last_offset
+            ) and header.producer_id in self._plan.last_offsets
         last = self._plan.last_offsets.get(header.producer_id)
         if last is None:
             return False
@@ -312,6 +366,7 @@ def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int | None) ->
         base_sequence=header.base_sequence,
         timestamp_type=header.timestamp_type,
         is_transactional=header.is_transactional,
+        is_control=header.is_control,
         last_offset_delta=header.last_offset_delta,
         max_timestamp=header.max_timestamp if header.timestamp_type else None,
         delete_horizon_ms=horizon_ms,
@@ -328,6 +383,7 @@ def _emptied(header: BatchHeader) -> bytearray:
         base_sequence=header.base_sequence,
         timestamp_type=header.timestamp_type,
         is_transactional=header.is_transactional,
+        is_control=header.is_control,
         last_offset_delta=header.last_offset_delta,
         max_timestamp=header.max_timestamp,
     )

@@ -14,6 +14,8 @@ from headrace.log.log_config import LogConfig
 from headrace.log.producers.state import ProducerState
 from headrace.log.segments.segment import NEVER_MS, Segment
 from headrace.log.segments.segment_list import SegmentList
+from headrace.log.segments.transaction_index import AbortedTransaction
+from headrace.log.transaction_indexes import TransactionIndexes
 from headrace.world import Files
 
 KEY_MAP_BYTES = 128 << 20
@@ -41,6 +43,12 @@ class CompactionPlan:
     """Below, no key has an older duplicate."""
     last_offsets: Mapping[int, int]
     """By producer id: where the last batch of each producer ends; it keeps the producer known."""
+    marker_epochs: Mapping[int, int]
+    """By producer id: the epoch of producers of whom only markers are known; the last keeps them fenced."""
+    aborted: tuple[AbortedTransaction, ...]
+    """With batches in `segments`; their markers may lie behind them."""
+    snapshot_offsets: tuple[int, ...]
+    """Of the producer snapshots, which may know transactions that are open at their offsets."""
     key_map_bytes: int = KEY_MAP_BYTES
 
 
@@ -79,6 +87,8 @@ def make_plan(
     config: LogConfig,
     segments: SegmentList,
     producers: ProducerState,
+    transactions: TransactionIndexes,
+    snapshot_offsets: tuple[int, ...],
     state: CleanerState,
     *,
     generation: int,
@@ -100,6 +110,9 @@ def make_plan(
         segments=sources,
         first_dirty_offset=first_dirty,
         last_offsets={entry.producer_id: entry.last_offset for entry in producers.active()},
+        marker_epochs={entry.producer_id: entry.epoch for entry in producers.active() if not entry.history},
+        snapshot_offsets=snapshot_offsets,
+        aborted=tuple(transactions.overlapping(sources[0].base_offset, sources[-1].end_offset)),
     )
 
 

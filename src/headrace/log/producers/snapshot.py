@@ -13,7 +13,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.log.producers.state import BATCH, NO_OFFSET, NO_SEQUENCE, ProducerEntry
-from headrace.log.segments.files import file_stem, write_cache_file
+from headrace.log.segments.files import file_stem, read_or_none, write_cache_file
 from headrace.world import Files, read_file, replace_file
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -101,6 +101,11 @@ class SnapshotFiles:
             file.close()
         self._files.sync_directory(self._directory)
 
+    def read(self, offset: int) -> list[ProducerEntry] | None:
+        """None when it is not sound, or gone."""
+        data = read_or_none(self._files, self.path(offset))
+        return None if data is None else decode_snapshot(data)
+
     def newest(self, *, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
         """The newest sound snapshot up to that offset. Unsound and newer ones are removed."""
         while self._offsets:
@@ -116,18 +121,14 @@ class SnapshotFiles:
         """The newest sound snapshot up to that offset. Changes nothing."""
         for known in reversed(self._offsets):
             if known <= offset:
-                entries = decode_snapshot(read_file(self._files, self.path(known)))
+                entries = self.read(known)
                 if entries is not None:
                     return known, entries
         return None
 
     def mention_transactions(self) -> bool:
         """Whether any producer of any snapshot has begun or ended one."""
-        return any(
-            entry.has_transactions
-            for offset in self._offsets
-            for entry in decode_snapshot(read_file(self._files, self.path(offset))) or ()
-        )
+        return any(entry.has_transactions for offset in self._offsets for entry in self.read(offset) or ())
 
     def keep_only(self, offsets: Iterable[int]) -> None:
         """Removes those that no segment begins with, except the newest (R28)."""
