@@ -64,6 +64,13 @@ class LogReader:
             segment, segment_end = segments[slot], segments.end_of(slot)
         return None
 
+    def bytes_from(self, offset: int) -> int:
+        """The size of the batches from the one with `offset` on."""
+        segments = self._segments
+        slot = max(segments.slot_of(offset), 0)
+        behind = sum(segments[number].size for number in range(slot + 1, len(segments)))
+        return behind + segments[slot].size - self._position(segments[slot], offset, wait=True)
+
     def _position(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where the batch with `offset` begins, or the next one after it."""
         if offset <= segment.base_offset:

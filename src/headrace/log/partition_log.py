@@ -354,6 +354,10 @@ class PartitionLog:
         """Those with batches in the range, in the order of their markers. Raises ColdRead, unless `wait`."""
         return self._transactions.overlapping(start_offset, end_offset, wait=wait)
 
+    def bytes_from(self, offset: int) -> int:
+        """The size of the batches from `offset`, the start of one, to the log end."""
+        return self._reader.bytes_from(min(offset, self.log_end_offset))
+
     def high_watermark_is(self, high_watermark: int) -> None:
         """Tells which transactions are decided and replicated: at the start, and when it moved back.
 

@@ -109,23 +109,23 @@ class TransactionIndexes:
         `wait`.
         """
         segments = self._segments
-        slots = range(max(segments.slot_of(start_offset), 0), len(segments))
-        if not wait:
-            self._check_at_hand(slots, end_offset)
-        found: list[AbortedTransaction] = []
-        for slot in slots:
+        candidates = []
+        for slot in range(max(segments.slot_of(start_offset), 0), len(segments)):
             segment = segments[slot]
-            if segment.aborted_from is not None and segment.aborted_from >= end_offset:
-                continue
+            if segment.aborted_from is None or segment.aborted_from < end_offset:
+                candidates.append(segment)
+        if not wait:
+            self._check_at_hand(candidates)
+        found: list[AbortedTransaction] = []
+        for segment in candidates:
             entries, complete = self.of(segment).overlapping(start_offset, end_offset)
             found += entries
             if complete:
                 break
         return found
 
-    def _check_at_hand(self, slots: range, end_offset: int) -> None:
-        segments = [self._segments[slot] for slot in slots]
-        cold = [segment for segment in segments if not segment.aborted_at_hand(end_offset)]
+    def _check_at_hand(self, segments: list[Segment]) -> None:
+        cold = [segment for segment in segments if not segment.aborted_at_hand]
         if cold:
             raise ColdIndex(self._files, [segment.path(TRANSACTION_INDEX_SUFFIX) for segment in cold])
 

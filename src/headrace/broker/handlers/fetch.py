@@ -176,6 +176,7 @@ class _Fetch:
         self._request = request
         self._plan = plan
         self._started = started
+        self._committed_only = request.isolation_level == READ_COMMITTED
         self._pending: PendingReply | None = None
         self._throttle_ms = 0
         self._leaders: list[int] = []
@@ -234,7 +235,11 @@ class _Fetch:
         self._pending = connection.expect_reply(_FETCH, self._started)
         connection.block()
         waiter = FetchWaiter(
-            outcome.waits_for, request.min_bytes - outcome.size, self._woken, of_replica=from_replica
+            outcome.waits_for,
+            request.min_bytes - outcome.size,
+            self._woken,
+            of_replica=from_replica,
+            committed_only=self._committed_only,
         )
         wait_ms = min(request.max_wait_ms, LONGEST_WAIT_MS)
         waiter.start_timer(self._handler.tasks.call_later(wait_ms / 1000, waiter.finish))
@@ -333,7 +338,7 @@ class _Fetch:
             handler.metrics.request_error(_FETCH, error.code)
             outcome.results.append((entry, self._error(entry, error.code)))
             return
-        high_watermark, last_stable_offset, log_start_offset, records, more, diverging = read
+        high_watermark, last_stable_offset, log_start_offset, records, more, diverging, aborted = read
         size = 0
         outcome.waits_for.append(partition.commits)
         if records is not None:
@@ -342,14 +347,13 @@ class _Fetch:
             outcome.size += size
             outcome.bytes_left -= size
         outcome.must_reply = outcome.must_reply or more
-        aborted = () if self._request.isolation_level == READ_COMMITTED else None
         result = FetchResult(
             index,
             0,
             high_watermark,
             last_stable_offset,
             log_start_offset,
-            aborted,
+            aborted if self._committed_only else None,
             size=size,
             diverging=diverging,
         )
@@ -375,7 +379,7 @@ class _Fetch:
             max_bytes,
             leader_epoch=wanted.current_leader_epoch,
             zstd_known=self._header.api_version >= ZSTD_FROM,
-            committed_only=request.isolation_level == READ_COMMITTED,
+            committed_only=self._committed_only,
             at_least_one=first,
             wait=wait,
         )
@@ -385,7 +389,7 @@ class _Fetch:
         return read
 
     def _error(self, entry: FetchEntry, code: ErrorCode) -> FetchResult:
-        aborted = () if self._request.isolation_level == READ_COMMITTED else None
+        aborted = () if self._committed_only else None
         log_start = -1
         if code is ErrorCode.offset_out_of_range and self._request.replica_id > CONSUMER:
             # A follower that is too far behind starts again from there.

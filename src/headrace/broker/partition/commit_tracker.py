@@ -1,9 +1,10 @@
 """The high watermark of one partition, and the requests that wait for it.
 
-acks=all produce requests wait for the high watermark, consumer fetches for readable bytes, replica fetches
-for any change of the log's start or end. How far the high watermark may move, and what a waiting produce is
-answered, is decided by the partition's role. Requests wait as objects with callbacks instead of tasks:
-thousands may wait at once, and completing one costs one call. Read next: roles.py, leader_role.py.
+acks=all produce requests wait for the high watermark, consumer fetches for readable bytes (those of
+read_committed readers for bytes below the last stable offset), replica fetches for any change of the log's
+start or end. How far the high watermark may move, and what a waiting produce is answered, is decided by the
+partition's role. Requests wait as objects with callbacks instead of tasks: thousands may wait at once, and
+completing one costs one call. Read next: roles.py, leader_role.py.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FetchWaiter:
     The fetch of a replica is completed by any change of a log's start or end.
     """
 
-    __slots__ = ("_complete", "_missing_bytes", "_sources", "_timer", "of_replica")
+    __slots__ = ("_complete", "_missing_bytes", "_sources", "_timer", "committed_only", "of_replica")
 
     def __init__(
         self,
@@ -60,8 +61,11 @@ class FetchWaiter:
         complete: Callable[[], None],
         *,
         of_replica: bool = False,
+        committed_only: bool = False,
     ) -> None:
         self.of_replica = of_replica
+        self.committed_only = committed_only
+        """With read_committed: bytes at or above the last stable offset do not count."""
         self._sources = sources
         self._missing_bytes = missing_bytes
         self._complete: Callable[[], None] | None = complete
@@ -168,6 +172,14 @@ class CommitTracker:
             self._readers_notified = True
             self._call_soon(self._notify_readers)
 
+    @property
+    def _stable_bytes(self) -> int:
+        """The part of `appended_bytes` that lies below the last stable offset."""
+        if self._log.producers.first_unstable_offset is None:
+            return self.readable_bytes
+        behind = self.appended_bytes - self._log.bytes_from(self.last_stable_offset)
+        return min(behind, self.readable_bytes)
+
     # Acknowledgements
 
     def expire_ack_waiters(self, now: float) -> None:
@@ -190,7 +202,7 @@ class CommitTracker:
         if waiter.of_replica:
             self._replica_waiters[waiter] = None
         else:
-            self._fetch_waiters[waiter] = self.readable_bytes
+            self._fetch_waiters[waiter] = self._stable_bytes if waiter.committed_only else self.readable_bytes
 
     def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
         if waiter.of_replica:
@@ -206,9 +218,11 @@ class CommitTracker:
     def _notify_readers(self) -> None:
         """Once per turn of the event loop: the appends of one turn reach readers in one reply."""
         self._readers_notified = False
-        readable, waiters = self.readable_bytes, self._fetch_waiters
+        all_bytes, waiters = self.readable_bytes, self._fetch_waiters
+        stable_bytes = self._stable_bytes if any(fetch.committed_only for fetch in waiters) else all_bytes
         for fetch, counted in list(waiters.items()):
             if fetch in waiters:
+                readable = stable_bytes if fetch.committed_only else all_bytes
                 waiters[fetch] = readable
                 fetch.more(readable - counted)
 

@@ -23,7 +23,9 @@ from headrace.broker.partition.storage_faults import failed_disk, will_pass
 from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.errors import ApiError, DiskFullError, StorageError
 from headrace.log.partition_log import PartitionLog
+from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.log.producers.state import ProducerEntry, ProducerState
+from headrace.log.producers.verification import VerificationGuard
 from headrace.log.segments.cold_read import ColdRead as ColdRead
 from headrace.log.segments.log_slice import LogSlice
 from headrace.log.time_lookup import Ask, Found
@@ -33,6 +35,7 @@ from headrace.wire.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     assign,
+    read_header,
     read_sound_batch,
     split_batches,
 )
@@ -88,6 +91,8 @@ class PartitionRead(NamedTuple):
     """More could be read than fits."""
     diverging: tuple[int, int] | None = None
     """For a follower: (epoch, end offset) where its log diverges from this one."""
+    aborted: tuple[tuple[int, int], ...] = ()
+    """With read_committed: (producer id, first offset) of aborted transactions with batches in `records`."""
 
 
 class Partition:
@@ -356,12 +361,14 @@ class Partition:
         acks_all: bool = False,
         zstd_known: bool = True,
         checked: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Checks and appends the batch in `view[start:end]`. Raises ApiError when nothing was written:
+        """Checks and appends a client's batch in `view[start:end]`. Raises ApiError when nothing was written:
         EpochNotSaved when the caller may append again by `when_writable`.
 
         `acks_all`: only with min.insync.replicas in sync (R17). Raises NeedsWorker when its records have to
         be validated and are many; the caller appends again with `checked` once that is done.
+        `guard`: from `begin_verification`, for a batch that may begin a transaction.
         """
         role = self.role
         if self._write_refusal is not None:
@@ -391,7 +398,7 @@ class Partition:
         ):
             settings.check_timestamps(header, now_ms)
         if header.producer_id >= 0:
-            duplicate = self.log.producers.check(header)
+            duplicate = self.log.producers.check(header, guard)
             if duplicate is not None:
                 last_offset = duplicate + header.last_offset_delta
                 return Appended(duplicate, last_offset, role.answer_for(last_offset))
@@ -399,9 +406,61 @@ class Partition:
         append_time_ms = now_ms if settings.log.append_time else NO_TIMESTAMP
         return Appended(base_offset, base_offset + header.last_offset_delta, answer, append_time_ms)
 
-    def append_own(self, batch: bytearray) -> int:
-        """Appends a valid, uncompressed batch that this node made; its last offset. Raises ApiError."""
-        return self.append(memoryview(batch), 0, len(batch), checked=True).last_offset
+    def append_own(self, batch: bytearray, *, guard: VerificationGuard | None = None) -> int:
+        """Appends a valid, uncompressed batch that this node made; its last offset. Raises ApiError.
+
+        With a producer id (offsets of a transaction) only the epoch is checked: there are no sequences.
+        `guard`: of a transaction that was verified; it must not have ended since.
+        """
+        header = read_header(batch)
+        if header.producer_id < 0:
+            return self.append(memoryview(batch), 0, len(batch), checked=True).last_offset
+        self._check_writable()
+        self.log.producers.check_own(header, guard)
+        self._write(memoryview(batch), [(0, header)])
+        return self.log.log_end_offset - 1
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        """Ends the transaction of a producer, as its coordinator decided. Raises ApiError.
+
+        acks=all: its coordinator counts it as written once `answer` is none (R17).
+        """
+        self._check_writable()
+        if self.role.needs_insync and (refusal := self.role.refusal_before_append()) is not None:
+            raise refusal
+        batch = build_marker(
+            marker,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=self._clock.wall_ms(),
+        )
+        header = read_header(batch)
+        self.log.producers.check_marker(header, marker, transaction_version)
+        offset, answer = self._write(memoryview(batch), [(0, header)])
+        return Appended(offset, offset, answer)
+
+    def begin_verification(
+        self, view: memoryview, start: int, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """Before the coordinator is asked whether the transaction of the batch is known to it (KIP-890).
+
+        The guard goes with the append; None when the transaction is open here: nobody needs to be asked.
+        `begins_at_zero`: transaction version 2.
+        """
+        return self.log.producers.begin_verification(
+            read_header(view, start), begins_at_zero=begins_at_zero
+        )
+
+    def _check_writable(self) -> None:
+        if self._write_refusal is not None:
+            raise self._refused(self._write_refusal)
 
     def append_run(
         self, view: memoryview, frames: Sequence[RunFrame], on_ack: OnAck | None
@@ -502,10 +561,12 @@ class Partition:
     ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
         """Handles what is off the hot path: transactions, record validation, recompression."""
         position, header = batches[0]
-        if header.is_transactional:
-            raise ApiError(ErrorCode.invalid_txn_state, "transactions are not served yet")
+        if header.is_transactional and header.producer_id < 0:
+            raise ApiError(ErrorCode.invalid_txn_state, "a transactional batch without a producer id")
         settings = self.settings
         if checked or not settings.checks_records:
+            if settings.validates_uncompressed and not (checked or header.codec):
+                check_uncompressed(view, position, header)
             return view, batches
         keys = self.key_rule
         validates = (
@@ -589,18 +650,30 @@ class Partition:
         if not start <= offset <= log.log_end_offset:
             raise ApiError(ErrorCode.offset_out_of_range)
         limit = stable if committed_only else high_watermark
-        records = None
+        records: LogSlice | None = None
+        aborted: tuple[tuple[int, int], ...] = ()
         if offset < limit and (max_bytes > 0 or at_least_one):
             try:
                 records = log.read(offset, max_bytes, limit, at_least_one=at_least_one, wait=wait)
+                if committed_only and records is not None:
+                    aborted = self._aborted_in(records, offset, wait)
             except (StorageError, OSError) as error:
                 raise self.fault(error) from error
         if records is not None:
             records.on_failure = self._on_send_failure(self.leader_epoch)
             self._counters.fetches += 1
             self._counters.bytes_out += records.size
-            return PartitionRead(high_watermark, stable, start, records, records.next_offset < limit)
+            more = records.next_offset < limit
+            return PartitionRead(high_watermark, stable, start, records, more, None, aborted)
         return PartitionRead(high_watermark, stable, start, None, offset < limit and not at_least_one)
+
+    def _aborted_in(self, records: LogSlice, offset: int, wait: bool) -> tuple[tuple[int, int], ...]:
+        try:
+            found = self.log.aborted_transactions(offset, records.next_offset, wait=wait)
+        except BaseException:
+            records.release()
+            raise
+        return tuple((each.producer_id, each.first_offset) for each in found)
 
     def read_as_replica(
         self, asked: ReplicaFetch, max_bytes: int, *, at_least_one: bool, wait: bool = True

@@ -369,11 +369,10 @@ class Segment:
                 self._index_may_go()
         return self._aborted
 
-    def aborted_at_hand(self, end_offset: int) -> bool:
-        """Whether `aborted`, asked for what is below `end_offset`, would not wait for the disk."""
-        if self._aborted is not None or (self.aborted_from is not None and self.aborted_from >= end_offset):
-            return True
-        return is_cached(self._files, self.path(TRANSACTION_INDEX_SUFFIX))
+    @property
+    def aborted_at_hand(self) -> bool:
+        """Whether `aborted` would not wait for the disk."""
+        return self._aborted is not None or is_cached(self._files, self.path(TRANSACTION_INDEX_SUFFIX))
 
     def forget_aborted(self) -> None:
         """There are none, or `note_aborted` will tell."""

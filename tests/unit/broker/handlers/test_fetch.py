@@ -11,7 +11,9 @@ import pytest
 from headrace.broker.handlers import fetch as fetch_module
 from headrace.broker.partition.partition import Partition
 from headrace.errors import CorruptLogError
+from headrace.log.producers.markers import EndTransactionMarker
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.batches.log_tools import Producer
 from tests.harness.broker.simulated_node import (
     FETCH,
     FETCH_VERSION,
@@ -342,6 +344,64 @@ def test_read_committed_gets_the_last_stable_offset_and_no_aborted_transactions(
         part = await node.fetch(0, isolation_level=1)
         assert part.last_stable_offset == part.high_watermark == 2
         assert part.aborted_transactions == ()
+
+    on_a_node(scenario)
+
+
+def transactional(node: SimBroker, producer: Producer) -> None:
+    """Appends a batch of a transaction that was verified."""
+    partition = node.partition()
+    view, _ = producer.batch(HUNDRED, is_transactional=True, timestamp=node.clients.clock.wall_ms())
+    guard = partition.begin_verification(view, 0, begins_at_zero=False)
+    partition.append(view, 0, len(view), guard=guard)
+
+
+def end_transaction(node: SimBroker, producer: Producer, *, commits: bool) -> None:
+    node.partition().append_marker(
+        EndTransactionMarker(commits=commits, coordinator_epoch=0),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        transaction_version=1,
+    )
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_read_committed_gets_the_aborted_transactions_of_its_records(version: int) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        first, second = Producer(71), Producer(72)
+        transactional(node, first)
+        transactional(node, second)
+        end_transaction(node, second, commits=False)
+        end_transaction(node, first, commits=True)
+        await asyncio.sleep(1)
+        connection = await node.connect()
+        for isolation_level, expected in ((1, [(72, 1)]), (0, None)):
+            fields = fetch_fields(isolation_level=isolation_level)
+            part = first_part(await connection.call(FETCH, fields, version=version))
+            told = part.aborted_transactions
+            found = None if told is None else [(each.producer_id, each.first_offset) for each in told]
+            assert (found, part.last_stable_offset, part.high_watermark) == (expected, 4, 4)
+
+    on_a_node(scenario)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_read_committed_waits_for_the_end_of_a_transaction(commits: bool) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        producer = Producer(71)
+        transactional(node, producer)
+        await asyncio.sleep(1)
+        _, reply = await waiting_fetch(node, isolation_level=1, min_bytes=1, max_wait_ms=60_000)
+        transactional(node, producer)
+        await node.produce(HUNDRED)
+        await asyncio.sleep(1)
+        assert not reply.done(), "nothing below the last stable offset is new"
+        end_transaction(node, producer, commits=commits)
+        part = first_part(await reply)
+        assert part.last_stable_offset == 4
+        assert len(part.aborted_transactions) == (0 if commits else 1)
 
     on_a_node(scenario)
 
