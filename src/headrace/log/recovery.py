@@ -287,6 +287,8 @@ class _Loader:
         if self._segments[-1].next_offset < log_start_offset:
             self._start_over(log_start_offset)
         while len(self._segments) > 1 and self._segments[1].base_offset <= log_start_offset:
+            if not self._producers_outlive(self._segments[1].base_offset):
+                break  # retention deletes it later
             self._drop(self._segments.pop(0))  # its deletion was interrupted
         segments = SegmentList(self._segments)
         transactions = self._find_transaction_indexes(segments)
@@ -311,6 +313,20 @@ class _Loader:
             flushed_offset=end_offset if self._flushed_offset is None else self._flushed_offset,
             unsynced_segments=tuple(unsynced[:-1]),
         )
+
+    def _producers_outlive(self, offset: int) -> bool:
+        """Whether a durable snapshot has the producer state of the segments below `offset` (R28).
+
+        One beyond the flushed offset does not count: a power cut makes the log end before it.
+        """
+        if not len(self._producers):
+            return True
+        flushed = self._segments[-1].next_offset if self._flushed_offset is None else self._flushed_offset
+        snapshot = self._snapshots.at_or_below(flushed)
+        if snapshot is None or snapshot[0] < offset:
+            return False
+        self._snapshots.make_durable(snapshot[0])
+        return True
 
     def _find_transaction_indexes(self, segments: SegmentList) -> TransactionIndexes:
         """A missing one is rebuilt, unless an earlier version wrote the log (decision 29)."""

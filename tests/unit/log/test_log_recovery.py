@@ -12,7 +12,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import scrub
 from headrace.testing.memory_files import MemoryFiles
 from headrace.world import read_file
-from tests.harness.batches.log_tools import DIRECTORY, NOW_MS, batch, flush, open_log, read_all
+from tests.harness.batches.log_tools import DIRECTORY, NOW_MS, Producer, batch, flush, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 BATCH_BYTES = len(batch(bytes(50))[0])
@@ -373,3 +373,29 @@ def test_leftovers_of_a_failed_write_are_truncated() -> None:
     again = open_log(files, SMALL, clean=False, recovery_point=log.flushed_offset)
     assert values(again) == 20
     assert files.open(DIRECTORY / sealed, "read").size() == whole
+
+
+def test_segments_below_the_log_start_stay_until_their_producers_are_in_a_snapshot() -> None:
+    files = MemoryFiles()
+    log = open_log(files, SMALL)
+    producer = Producer(5)
+    for _ in range(4):
+        log.append(*producer.batch(bytes(50)), 0)
+    for _ in range(8):
+        log.append(*batch(bytes(50)), 0)
+    flush(log)
+    for name in files.listdir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            files.unlink(DIRECTORY / name)
+    start = log._segments[2].base_offset
+    producer.sequence = 3
+    duplicate = producer.batch(bytes(50))[1][0][1]
+    for _ in range(3):
+        log = open_log(files, SMALL, clean=False, recovery_point=12, log_start_offset=start)
+        assert log.log_start_offset == start
+        assert log.producers.check(duplicate) == 3
+    log.apply_retention(NOW_MS, 12)
+    assert log._segments.first.base_offset == start
+    files.crash()
+    log = open_log(files, SMALL, clean=False, recovery_point=12, log_start_offset=start)
+    assert log.producers.check(duplicate) == 3

@@ -1,0 +1,22 @@
+"""Last stable offset and transaction indexes equal a fold of all that was written, whatever comes in which order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from transaction_model import TransactionMachine
+
+_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def test_transactions_equal_the_model() -> None:
+    short = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=_CHECKS)
+    run_state_machine_as_test(TransactionMachine, settings=short)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_transactions_equal_the_model_for_long() -> None:
+    long = settings(max_examples=2000, stateful_step_count=80, deadline=None, suppress_health_check=_CHECKS)
+    run_state_machine_as_test(TransactionMachine, settings=long)
