@@ -42,6 +42,9 @@ CONFIG = LogConfig(
 )
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 PRODUCERS = st.integers(1, 3)
+WRITES = st.sampled_from(
+    ["plain", "send", "send", "commit", "abort", "abort", "commit in a new epoch", "abort in a new epoch"]
+)
 
 
 class Written(NamedTuple):
@@ -72,7 +75,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.high_watermark = 0
         self.recovery_point = 0
         self.log_start_checkpoint = 0
-        self.compacted_to = 0
+        self.settled = 0
+        """The high watermark of the last compaction: what it decided by is never truncated."""
         self.epoch = 0
         self._open(clean=True)
 
@@ -82,19 +86,25 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # Writing
 
-    @rule(key=KEYS, size=st.integers(0, 200))
-    def plain(self, key: bytes, size: int) -> None:
-        offset = self.log.append(*batch(bytes(size), key=key), self.epoch)
+    @rule(writes=st.lists(st.tuples(WRITES, PRODUCERS, KEYS), min_size=1, max_size=12))
+    def write(self, writes: list[tuple[str, int, bytes]]) -> None:
+        for what, number, key in writes:
+            if what == "plain":
+                self.plain(key)
+            elif what == "send":
+                self.send(number, key)
+            else:
+                self.end(number, commits="commit" in what, new_epoch="epoch" in what)
+
+    def plain(self, key: bytes) -> None:
+        offset = self.log.append(*batch(bytes(60), key=key), self.epoch)
         self.written.append(Written(offset, -1, key))
 
-    @rule(sent=st.lists(st.tuples(PRODUCERS, KEYS), min_size=1, max_size=4))
-    def transactional(self, sent: list[tuple[int, bytes]]) -> None:
-        for number, key in sent:
-            offset = self.producers[number].send(self.log, bytes(40), key=key, leader_epoch=self.epoch)
-            self.written.append(Written(offset, number, key))
+    def send(self, number: int, key: bytes) -> None:
+        offset = self.producers[number].send(self.log, bytes(40), key=key, leader_epoch=self.epoch)
+        self.written.append(Written(offset, number, key))
 
-    @rule(number=PRODUCERS, commits=st.booleans(), new_epoch=st.booleans())
-    def end(self, number: int, commits: bool, new_epoch: bool) -> None:
+    def end(self, number: int, *, commits: bool, new_epoch: bool) -> None:
         """Before transaction version 2 with the producer's epoch, from then on with the next one."""
         producer = self.producers[number]
         if new_epoch:
@@ -104,12 +114,16 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def replicate(self, data: st.DataObject) -> None:
-        self.high_watermark = data.draw(st.integers(self.high_watermark, self.log.log_end_offset))
+        self._replicate(data.draw(st.integers(self.high_watermark, self.log.log_end_offset)))
+
+    def _replicate(self, offset: int) -> None:
+        self.high_watermark = offset
         self.commits.advance(self.high_watermark, 0, lambda last_offset: ErrorCode.none)
 
     @rule(data=st.data())
     def high_watermark_of_a_new_leader(self, data: st.DataObject) -> None:
-        self.high_watermark = data.draw(st.integers(self.log.log_start_offset, self.high_watermark))
+        lowest = min(max(self.log.log_start_offset, self.settled), self.high_watermark)
+        self.high_watermark = data.draw(st.integers(lowest, self.high_watermark))
         self.commits.reset(self.high_watermark)
 
     @rule(write_down=st.booleans())
@@ -131,7 +145,10 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # Removing
 
-    @rule(data=st.data())
+    @rule(data=st.data(), how=st.sampled_from(["delete_records", "truncate"]))
+    def remove(self, data: st.DataObject, how: str) -> None:
+        getattr(self, how)(data)
+
     def delete_records(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.log.log_start_offset, self.high_watermark))
         self.log.delete_records_before(offset)
@@ -139,9 +156,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.recovery_point = self.log.flushed_offset
         self.log_start_checkpoint = self.log.log_start_offset
 
-    @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        lowest = max(self.log.log_start_offset, self.compacted_to)
+        lowest = max(self.log.log_start_offset, self.settled)
         offset = data.draw(st.integers(lowest, self.log.log_end_offset))
         self.recovery_point = min(self.recovery_point, offset)
         self.log.truncate_to(offset)
@@ -159,6 +175,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(forget=st.booleans())
     def compaction(self, forget: bool) -> None:
+        self._replicate(self.log.log_end_offset)
         if forget:  # producers that are known keep their last batches
             self.log.producers.expire(self.clock.now_ms + 10**9)
         flush(self.log)
@@ -169,7 +186,7 @@ class TransactionMachine(RuleBasedStateMachine):
         result = compact(plan)
         self.log.finish_compaction(plan, result)
         limit = result.first_dirty_offset
-        self.compacted_to = max(self.compacted_to, plan.segments[-1].end_offset)
+        self.settled = self.high_watermark
         left = {
             record.offset: record.key
             for header, data in read_batches(self.log, limit=limit)
@@ -189,15 +206,19 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # Stopping and starting
 
-    @rule(clean=st.booleans())
-    def restart(self, clean: bool) -> None:
-        if clean:
-            self.log.close()
-            self.recovery_point = self.log.log_end_offset
-            self.log_start_checkpoint = self.log.log_start_offset
-        self._open(clean=clean)
+    @rule(how=st.sampled_from(["restart_cleanly", "restart_after_kill", "power_cut"]))
+    def restart(self, how: str) -> None:
+        getattr(self, how)()
 
-    @rule()
+    def restart_cleanly(self) -> None:
+        self.log.close()
+        self.recovery_point = self.log.log_end_offset
+        self.log_start_checkpoint = self.log.log_start_offset
+        self._open(clean=True)
+
+    def restart_after_kill(self) -> None:
+        self._open(clean=False)
+
     def power_cut(self) -> None:
         flushed, start = self.log.flushed_offset, self.log.log_start_offset
         self.files.crash()
@@ -217,7 +238,8 @@ class TransactionMachine(RuleBasedStateMachine):
             log_start_offset=self.log_start_checkpoint,
             descriptors=DescriptorPool(self.files, 3, index_bytes=100),
         )
-        self.high_watermark = min(max(self.high_watermark, self.log.log_start_offset), self.log.log_end_offset)
+        at_least_start = max(self.high_watermark, self.log.log_start_offset)
+        self.high_watermark = min(at_least_start, self.log.log_end_offset)
         self.commits = CommitTracker(self.log, self.high_watermark, lambda call: None, flushed_only=False)
 
     # The model's answers

@@ -57,7 +57,7 @@ def dump(
     records: Annotated[bool, typer.Option("--records", "-r", help="Decode and print records too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the batches of segment files, check CRCs and indexes, and report corruption.
+    """Show batches, markers and aborted transactions of segment files; check CRCs and indexes.
 
     Read-only, also while a node runs. Exit code 1 when anything is wrong. Works on Apache Kafka's files, too.
 
@@ -129,6 +129,8 @@ class _Printer:
         self.segments += 1
         self.records += inspector.record_count
         self.problems += len(inspector.problems)
+        if self._batches:
+            self._print_aborted(inspector)
         if self._output.as_json:
             self._output.json_line(_segment_document(inspector))
             return
@@ -152,6 +154,17 @@ class _Printer:
         shown = zip(cells, _COLUMNS.items(), strict=True)
         padded = (cell.rjust(width) for cell, (name, width) in shown if self._wide or name not in _WIDE_ONLY)
         self._output.styled((" ".join(padded), style))
+
+    def _print_aborted(self, inspector: SegmentInspector) -> None:
+        for entry in inspector.aborted or ():
+            if self._output.as_json:
+                file = str(inspector.path.with_suffix(".txnindex"))
+                self._output.json_line({"event": "aborted_transaction", "file": file, **entry._asdict()})
+            else:
+                self._output.line(
+                    f"aborted: producer {entry.producer_id}, offsets {entry.first_offset} to "
+                    f"{entry.last_offset}, last stable offset {entry.last_stable_offset}"
+                )
 
     def _print_records(self, inspector: SegmentInspector, batch: Batch) -> None:
         from headrace.errors import DecodeError
@@ -186,9 +199,16 @@ def _cells(batch: Batch) -> tuple[str, ...]:
         str(iso_time(header.max_timestamp) or "-"),
         producer,
         str(header.leader_epoch),
-        ",".join(_flags(batch)) or "-",
+        _flags_cell(batch),
         "ok" if batch.sound else "BAD",
     )
+
+
+def _flags_cell(batch: Batch) -> str:
+    marker = batch.marker
+    if marker is None:
+        return ",".join(_flags(batch)) or "-"
+    return f"{marker.kind},coordinator-epoch={marker.coordinator_epoch}"
 
 
 def _flags(batch: Batch) -> list[str]:
@@ -212,6 +232,9 @@ def _segment_line(inspector: SegmentInspector) -> str:
         human_bytes(inspector.size),
         "no index" if inspector.index_entries is None else f"index {inspector.index_entries} entries",
         "no time index" if inspector.time_entries is None else f"time index {inspector.time_entries} entries",
+        "no transaction index"
+        if inspector.aborted is None
+        else f"transaction index {len(inspector.aborted)} entries",
     ]
     return ", ".join(parts)
 
@@ -227,6 +250,7 @@ def _segment_document(inspector: SegmentInspector) -> dict[str, Any]:
         "next_offset": inspector.next_offset,
         "index_entries": inspector.index_entries,
         "time_index_entries": inspector.time_entries,
+        "transaction_index_entries": None if inspector.aborted is None else len(inspector.aborted),
         "problems": [
             {
                 "file": str(problem.file),
@@ -257,9 +281,15 @@ def _batch_document(path: Path, batch: Batch) -> dict[str, Any]:
         "base_sequence": header.base_sequence,
         "leader_epoch": header.leader_epoch,
         "flags": _flags(batch),
+        "marker": _marker_document(batch),
         "crc": f"{header.crc:08x}",
         "crc_ok": batch.sound,
     }
+
+
+def _marker_document(batch: Batch) -> dict[str, Any] | None:
+    marker = batch.marker
+    return None if marker is None else {"type": marker.kind, "coordinator_epoch": marker.coordinator_epoch}
 
 
 def _record_document(path: Path, record: Record) -> dict[str, Any]:

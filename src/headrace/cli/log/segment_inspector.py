@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from headrace.errors import DecodeError
+from headrace.log.producers.markers import EndTransactionMarker, read_marker
 from headrace.log.segments.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from headrace.log.segments.transaction_index import (
+    TRANSACTION_ENTRY_BYTES,
+    AbortedTransaction,
+    read_entries,
+)
 from headrace.wire.batch import HEADER_SIZE, HIGHEST_CODEC, MAGIC, BatchHeader, crc_ok, read_header
 from headrace.wire.records import Record, iter_records
 
@@ -28,6 +34,11 @@ class Batch(NamedTuple):
     @property
     def codec(self) -> str:
         return CODECS[self.header.codec] if self.header.codec <= HIGHEST_CODEC else str(self.header.codec)
+
+    @property
+    def marker(self) -> EndTransactionMarker | None:
+        """The end of a transaction, if the batch is one."""
+        return read_marker(self.data) if self.header.is_control and self.sound else None
 
     def records(self) -> Iterator[Record]:
         """Raises DecodeError when they cannot be read."""
@@ -64,20 +75,26 @@ class SegmentInspector:
         self.size = 0
         self.index_entries: int | None = None
         self.time_entries: int | None = None
+        self.aborted: list[AbortedTransaction] | None = None
+        """The transaction index; None without a file."""
 
     def batches(self) -> Iterator[Batch]:
         positions = self._load_offset_index()
         times = self._load_time_index()
+        aborted = self._load_transaction_index()
         with self.path.open("rb") as file:
             self.size = file.seek(0, 2)
             for batch in self._walk(file):
                 self._check_offset_entry(batch, positions.pop(batch.position, None))
                 self._check_time_entries(batch, times)
+                self._check_aborted(batch, aborted.pop(batch.header.base_offset, None))
                 yield batch
         for position, offset in positions.items():
             self._index_problem(".index", offset, f"points at position {position}, where no batch begins")
         for offset, _ in times:
             self._index_problem(".timeindex", offset, "points past the last batch")
+        for offset in aborted:
+            self._index_problem(".txnindex", offset, "points where no batch begins")
 
     def _walk(self, file: IO[bytes]) -> Iterator[Batch]:
         position = 0
@@ -150,6 +167,30 @@ class SegmentInspector:
             for timestamp, relative in map(index.entry, range(len(index)))
         ]
         return sorted(entries, reverse=True)
+
+    def _load_transaction_index(self) -> dict[int, AbortedTransaction]:
+        """By the offset of the marker."""
+        data = self._index_bytes(".txnindex", TRANSACTION_ENTRY_BYTES)
+        if data is None:
+            return {}
+        self.aborted = []
+        last = -1
+        for version, entry in read_entries(data):
+            if version:
+                self._index_problem(".txnindex", entry.last_offset, f"has the unknown version {version}")
+            if entry.last_offset <= last:
+                self._index_problem(".txnindex", entry.last_offset, "does not follow the one before it")
+            last = entry.last_offset
+            self.aborted.append(entry)
+        return {entry.last_offset: entry for entry in self.aborted}
+
+    def _check_aborted(self, batch: Batch, entry: AbortedTransaction | None) -> None:
+        if entry is None or not batch.sound:
+            return
+        marker = batch.marker
+        if marker is None or marker.commits or batch.header.producer_id != entry.producer_id:
+            text = f"points at no ABORT marker of producer {entry.producer_id}"
+            self._index_problem(".txnindex", entry.last_offset, text)
 
     def _index_bytes(self, suffix: str, entry_size: int) -> bytes | None:
         """The index without Kafka's zero padding of active segments; None without a file."""

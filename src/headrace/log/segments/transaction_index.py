@@ -91,8 +91,7 @@ class TransactionIndex:
             return None
         index = cls()
         last_offset, last_stable_offset = base_offset - 1, 0
-        for version, *fields in _ENTRY.iter_unpack(data):
-            entry = AbortedTransaction(*fields)
+        for version, entry in read_entries(data):
             if (
                 version != _VERSION
                 or entry.producer_id < 0
@@ -104,3 +103,9 @@ class TransactionIndex:
             index.append(entry)
             last_offset, last_stable_offset = entry.last_offset, entry.last_stable_offset
         return index
+
+
+def read_entries(data: bytes) -> Iterator[tuple[int, AbortedTransaction]]:
+    """Versions and entries as they stand in a file of whole entries, unchecked."""
+    for version, *fields in _ENTRY.iter_unpack(data):
+        yield version, AbortedTransaction(*fields)

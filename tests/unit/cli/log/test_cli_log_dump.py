@@ -10,6 +10,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.cli.log.segment_inspector import SegmentInspector
+from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.wire.records import Record, build_batch
 
 BASE = 100
@@ -188,3 +189,81 @@ def test_other_files_are_refused(
     error = capfd.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def transactional(tmp_path: Path) -> Path:
+    """Offsets 100 and 101: records of producers 7 and 8; 102: 7 aborts; 103: 8 commits."""
+    folder = tmp_path / "orders-1"
+    folder.mkdir()
+    data = b""
+    for offset, producer in ((100, 7), (101, 8)):
+        record = Record(offset, 1_700_000_000_000, b"k", b"v")
+        fields = {"producer_id": producer, "producer_epoch": 2, "base_sequence": 0}
+        data += build_batch([record], base_offset=offset, is_transactional=True, **fields)
+    for offset, producer, commits in ((102, 7, False), (103, 8, True)):
+        marker = EndTransactionMarker(commits=commits, coordinator_epoch=9)
+        made = build_marker(marker, producer_id=producer, producer_epoch=2, timestamp=1_700_000_000_000)
+        made[:8] = offset.to_bytes(8, "big")
+        data += made
+    path = folder / f"{BASE:020d}.log"
+    path.write_bytes(data)
+    path.with_suffix(".txnindex").write_bytes(struct.pack(">hqqqq", 0, 7, 100, 102, 101))
+    return path
+
+
+def test_markers_and_aborted_transactions_are_shown(
+    transactional: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["log", "dump", str(transactional)]) == 0
+    out = capfd.readouterr().out
+    lines = out.splitlines()
+    assert [line.split("\t")[8] for line in lines[2:6]] == [
+        "transactional",
+        "transactional",
+        "ABORT,coordinator-epoch=9",
+        "COMMIT,coordinator-epoch=9",
+    ]
+    assert "aborted: producer 7, offsets 100 to 102, last stable offset 101" in lines
+    assert "transaction index 1 entries" in out
+
+
+def test_markers_and_aborted_transactions_are_shown_as_json(
+    transactional: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["log", "dump", str(transactional), "--json"]) == 0
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    markers = [event["marker"] for event in events if event["event"] == "batch"]
+    assert markers == [
+        None,
+        None,
+        {"type": "ABORT", "coordinator_epoch": 9},
+        {"type": "COMMIT", "coordinator_epoch": 9},
+    ]
+    (aborted,) = [event for event in events if event["event"] == "aborted_transaction"]
+    assert (aborted["producer_id"], aborted["first_offset"], aborted["last_stable_offset"]) == (7, 100, 101)
+    assert next(e for e in events if e["event"] == "segment")["transaction_index_entries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ((0, 8, 101, 103, 104), "points at no ABORT marker of producer 8"),
+        ((0, 8, 100, 102, 101), "points at no ABORT marker of producer 8"),
+        ((0, 7, 100, 200, 101), "points where no batch begins"),
+        ((1, 7, 100, 102, 101), "has the unknown version 1"),
+    ],
+)
+def test_transaction_index_that_does_not_match_is_named(
+    transactional: Path, entry: tuple[int, ...], complaint: str
+) -> None:
+    transactional.with_suffix(".txnindex").write_bytes(struct.pack(">hqqqq", *entry))
+    (problem,) = inspect(transactional).problems
+    assert complaint in str(problem)
+    assert ".txnindex" in str(problem)
+
+
+def test_segment_without_a_transaction_index_is_no_problem(transactional: Path) -> None:
+    transactional.with_suffix(".txnindex").unlink()
+    inspector = inspect(transactional)
+    assert (inspector.aborted, inspector.problems) == (None, [])
