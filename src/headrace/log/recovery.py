@@ -108,6 +108,8 @@ class _Loader:
         self._report = RecoveryReport(clean=True)
         self._unsynced: list[Segment] = []
         self._scanned: Segment | None = None
+        self._sealed_unsynced: Segment | None = None
+        """It ends at the recovery point: it may have been sealed after it was flushed, its index with it."""
         self._flushed_offset: int | None = None
         """What is above it was found sound but may not be on disk: the next flush sees to that."""
 
@@ -150,6 +152,8 @@ class _Loader:
         doubtful = self._segments[first:]
         trusted = self._trust(self._segments[:first], doubtful)
         # A snapshot up to the recovery point is as good as the log, and knows more than a compacted one.
+        if trusted and doubtful[0].base_offset == recovery_point:
+            self._sealed_unsynced = trusted[-1]
         self._restore_state(trusted, max(recovery_point, doubtful[0].base_offset))
         # The transaction indexes of scanned segments need the state where the first of them begins.
         transactions = fold_from(doubtful[0].base_offset, trusted, self._snapshots, self._note_ended)
@@ -343,6 +347,8 @@ class _Loader:
                 segment.save_aborted()
         for segment in (*missing, segments.active):
             indexes.of(segment)
+        if self._sealed_unsynced is not None and self._sealed_unsynced in self._segments:
+            indexes.rebuild(self._sealed_unsynced)
         return indexes
 
     def _mentions_transactions(self) -> bool:

@@ -86,9 +86,10 @@ class TransactionIndexes:
     def of(self, segment: Segment) -> TransactionIndex:
         """Of one of the log's segments; rebuilt where it is not known."""
         index = segment.aborted
-        return self._rebuild(segment) if index is None else index
+        return self.rebuild(segment) if index is None else index
 
-    def _rebuild(self, segment: Segment) -> TransactionIndex:
+    def rebuild(self, segment: Segment) -> TransactionIndex:
+        """From the log, whatever the file says."""
         ended: list[EndedTransaction] = []
         fold_from(segment.base_offset, self._segments, self._snapshots, ended.append).replay([segment])
         index = TransactionIndex(

@@ -165,6 +165,18 @@ class TestEntries:
         assert index.overlapping(11, 6) == (list(index)[1:2], True)
         assert index.overlapping(50, 60) == ([], False)
 
+    def test_what_is_not_in_the_file_yet_stays_in_memory(self) -> None:
+        files = MemoryFiles()
+        log = open_log(files)
+        log.append(*batch(b"plain"), 0)
+        log.close()
+        log = open_log(files, recovery_point=1)
+        producer = TransactionalProducer(1)
+        producer.send(log)
+        producer.abort(log)
+        log._segments.active.release_indexes()
+        assert all_aborted(log) == [AbortedTransaction(1, 1, 2, 3)]
+
     def test_a_follower_builds_the_same_index_from_its_own_log(self) -> None:
         leader = with_aborts(MemoryFiles())
         follower = open_log(MemoryFiles(), LogConfig(segment_bytes=900), directory=Path("/data/copy-0"))
@@ -359,6 +371,26 @@ class TestDurability:
             again = open_log(files, SMALL, clean=False, recovery_point=log.flushed_offset)
             assert all_aborted(again) == expected
             check_answers(again)
+
+    def test_index_of_a_segment_that_was_sealed_after_its_last_flush_is_not_trusted(self) -> None:
+        """The recovery point stands where the segment ends; the roll came later and was not flushed."""
+        for seed in range(20):
+            files = MemoryFiles()
+            files.make_directory(DIRECTORY.parent)
+            files.sync_directory(Path("/"))
+            files.random.seed(seed)
+            log = open_log(files, SMALL)
+            producer = TransactionalProducer(1)
+            producer.send(log)
+            producer.abort(log)
+            expected = all_aborted(log)
+            flush(log)
+            recovery_point = log.flushed_offset
+            log.append(*batch(bytes(600)), 0)
+            assert log.segment_count == 2
+            files.crash()
+            again = open_log(files, SMALL, clean=False, recovery_point=recovery_point)
+            assert all_aborted(again) == expected
 
     def test_deleted_segments_take_their_index_with_them(self) -> None:
         files = MemoryFiles()
