@@ -1,7 +1,7 @@
 """T6 for transactions: the power is cut before every operation on the disk.
 
-After each cut, readers of the log that is left leave out exactly what its own batches say was aborted, and the
-last stable offset is that of its own batches.
+After each cut, readers of the log that is left leave out exactly what its own batches say was aborted, and
+the last stable offset is that of its own batches.
 """
 
 from __future__ import annotations
