@@ -24,6 +24,7 @@ from headrace.cli.plan import commands as plan
 from headrace.cli.quotas import commands as quotas
 from headrace.cli.records import consume, produce
 from headrace.cli.topics import commands as topics
+from headrace.cli.transactions import commands as transactions
 from headrace.cli.users import commands as users
 from headrace.version import __version__
 
@@ -47,6 +48,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command("plan")(plan.plan)
 app.add_typer(configs.app, name="configs")
 app.add_typer(acls.app, name="acls")

@@ -77,6 +77,18 @@ _WORDS: dict[str, _Words] = {
         "no ACL allows you to do this to {subject}",
         "an operator adds one: headrace acls add --group {name} --principal User:NAME --operation read",
     ),
+    "TRANSACTIONAL_ID_NOT_FOUND": _Words(
+        "no coordinator knows {subject}", "list those there are: headrace transactions list"
+    ),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _Words(
+        "no ACL allows you to do this to {subject}",
+        "an operator adds one: "
+        "headrace acls add --transactional-id {name} --principal User:NAME --operation OPERATION",
+    ),
+    "CONCURRENT_TRANSACTIONS": _Words(
+        "a transaction of {subject} is still being ended",
+        "see whose markers are missing: headrace transactions describe --id {name}",
+    ),
     "COORDINATOR_NOT_AVAILABLE": _Words(
         "the coordinator of {subject} is not ready", "try again in a few seconds"
     ),
@@ -97,6 +109,9 @@ _WORDS: dict[str, _Words] = {
 }
 
 
+_QUOTED = ("topic", "group", "transactional id")
+
+
 def client_error(error: Any, *, name: str, kind: str = "topic") -> ClientError:
     """`error` is a KafkaError, or the KafkaException that carries one; `name` is what it is about."""
     error = error.args[0] if isinstance(error, Exception) and error.args else error
@@ -108,7 +123,7 @@ def client_error(error: Any, *, name: str, kind: str = "topic") -> ClientError:
 def code_error(code: str, *, name: str, kind: str = "topic", text: str | None = None) -> ClientError:
     """As `client_error`, where only Kafka's name of the code is known."""
     words = _WORDS.get(code, _Words(None, None))
-    subject = f"{kind} {name!r}" if kind in ("topic", "group") else f"{kind} {name}".rstrip()
+    subject = f"{kind} {name!r}" if kind in _QUOTED else f"{kind} {name}".rstrip()
     what = words.what.format(subject=subject, name=name) if words.what else f"{subject}: {text or code}"
     next_step = words.next_step.format(name=name) if words.next_step else None
     return ClientError(what, next_step=next_step, code=code)

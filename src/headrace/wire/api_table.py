@@ -116,6 +116,9 @@ _SPOKEN_ONLY = (
     _api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, "client"),
     _api(ApiKey.END_TXN, (0, 5), 3, "client"),
     _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "client"),
+    _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "client"),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "client"),
+    _api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "client"),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key.value: api for api in _TABLE})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from headrace.client.bootstrap import Address, parse_bootstrap
@@ -18,6 +19,8 @@ from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +38,14 @@ class ReplicaSize:
 class ActiveProducer:
     """An idempotent producer that a partition's leader remembers."""
 
+    topic: str
     partition: int
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
+    coordinator_epoch: int
+    """Of the last transaction marker; -1 before the first."""
     transaction_start_offset: int | None
 
 
@@ -61,6 +67,17 @@ class Brokers:
         for connection in self._connections.values():
             await connection.close()
 
+    async def any_connection(self) -> Connection:
+        """To the first bootstrap address that answers: it says what the broker there serves."""
+        failure: ClientError | None = None
+        for address in self._bootstrap:
+            try:
+                return await self._connection(address)
+            except ConnectionLost as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
     async def call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
         """Calls the first bootstrap address that answers."""
         failure: ClientError | None = None
@@ -76,11 +93,11 @@ class Brokers:
         self, node_id: int, api_key: int, fields: Mapping[str, Any], *, newest: int | None = None
     ) -> Any:
         """`newest`: the highest version that the caller understands, where that is not our highest."""
-        if not self._nodes:
-            await self.metadata([])
-        if node_id not in self._nodes:
-            raise ClientError(f"node {node_id} is not in the cluster now", code="BROKER_NOT_AVAILABLE")
-        return await self._call(self._nodes[node_id], api_key, fields, newest)
+        return await self._call(await self._address(node_id), api_key, fields, newest)
+
+    async def version_of(self, node_id: int, api_key: int) -> int:
+        """The version in which `call_node` asks this node."""
+        return (await self._connection(await self._address(node_id))).version_for(api_key)
 
     async def metadata(self, topics: list[str] | None) -> Any:
         """Nodes, and the named topics (None: all), without creating any."""
@@ -96,18 +113,29 @@ class Brokers:
         await self.metadata([])
         return sorted(self._nodes)
 
+    async def _address(self, node_id: int) -> Address:
+        if not self._nodes:
+            await self.metadata([])
+        if node_id not in self._nodes:
+            raise ClientError(f"node {node_id} is not in the cluster now", code="BROKER_NOT_AVAILABLE")
+        return self._nodes[node_id]
+
     async def _call(
         self, address: Address, api_key: int, fields: Mapping[str, Any], newest: int | None = None
     ) -> Any:
+        connection = await self._connection(address)
+        version = connection.version_for(api_key)
+        version = version if newest is None else min(version, newest)
+        return await connection.call(api_key, fields, version=version, timeout_ms=self._timeout_ms)
+
+    async def _connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await Connection.open(
                 address.host, address.port, timeout_ms=self._timeout_ms, **self._open_options
             )
             self._connections[address] = connection
-        version = connection.version_for(api_key)
-        version = version if newest is None else min(version, newest)
-        return await connection.call(api_key, fields, version=version, timeout_ms=self._timeout_ms)
+        return connection
 
 
 def describe_log_dirs(bootstrap: str | Cluster, topic: str | None = None) -> list[ReplicaSize]:
@@ -134,7 +162,7 @@ def describe_producers(bootstrap: str | Cluster, topic: str) -> list[ActiveProdu
                 index = int(partition.partition_index)
                 fields = {"topics": [{"name": topic, "partition_indexes": [index]}]}
                 reply = await brokers.call_node(int(partition.leader_id), ApiKey.DESCRIBE_PRODUCERS, fields)
-                found += _active_producers(topic, reply)
+                found += active_producers(reply)
             return found
 
     return run(ask())
@@ -172,17 +200,20 @@ def partitions_of(topic: str, metadata: Any) -> list[Any]:
     raise ClientError(f"topic {topic!r} does not exist", next_step="list them: headrace topics list")
 
 
-def _active_producers(topic: str, reply: Any) -> list[ActiveProducer]:
+def active_producers(reply: Any) -> list[ActiveProducer]:
+    """From a reply of DescribeProducers. Raises ClientError when it has an error."""
     found = []
-    for partition in (partition for entry in reply.topics for partition in entry.partitions):
+    for topic, partition in ((str(entry.name), each) for entry in reply.topics for each in entry.partitions):
         _check(partition.error_code, f"partition {partition.partition_index} of topic {topic!r}")
         found += [
             ActiveProducer(
+                topic=topic,
                 partition=int(partition.partition_index),
                 producer_id=int(producer.producer_id),
                 producer_epoch=int(producer.producer_epoch),
                 last_sequence=int(producer.last_sequence),
-                last_timestamp_ms=_milliseconds(producer.last_timestamp),
+                last_timestamp_ms=milliseconds(producer.last_timestamp),
+                coordinator_epoch=int(producer.coordinator_epoch),
                 transaction_start_offset=(
                     None if producer.current_txn_start_offset < 0 else int(producer.current_txn_start_offset)
                 ),
@@ -192,11 +223,11 @@ def _active_producers(topic: str, reply: Any) -> list[ActiveProducer]:
     return found
 
 
-def _milliseconds(moment: Any) -> int:
+def milliseconds(moment: Any) -> int:
     """kio returns timestamps as datetimes (None for -1) or as numbers, by schema."""
     if moment is None:
         return -1
-    return int(moment.timestamp() * 1000) if hasattr(moment, "timestamp") else int(moment)
+    return (moment - _EPOCH) // timedelta(milliseconds=1) if isinstance(moment, datetime) else int(moment)
 
 
 def _check(code: Any, where: str) -> None:
