@@ -342,8 +342,8 @@ async def _check_served(brokers: Brokers, needs: Sequence[ApiKey]) -> None:
         return
     if ApiKey.END_TXN not in connection.versions:
         raise ClientError(
-            f"the broker at {connection.address} serves no transactions yet",
-            next_step="Headrace's own nodes do not; for a cluster of Apache Kafka: --bootstrap HOST:PORT",
+            f"the broker at {connection.address} serves no transactions: Headrace's own broker does not yet",
+            next_step="name a broker of Apache Kafka: --bootstrap HOST:PORT",
             code="UNSUPPORTED_VERSION",
         )
     raise ClientError(
