@@ -56,13 +56,15 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def works(run: Callable[..., str], topic: str, bootstrap: str, config: Path) -> None:
-    """Administration, sending and reading, alone and in a group."""
+    """Administration, sending and reading, alone and in a group; transactions."""
     reach = ("--bootstrap", bootstrap, "--command-config", str(config))
     run("topics", "create", topic, "--partitions", "1", *reach)
     run("produce", topic, *reach, typed=b"one\ntwo\n")
     assert run("consume", topic, "--exit-at-end", *reach).split() == ["one", "two"]
     assert run("consume", topic, "--group", topic, "--max", "2", *reach).split() == ["one", "two"]
     assert topic in {each["group"] for each in json.loads(run("groups", "list", "--json", *reach))}
+    (partition,) = json.loads(run("transactions", "explain", topic, "--json", *reach))["partitions"]
+    assert partition["last_stable_offset"] == partition["high_watermark"] == 2
 
 
 def token(lifetime_s: float = 3600) -> str:

@@ -89,7 +89,7 @@ def show_hanging(output: Output, report: HangingReport, now_ms: int) -> None:
         output.note("No transaction hangs there.")
     if output.terminal:
         for each in report.hanging:
-            output.styled((f"{each.open.partition}  ", "bold"), (next_command(each), "cyan"))
+            output.styled(("  next: ", ""), (next_command(each), "cyan"))
     if report.known:
         ids = sorted({each.transaction.transactional_id for each in report.known if each.transaction})
         output.note(
@@ -188,17 +188,22 @@ def judged_document(judged: JudgedTransaction, now_ms: int) -> dict[str, Any]:
 def _hanging_table(
     hanging: Sequence[JudgedTransaction], output: Output, now_ms: int
 ) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
-    columns = (
-        "TOPIC",
-        "PARTITION",
-        "PRODUCER ID",
-        "EPOCH",
-        "COORDINATOR EPOCH",
-        "START OFFSET",
-        "LAST RECORD",
-        "AGE",
-    )
-    return columns, [
+    """A terminal has room for what tells them apart; the commands below it name the rest."""
+    age = [_duration(max(now_ms - each.open.last_timestamp_ms, 0), output) for each in hanging]
+    if output.terminal:
+        return ("PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET", "LAST RECORD", "AGE"), [
+            (
+                str(each.open.partition),
+                str(each.open.producer_id),
+                str(each.open.producer_epoch),
+                str(each.open.start_offset),
+                iso_time(each.open.last_timestamp_ms, "seconds"),
+                old,
+            )
+            for each, old in zip(hanging, age, strict=True)
+        ]
+    columns = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "START OFFSET")
+    return (*columns, "LAST RECORD", "AGE"), [
         (
             each.open.partition.topic,
             str(each.open.partition.partition),
@@ -207,9 +212,9 @@ def _hanging_table(
             str(each.open.coordinator_epoch),
             str(each.open.start_offset),
             iso_time(each.open.last_timestamp_ms),
-            _duration(max(now_ms - each.open.last_timestamp_ms, 0), output),
+            old,
         )
-        for each in hanging
+        for each, old in zip(hanging, age, strict=True)
     ]
 
 

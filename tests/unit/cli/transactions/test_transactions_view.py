@@ -85,15 +85,16 @@ def waiting(*held: JudgedTransaction, last_stable: int | None = 1_200) -> Partit
         (
             waiting(judged("hanging", known=False)),
             (
-                "hangs: no coordinator knows it; producer id 4001, epoch 3, last record at 2026-01-31T12:00:01Z; "
-                "no time-out ends it"
+                "hangs: no coordinator knows it; producer id 4001, epoch 3, "
+                "last record at 2026-01-31T12:00:01Z; no time-out ends it"
             ),
             "headrace transactions abort --topic orders --partition 2 --start-offset 1200",
         ),
         (
             waiting(judged("hanging", state="CompleteAbort")),
             (
-                "hangs: node 5, the coordinator of 'copier' (CompleteAbort), does not know it in this partition; "
+                "hangs: node 5, the coordinator of 'copier' (CompleteAbort), "
+                "does not know it in this partition; "
                 "producer id 4001, epoch 3, last record at 2026-01-31T12:00:01Z; no time-out ends it"
             ),
             "headrace transactions abort --topic orders --partition 2 --start-offset 1200",
@@ -199,6 +200,19 @@ def test_durations_have_units_on_a_terminal_and_are_seconds_in_a_pipe() -> None:
     assert "time-out\t60.000\n" in pipe.getvalue()
     assert "age\t90.000\n" in pipe.getvalue()
     assert "1 min 30 s" in terminal.getvalue()
+
+
+def test_hanging_transactions_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    view.show_hanging(
+        Output(stdout=out),
+        HangingReport(hanging=(judged("hanging", known=False),), known=()),
+        NOON_MS + 61_000,
+    )
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert re.search(r"orders-2 +4001 +3 +1200 +2026-01-31T12:00:01Z +1 min 0 s", shown)
+    assert "next: headrace transactions abort --topic orders --partition 2 --start-offset 1200" in shown
 
 
 @pytest.mark.parametrize(

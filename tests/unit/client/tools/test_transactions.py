@@ -43,6 +43,7 @@ class FakeBrokers:
     def __init__(self, replies: dict[int, Reply] | None = None, *, version: int = 2) -> None:
         self.replies = replies or {}
         self.version = version
+        self.nodes = [1]
         self.served: dict[int, tuple[int, int]] = dict(ALL_SERVED)
         self.asked: list[tuple[int, dict[str, Any]]] = []
         self.topics: dict[str, dict[int, int]] = {"orders": {0: 1}, "__transaction_state": {0: 1}}
@@ -60,7 +61,7 @@ class FakeBrokers:
         return values(address="127.0.0.1:9092", versions=self.served)
 
     async def node_ids(self) -> list[int]:
-        return [1]
+        return self.nodes
 
     async def version_of(self, node_id: int, api_key: int) -> int:
         return self.version
@@ -165,6 +166,18 @@ def test_a_broker_too_old_to_list_transactions_is_told_from_one_without_them(
     del brokers.served[ApiKey.LIST_TRANSACTIONS]
     with pytest.raises(ClientError, match=r"does not serve list_transactions; .* from version 3\.0 on"):
         explain(cluster(brokers), "orders")
+
+
+def test_every_node_is_asked_and_the_one_that_lists_an_id_is_its_coordinator() -> None:
+    answers = [listed(("zeta", 7)), listed(("alpha", 8))]
+
+    def states(fields: dict[str, Any]) -> Any:
+        return answers.pop(0)(fields)
+
+    brokers = FakeBrokers({ApiKey.LIST_TRANSACTIONS: states})
+    brokers.nodes = [1, 2]
+    found = asyncio.run(list_transactions(brokers, TransactionFilter()))  # type: ignore[arg-type]
+    assert [(each.transactional_id, each.node_id) for each in found] == [("alpha", 2), ("zeta", 1)]
 
 
 def test_an_old_broker_ignores_the_pattern_so_it_is_applied_here() -> None:
