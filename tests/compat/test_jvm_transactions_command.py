@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from cli_runner import Cli, Ended, plain
@@ -25,8 +24,9 @@ from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.connection import Connection
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.wire.api_key import ApiKey
+from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
@@ -35,6 +35,7 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 UNVERIFIED_PRODUCE = 11
+NOT_THERE_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 HOUR_MS = 3_600_000
 UNKNOWN_PRODUCER = 4_242_000_000
 KILLED = """
@@ -135,16 +136,18 @@ def write_hanging(
         "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}],
     }
 
-    async def send() -> Any:
+    async def send() -> ErrorCode:
         address = parse_bootstrap(kafka)[0]
         connection = await Connection.open(address.host, address.port)
         try:
-            return await connection.call(ApiKey.PRODUCE, fields, version=UNVERIFIED_PRODUCE)
+            reply = await connection.call(ApiKey.PRODUCE, fields, version=UNVERIFIED_PRODUCE)
         finally:
             await connection.close()
+        return ErrorCode(int(reply.responses[0].partition_responses[0].error_code))
 
-    reply = asyncio.run(send())
-    assert int(reply.responses[0].partition_responses[0].error_code) == 0
+    # A new topic takes the broker a moment.
+    code = poll(lambda: asyncio.run(send()), lambda found: found not in NOT_THERE_YET)
+    assert code is ErrorCode.none
 
 
 def committed_values(kafka: str, topic: str, partition: int) -> list[bytes]:
