@@ -80,6 +80,8 @@ def description_document(found: TransactionDescription, now_ms: int) -> dict[str
 
 
 def show_hanging(output: Output, report: HangingReport, now_ms: int) -> None:
+    for partition in report.leaderless:
+        output.note(f"{partition} was not searched: it has no leader")
     if output.as_json:
         output.document([judged_document(each, now_ms) for each in report.hanging])
         return

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.tools.brokers import Brokers
 from headrace.client.tools.transactions import (
     OpenTransaction,
@@ -76,6 +77,8 @@ class HangingReport:
     hanging: tuple[JudgedTransaction, ...]
     known: tuple[JudgedTransaction, ...]
     """Open for as long, but their coordinators end them."""
+    leaderless: tuple[TopicPartition, ...] = ()
+    """Not searched."""
 
 
 def judge(found: OpenTransaction, transaction: TransactionDescription | None) -> Verdict:
@@ -97,13 +100,14 @@ def find_hanging(
     """Among transactions whose last record is older than the limit; `node_id`: as that replica knows them."""
 
     async def ask(brokers: Brokers) -> HangingReport:
-        asked = await _partitions_to_ask(brokers, topic, partition, node_id)
+        asked, leaderless = await _partitions_to_ask(brokers, topic, partition, node_id)
         opened = await open_transactions(brokers, asked)
         old = [each for each in opened if now_ms - each.last_timestamp_ms > older_than_ms]
         judged = await _judged(brokers, old, asked)
         return HangingReport(
             hanging=tuple(each for each in judged if each.verdict == "hanging"),
             known=tuple(each for each in judged if each.verdict != "hanging"),
+            leaderless=tuple(leaderless),
         )
 
     return with_brokers(cluster, ask)
@@ -140,15 +144,24 @@ def find_open(cluster: str | Cluster, partition: TopicPartition) -> list[JudgedT
 
 async def _partitions_to_ask(
     brokers: Brokers, topic: str | None, partition: int | None, node_id: int | None
-) -> Mapping[int, Sequence[TopicPartition]]:
+) -> tuple[Mapping[int, Sequence[TopicPartition]], list[TopicPartition]]:
+    """Partitions by the node to ask, and those that have no leader to ask."""
     if node_id is not None:
         hosted = await hosted_partitions(brokers, node_id, topic)
-        return {node_id: [each for each in hosted if partition in (None, each.partition)]}
+        chosen = [each for each in hosted if partition in (None, each.partition)]
+        if topic is not None and not chosen:
+            what = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+            raise ClientError(
+                f"node {node_id} has no replica of {what}",
+                next_step=f"see which have: headrace topics describe {topic}",
+            )
+        return {node_id: chosen}, []
     assert topic is not None, "without a node, a topic limits the search"
     if partition is not None:
         where = TopicPartition(topic, partition)
-        return {await partition_leader(brokers, where): [where]}
-    return by_node(await partition_leaders(brokers, topic))
+        return {await partition_leader(brokers, where): [where]}, []
+    leaders = await partition_leaders(brokers, topic)
+    return by_node(leaders), [each for each, leader in leaders.items() if leader < 0]
 
 
 async def _judged(

@@ -257,6 +257,12 @@ async def check_coordinators(brokers: Brokers) -> None:
 
 async def hosted_partitions(brokers: Brokers, node_id: int, topic: str | None) -> list[TopicPartition]:
     """Partitions with a replica on a node: of one topic, or of all, internal ones too."""
+    nodes = await brokers.node_ids()
+    if node_id not in nodes:
+        raise ClientError(
+            f"node {node_id} is not in the cluster now: it has {', '.join(map(str, nodes))}",
+            code="BROKER_NOT_AVAILABLE",
+        )
     metadata = await brokers.metadata(None if topic is None else [topic])
     if topic is not None:
         partitions_of(topic, metadata)  # raises when there is no such topic

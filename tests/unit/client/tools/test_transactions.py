@@ -393,3 +393,27 @@ def test_many_partitions_are_asked_for_in_parts(
     find_hanging(cluster(brokers), topic=None, partition=None, node_id=1, older_than_ms=0, now_ms=0)
     indexes = [[(t["name"], t["partition_indexes"]) for t in fields["topics"]] for _, fields in brokers.asked]
     assert indexes == [[("orders", [0, 1])], [("orders", [2]), ("__transaction_state", [0])]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"topic": None, "partition": None, "node_id": 9}, "node 9 is not in the cluster now: it has 1"),
+        ({"topic": "orders", "partition": 5, "node_id": 1}, "node 1 has no replica of partition 5 of topic"),
+        ({"topic": "orders", "partition": 5, "node_id": None}, "topic 'orders' has no partition 5: it has 1"),
+    ],
+)
+def test_a_search_where_nothing_is_does_not_say_that_nothing_hangs(
+    cluster: Callable[[FakeBrokers], str], asked: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ClientError, match=complaint):
+        find_hanging(cluster(FakeBrokers()), **asked, older_than_ms=0, now_ms=0)
+
+
+def test_partitions_without_a_leader_are_named_as_not_searched(cluster: Callable[[FakeBrokers], str]) -> None:
+    brokers = FakeBrokers({ApiKey.DESCRIBE_PRODUCERS: producing()})
+    brokers.topics["orders"] = {0: 1, 1: -1}
+    report = find_hanging(
+        cluster(brokers), topic="orders", partition=None, node_id=None, older_than_ms=0, now_ms=0
+    )
+    assert report.leaderless == (TopicPartition("orders", 1),)
