@@ -3,7 +3,7 @@
 A machine only decides: it has no clock, randomness, disk or socket. What it needs of these comes with the
 event (`fresh_member_id`) or as `now`; what it wants done leaves as an effect.
 
-How a driver (broker/groups/machine_driver.py) runs one:
+How a driver (broker/coordinators/machine_driver.py) runs one:
 - Load: `apply` every record of the log in order, then one `step(Loaded(), now)`; its effects set the timers.
 - Request: `step(event, now)` where the event carries a `ReplyToken`. The machine has applied its records when
   `step` returns; the driver appends them in order, a large step in several batches, and gives the step's

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.broker.groups.machine_driver import MachineDriver, MachineKind
-from headrace.broker.groups.machine_timers import MachineTimers
+from headrace.broker.coordinators.machine_driver import MachineDriver, MachineKind
+from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.broker.partition.commit_tracker import AckWaiter
 from headrace.errors import ApiError
 from headrace.machines.machine import (

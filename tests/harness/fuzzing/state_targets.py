@@ -1,7 +1,7 @@
 """Targets: what a node loads from its group log and from the coordination store.
 
 Records that cannot be read are skipped, documents raise CoordinationError: nothing else may happen, whatever
-stands there. Read next: catalog.py, headrace/broker/groups/machine_loading.py.
+stands there. Read next: catalog.py, headrace/broker/coordinators/machine_loading.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 
+from headrace.broker.coordinators.machine_loading import MachineLoading
 from headrace.broker.groups.group_log import read_group_record
-from headrace.broker.groups.machine_loading import MachineLoading
 from headrace.coordination import documents
 from headrace.coordination.projection import Projection
 from headrace.coordination.store import Changes, Entry, View

@@ -60,7 +60,7 @@ def cluster_view(version: int, counts: Mapping[str, int], *, incarnation: int = 
 
 
 class GroupDriver:
-    """What broker/groups/machine_driver.py does for a machine, at the pace of the test."""
+    """What broker/coordinators/machine_driver.py does for a machine, at the pace of the test."""
 
     def __init__(self, counts: Mapping[str, int], **config: Any) -> None:
         self.counts = dict(counts)

@@ -3,7 +3,7 @@
 A group belongs to the partition given by Java's hash of its id, as in Apache Kafka. The topic is created at
 the first FindCoordinator. A group gets new cluster metadata before its next step, and all are notified of
 deleted topics. Handlers call `submit` or `ask`; nothing here depends on protocol versions.
-Read next: machine_driver.py, group_log.py, handlers/groups.py, machines/groups/group.py.
+Read next: coordinators/machine_driver.py, group_log.py, handlers/groups.py, machines/groups/group.py.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from headrace.acls import Operation, ResourceType
 from headrace.broker.controller.controller import Controller
+from headrace.broker.coordinators.machine_driver import Answer, MachineDriver, MachineKind
+from headrace.broker.coordinators.machine_loading import MachineLoading
+from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.broker.groups.group_log import pack_group_record, read_group_record
 from headrace.broker.groups.group_settings import group_settings, offsets_topic, own_config
-from headrace.broker.groups.machine_driver import Answer, MachineDriver, MachineKind
-from headrace.broker.groups.machine_loading import MachineLoading
-from headrace.broker.groups.machine_timers import MachineTimers
 from headrace.broker.groups.topic_patterns import TopicPatterns
 from headrace.broker.metrics import GroupCounters
 from headrace.broker.network.yielding import yielding

@@ -1,6 +1,7 @@
 """What a record in the log of `__consumer_offsets` is to the groups: whose it is, and what it says.
 
-Read next: wire/coordinator/group_records.py, machine_driver.py (who writes), machine_loading.py (who reads).
+Read next: wire/coordinator/group_records.py, coordinators/machine_driver.py (who writes),
+coordinators/machine_loading.py (who reads).
 """
 
 from __future__ import annotations

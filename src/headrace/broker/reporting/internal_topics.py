@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.broker.controller.controller import Controller
 from headrace.broker.controller.topic_rules import NewTopic
-from headrace.broker.groups.machine_loading import next_slice
+from headrace.broker.coordinators.machine_loading import next_slice
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.registry import Partitions

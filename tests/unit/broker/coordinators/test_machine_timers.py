@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.groups.machine_timers import MachineTimers
+from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.testing.simworld import ClockProfile, Simulation
 
 

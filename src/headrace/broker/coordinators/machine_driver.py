@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.broker.groups.machine_timers import MachineTimers
+from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.errors import ApiError
 from headrace.machines.machine import (
     CancelTimer,

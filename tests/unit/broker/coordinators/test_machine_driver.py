@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.broker.groups.machine_driver import BATCH_BYTES
-from headrace.broker.groups.machine_timers import FIRED_PER_ITERATION
+from headrace.broker.coordinators.machine_driver import BATCH_BYTES
+from headrace.broker.coordinators.machine_timers import FIRED_PER_ITERATION
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Lab, Toy, in_lab
 
