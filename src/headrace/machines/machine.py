@@ -15,8 +15,10 @@ How a driver (broker/coordinators/machine_driver.py) runs one:
 - Commands: a `Command` is carried out outside the machine because of what was decided (transaction markers).
   It starts when the records of its step, and all that was appended before them, are committed: a step without
   records may act on what an earlier, uncommitted one decided. What came of it comes back as events. A commit
-  that takes longer than a request waits loses no command. No driver carries out commands yet.
+  that takes longer than a request waits loses no command.
 - Timers: `SetTimer` replaces the timer of the same key; a timer that is due comes back as `TimerFired(key)`.
+- Too few replicas in sync (R17): an event for which `may_write` is true is refused before the step, a request
+  with COORDINATOR_NOT_AVAILABLE; timers and answers wait until records can be written again.
 - A failed append leaves the outcome unknown: drop the machine, answer the open tokens (`open_tokens`) with
   NOT_COORDINATOR, reload from the log. Nothing is rolled back (R31).
 
@@ -154,6 +156,9 @@ class Machine(Protocol):
 
     def step(self, event: Event, now: Now) -> Effects: ...
 
+    def may_write(self, event: Event) -> bool:
+        """Whether a step with this event may emit records. False only where it surely emits none."""
+
     def apply(self, record: CoordinatorRecord) -> None:
         """Changes the lasting state; the same function live and at load (R33)."""
 
@@ -171,6 +176,9 @@ class BaseMachine(ABC):
         step = Step(now, self.apply)
         self.decide(event, step)
         return step.effects
+
+    def may_write(self, event: Event) -> bool:
+        return not isinstance(event, Loaded)
 
     @abstractmethod
     def decide(self, event: Event, step: Step) -> None:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.wire.batch import HEADER_SIZE, HEADER_STRUCT, LOG_OVERHEAD, MAGIC, BatchHeader, write_crc
+from headrace.wire.batch import (
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    write_crc,
+)
 from headrace.wire.primitives import varint
 
 
@@ -20,8 +28,19 @@ def plain_record(number: int, key: bytes, value: bytes | None) -> bytes:
     return varint(len(body)) + body
 
 
-def plain_batch(packed: Iterable[bytes], count: int, timestamp: int) -> bytearray:
-    """The batch of these `count` records, numbered from 0 on."""
+def plain_batch(
+    packed: Iterable[bytes],
+    count: int,
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> bytearray:
+    """The batch of these `count` records, numbered from 0 on.
+
+    With a producer id it is part of that producer's transaction. It has no sequence: a coordinator that
+    writes for a producer does not count the producer's batches.
+    """
     payload = b"".join(packed)
     header = BatchHeader(
         base_offset=0,
@@ -29,12 +48,12 @@ def plain_batch(packed: Iterable[bytes], count: int, timestamp: int) -> bytearra
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
-        attributes=0,
+        attributes=0 if producer_id < 0 else TRANSACTIONAL_BIT,
         last_offset_delta=count - 1,
         base_timestamp=timestamp,
         max_timestamp=timestamp,
-        producer_id=-1,
-        producer_epoch=-1,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         base_sequence=-1,
         record_count=count,
     )

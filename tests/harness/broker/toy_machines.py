@@ -12,6 +12,7 @@ from headrace.broker.partition.commit_tracker import AckWaiter
 from headrace.errors import ApiError
 from headrace.machines.machine import (
     BaseMachine,
+    Command,
     Event,
     Question,
     ReplyBody,
@@ -22,7 +23,8 @@ from headrace.machines.machine import (
 )
 from headrace.testing.simworld import Simulation, SimWorld
 from headrace.types import TopicPartition
-from headrace.wire.coordinator.record import CoordinatorRecord
+from headrace.wire.batch import BatchHeader, read_header
+from headrace.wire.coordinator.record import BatchProducer, CoordinatorRecord
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.plain_batch import plain_record
 from headrace.wire.records import read_records
@@ -32,11 +34,13 @@ COMMIT_TIMEOUT_MS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Do(Event):
-    """`what` = write, read, wait (for a later `release`), release, timer, cancel, ask, fail, end."""
+    """`what` = write, read, wait (for a later `release`), release, timer, cancel, ask, command, decide (write
+    and command), fail, end. `producer`: whose transaction the records belong to."""
 
     what: str
     token: ReplyToken
     size: int = 1
+    producer: BatchProducer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,18 @@ class Told(Event):
 @dataclass(frozen=True, slots=True)
 class Wrote(CoordinatorRecord):
     text: str
+    of: BatchProducer | None = None
+
+    @property
+    def producer(self) -> BatchProducer | None:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(CoordinatorRecord):
+    """A transaction marker."""
+
+    committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,11 @@ class Said(ReplyBody):
 
 @dataclass(frozen=True, slots=True)
 class Riddle(Question):
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Command):
     text: str
 
 
@@ -73,7 +94,13 @@ class Toy(BaseMachine):
     def is_gone(self) -> bool:
         return not self.written and not self.waiting
 
+    def may_write(self, event: Event) -> bool:
+        return not (isinstance(event, Do) and event.what in ("read", "wait", "timer"))
+
     def apply(self, record: CoordinatorRecord) -> None:
+        if isinstance(record, Ended):
+            self.written.append("committed" if record.committed else "aborted")
+            return
         assert isinstance(record, Wrote)
         if record.text == "end":
             self.written.clear()
@@ -88,6 +115,8 @@ class Toy(BaseMachine):
 
     def decide(self, event: Event, step: Step) -> None:
         match event:
+            case Do("command" | "decide"):
+                self._order(event, step)
             case Do():
                 self._do(event, step)
             case TimerFired():
@@ -95,11 +124,17 @@ class Toy(BaseMachine):
             case Told(text):
                 self.received.append(text)
 
+    def _order(self, event: Do, step: Step) -> None:
+        if event.what == "decide":
+            step.emit(Wrote("decision"))
+        step.command(Order("act"))
+        step.reply(event.token, Said("decided"))
+
     def _do(self, event: Do, step: Step) -> None:
         match event:
             case Do("write"):
                 for _ in range(event.size):
-                    step.emit(Wrote("x"))
+                    step.emit(Wrote("x", event.producer))
                 step.log_event("wrote")
                 step.reply(event.token, Said("written"))
             case Do("read"):
@@ -126,6 +161,13 @@ class Toy(BaseMachine):
                 raise RuntimeError("a defect")
 
 
+class FakeRole:
+    too_few_in_sync = False
+
+    def refusal_before_append(self) -> ApiError | None:
+        return ApiError(ErrorCode.not_enough_replicas) if self.too_few_in_sync else None
+
+
 class FakePartition:
     """Commits when the test says so."""
 
@@ -133,9 +175,11 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.online = self.leads = True
+        self.role = FakeRole()
         self.high_watermark = 0
         self.log_end_offset = 0
         self.batches: list[list[str]] = []
+        self.headers: list[BatchHeader] = []
         self.refuses_with: ErrorCode | None = None
         self.waiters: list[AckWaiter] = []
 
@@ -143,8 +187,16 @@ class FakePartition:
         if self.refuses_with is not None:
             raise ApiError(self.refuses_with)
         records = read_records(memoryview(batch))
+        self.headers.append(read_header(batch))
         self.batches.append([(record.value or b"").decode() for record in records])
         self.log_end_offset += len(records)
+        return self.log_end_offset - 1
+
+    def append_marker(self, text: str = "marker") -> int:
+        if self.refuses_with is not None:
+            raise ApiError(self.refuses_with)
+        self.batches.append([text])
+        self.log_end_offset += 1
         return self.log_end_offset - 1
 
     def wait_for_ack(self, last_offset: int, deadline: float, done: Callable[[ErrorCode], None]) -> None:
@@ -169,6 +221,7 @@ class Lab:
         self.ended = 0
         self.committed: list[tuple[str, list[CoordinatorRecord], list[TimelineEvent]]] = []
         self.answers: list[Any] = []
+        self.orders: list[tuple[str, Command, Callable[[Event], None]]] = []
         self.version = 1
         self.timers = MachineTimers(world.clock, world.tasks)
         self.driver: MachineDriver[Toy] = MachineDriver(
@@ -180,6 +233,7 @@ class Lab:
                 refresh=lambda: (self.version, lambda known: Told(f"{known}->{self.version}")),
                 answer_question=self._answer_question,
                 committed=lambda *step: self.committed.append(step),
+                start_command=lambda *order: self.orders.append(order),
             ),
             timers=self.timers,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
@@ -194,11 +248,24 @@ class Lab:
         await self.world.tasks.sleep(1)
         return Told("42")
 
-    def ask(self, what: str, name: str = "m", size: int = 1) -> None:
-        def answer(body: ReplyBody | ApiError) -> None:
-            self.answers.append(body.code if isinstance(body, ApiError) else body.text)  # type: ignore[attr-defined]
+    def ask(
+        self,
+        what: str,
+        name: str = "m",
+        size: int = 1,
+        *,
+        producer: BatchProducer | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self.driver.submit(name, lambda token: Do(what, token, size, producer), self._answer, check=check)
 
-        self.driver.submit(name, lambda token: Do(what, token, size), answer)
+    def end_transaction(self, producer_id: int, *, committed: bool = True) -> None:
+        append = self.partition.append_marker
+        self.driver.end_transaction(producer_id, Ended(committed), append, self._answer)
+
+    def _answer(self, body: ReplyBody | ApiError) -> None:
+        code_or_text = body.code if isinstance(body, ApiError) else getattr(body, "text", "marked")
+        self.answers.append(code_or_text)
 
     async def turn(self) -> None:
         await self.world.tasks.sleep(0.001)

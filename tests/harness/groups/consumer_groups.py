@@ -86,7 +86,9 @@ class GroupDriver:
     # --- events ------------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> Effects:
+        may_write = self.machine.may_write(event)
         effects = self.machine.step(event, Now(self.now_ms, WALL_START_MS + self.now_ms))
+        assert may_write or not effects.records, f"{event} wrote, which the driver could not know (R17)"
         expected = [event.token] if isinstance(event, GroupRequest) else []
         assert [reply.token for reply in effects.replies] == expected
         for record in effects.records:

@@ -1,7 +1,7 @@
 """Drives a machine as a broker does, in virtual time, and checks the rules that hold for every machine.
 
 A token is answered exactly once; a timer that is cancelled or replaced does not fire; what a machine emitted,
-taken through its bytes, makes an equal machine (R33). Read next: machines/machine.py.
+taken through its bytes, makes an equal machine (R33); what surely does not write does not. Read next: machines/machine.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class MachineRunner:
         return token
 
     def submit(self, event: Event) -> Effects:
+        may_write = self.machine.may_write(event)
         effects = self.machine.step(event, self.now)
+        assert may_write or not effects.records, f"{event} wrote, which the driver could not know (R17)"
         for record in effects.records:
             self.records += record.each() if isinstance(record, OffsetCommitsRecord) else [record]
         self.timeline += effects.timeline

@@ -1,9 +1,18 @@
 """Runs state machines on the log of one partition, by the contract at the head of machines/machine.py.
 
 A driver is loaded from the log, serves while this node leads the partition, and ends when leadership is lost
-or an append fails; its owner then makes another. Steps within one turn of the event loop share a batch. A
-step without records is answered at once unless an earlier one is not committed yet. Independent of groups and
-of the protocol. Read next: machine_loading.py, machine_timers.py, groups/coordinator.py.
+or an append fails; its owner then makes another. Steps within one turn of the event loop share a batch, but
+for records of transactions, which have batches of their producer. A step without records is answered at once
+unless an earlier one is not committed yet.
+
+Records are appended in the order of the steps. What depends on the producers of the log (`submit` with a
+check, `end_transaction`) appends all earlier records first, and its own in the same turn: what was checked
+still holds when it is written.
+
+Below min.insync.replicas nothing is begun that may write (R17). An ISR that shrinks between step and append,
+or after it, is found out by the wait for the commit, as by a producer.
+Independent of groups and of the protocol. Read next: machine_loading.py, machine_timers.py,
+open_transactions.py, groups/coordinator.py.
 """
 
 from __future__ import annotations
@@ -16,9 +25,11 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.broker.coordinators.machine_timers import MachineTimers
+from headrace.broker.coordinators.open_transactions import OpenTransactions
 from headrace.errors import ApiError
 from headrace.machines.machine import (
     CancelTimer,
+    Command,
     Effects,
     Event,
     Machine,
@@ -32,7 +43,7 @@ from headrace.machines.machine import (
     TimerKey,
 )
 from headrace.types import TopicPartition
-from headrace.wire.coordinator.record import CoordinatorRecord
+from headrace.wire.coordinator.record import BatchProducer, CoordinatorRecord
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.plain_batch import plain_batch
 from headrace.world import World
@@ -42,7 +53,22 @@ logger = logging.getLogger(__name__)
 BATCH_BYTES = 512 * 1024
 """A batch is appended when it has this size; a single step with more is written in several batches."""
 
+RETRY_S = 1.0
+"""Until an event that may write is tried again where too few replicas were in sync."""
+
+_MARKER_REFUSALS = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+        ErrorCode.transaction_coordinator_fenced,
+    }
+)
+"""Of a marker that came too late. Nothing was written, and the machines go on."""
+
 Answer = Callable[[ReplyBody | ApiError], None]
+Check = Callable[[], None]
+"""Raises ApiError when something may not be written."""
 
 
 class DrivenMachine(Machine, Protocol):
@@ -51,8 +77,16 @@ class DrivenMachine(Machine, Protocol):
         """Its state equals that of a new machine: it may be dropped."""
 
 
+class LeaderOfPartition(Protocol):
+    def refusal_before_append(self) -> ApiError | None:
+        """When too few replicas are in sync (R17)."""
+
+
 class MachinePartition(Protocol):
     """What a driver needs of a partition."""
+
+    @property
+    def role(self) -> LeaderOfPartition: ...
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -63,9 +97,7 @@ class MachinePartition(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     def append_own(self, batch: bytearray) -> int: ...
-    def wait_for_ack(
-        self, last_offset: int, deadline: float, done: Callable[[ErrorCode], None]
-    ) -> None: ...
+    def wait_for_ack(self, last_offset: int, deadline: float, done: Callable[[ErrorCode], None]) -> None: ...
 
 
 M = TypeVar("M", bound=DrivenMachine)
@@ -84,6 +116,9 @@ class MachineKind(Generic[M]):
     answer_question: Callable[[Question], Awaitable[Event]]
     committed: Callable[[str, list[CoordinatorRecord], list[TimelineEvent]], None]
     """Called with the records and timeline events of each step once they are committed."""
+    start_command: Callable[[str, Command, Callable[[Event], None]], None] | None = None
+    """Called with the machine's name once the command's step is committed. What came of the command is passed
+    to the function, in any turn and as often as there is something to say. None: there are no commands."""
 
 
 class _Entry(Generic[M]):
@@ -96,26 +131,49 @@ class _Entry(Generic[M]):
         self.timers: dict[TimerKey, int] = {}
 
 
-class _Batch:
-    """Replies and events that wait for the same offset to be committed."""
+class _Part:
+    """The records of one batch in the log."""
 
-    __slots__ = ("bytes", "committed_steps", "count", "full", "packed", "replies")
+    __slots__ = ("bytes", "count", "packed", "producer")
 
-    def __init__(self) -> None:
+    def __init__(self, producer: BatchProducer | None) -> None:
         self.packed: list[bytes] = []
         self.count = 0
         self.bytes = 0
-        self.full: list[tuple[list[bytes], int]] = []
-        """Batches that are complete: records and their number."""
+        self.producer = producer
+
+    def encoded(self, timestamp: int) -> bytearray:
+        if self.producer is None:
+            return plain_batch(self.packed, self.count, timestamp)
+        producer_id, epoch = self.producer
+        return plain_batch(self.packed, self.count, timestamp, producer_id=producer_id, producer_epoch=epoch)
+
+
+class _Batch(Generic[M]):
+    """Replies, events and commands that wait for the same offset to be committed."""
+
+    __slots__ = ("commands", "committed_steps", "end_offset", "parts", "replies")
+
+    def __init__(self) -> None:
+        self.parts: list[_Part] = []
         self.replies: list[tuple[Answer, ReplyBody]] = []
         self.committed_steps: list[tuple[str, list[CoordinatorRecord], list[TimelineEvent]]] = []
+        self.commands: list[tuple[str, _Entry[M], Command]] = []
+        self.end_offset = 0
 
-    def begin_another(self) -> None:
-        self.full.append((self.packed, self.count))
-        self.packed, self.count, self.bytes = [], 0, 0
+    def part_for(self, producer: BatchProducer | None) -> _Part:
+        """Where the next record goes."""
+        if self.parts:
+            last = self.parts[-1]
+            if last.producer == producer and last.bytes < BATCH_BYTES:
+                return last
+        part = _Part(producer)
+        self.parts.append(part)
+        return part
 
-    def parts(self) -> list[tuple[list[bytes], int]]:
-        return [*self.full, (self.packed, self.count)] if self.packed else self.full
+    @property
+    def is_full(self) -> bool:
+        return len(self.parts) > 1 or bool(self.parts and self.parts[-1].bytes >= BATCH_BYTES)
 
 
 class MachineDriver(Generic[M]):
@@ -139,8 +197,9 @@ class MachineDriver(Generic[M]):
         self._entries: dict[str, _Entry[M]] = {}
         self._answers: dict[ReplyToken, Answer] = {}
         self._last_token = 0
-        self._open: _Batch | None = None
-        self._in_flight: deque[_Batch] = deque()
+        self._transactions = OpenTransactions()
+        self._open: _Batch[M] | None = None
+        self._in_flight: deque[_Batch[M]] = deque()
         """Appended but not committed, in order."""
         self._end_offset = partition.log_end_offset
         self._stopping = False
@@ -149,8 +208,11 @@ class MachineDriver(Generic[M]):
 
     # Start and end
 
-    def set_machines(self, machines: dict[str, M], version: int) -> None:
+    def set_machines(
+        self, machines: dict[str, M], version: int, transactions: OpenTransactions | None = None
+    ) -> None:
         """Machines loaded from the log. The caller then steps each with `Loaded` and calls `serve`."""
+        self._transactions = transactions or OpenTransactions()
         self._entries = {name: _Entry(machine, version) for name, machine in machines.items()}
         self._end_offset = self.partition.log_end_offset
 
@@ -183,26 +245,101 @@ class MachineDriver(Generic[M]):
 
     # Requests and events
 
-    def submit(self, name: str, make_event: Callable[[ReplyToken], Event], answer: Answer) -> None:
-        """Steps the machine `name`; `answer` is called exactly once, perhaps before this returns."""
-        if not self.serving or not self.partition.leads:
-            loading = not self.ended and not self.serving
-            code = ErrorCode.coordinator_load_in_progress if loading else ErrorCode.not_coordinator
-            answer(ApiError(code))
+    def submit(
+        self,
+        name: str,
+        make_event: Callable[[ReplyToken], Event],
+        answer: Answer,
+        *,
+        check: Check | None = None,
+    ) -> None:
+        """Steps the machine `name`; `answer` is called exactly once, perhaps before this returns.
+
+        `check`: called with all earlier records appended, in the turn in which those of the step are. It asks
+        whether a producer may write (epoch, verified transaction).
+        """
+        try:
+            self._check_serving()
+            if check is not None:
+                self._append_open()
+                self._check_serving()
+                check()
+        except ApiError as refusal:
+            answer(refusal)
             return
         self._last_token += 1
         token = ReplyToken(self._last_token)
+        entry = self._entries.get(name) or _Entry(self._kind.make(name))
+        event = make_event(token)
+        if self._too_few_in_sync and entry.machine.may_write(event):
+            answer(ApiError(ErrorCode.coordinator_not_available))
+            return
         self._answers[token] = answer
-        entry = self._entries.get(name)
-        if entry is None:
-            entry = self._entries[name] = _Entry(self._kind.make(name))
-        self._step(name, entry, make_event(token))
+        self._entries[name] = entry
+        self._step(name, entry, event)
+        if check is not None:
+            self._append_open()
 
-    def notify(self, name: str, event: Event) -> None:
-        """Steps a machine, if it exists, with an event that has no reply."""
+    def end_transaction(
+        self, producer_id: int, marker: CoordinatorRecord, append: Callable[[], int], answer: Answer
+    ) -> None:
+        """Writes a transaction marker behind all that was decided before it, and applies it to the machines
+        that the transaction wrote to, as a load does (R33).
+
+        `append` writes the control batch and returns its offset. When it raises an error that refuses the
+        marker (fenced, see Kafka's WriteTxnMarkers), that is the answer and nothing has changed.
+        """
+        try:
+            self._check_serving()
+            if self._too_few_in_sync:
+                raise ApiError(ErrorCode.coordinator_not_available)
+            self._append_open()
+            self._check_serving()
+        except ApiError as refusal:
+            answer(refusal)
+            return
+        batch: _Batch[M] = _Batch()
+        batch.replies.append((answer, ReplyBody()))
+        try:
+            self._end_offset = append() + 1
+        except Exception as problem:  # noqa: BLE001 - what was written is not known
+            if isinstance(problem, ApiError) and problem.code in _MARKER_REFUSALS:
+                answer(problem)
+            else:
+                self._append_failed(batch, problem)
+            return
+        for name in self._transactions.end(producer_id):
+            if (entry := self._entries.get(name)) is not None:
+                entry.machine.apply(marker)
+                self._drop_if_gone(name, entry)
+                batch.committed_steps.append((name, [marker], []))
+        self._await_commit(batch)
+
+    def notify(self, name: str, event: Event, *, may_be_skipped: bool = False) -> None:
+        """Steps a machine, if it exists, with an event that has no reply.
+
+        `may_be_skipped`: it comes again by itself, so it need not wait where too few replicas are in sync.
+        """
         entry = self._entries.get(name)
-        if entry is not None and not self.ended:
+        if entry is not None:
+            self._tell(name, entry, event, may_be_skipped=may_be_skipped)
+
+    def _tell(self, name: str, entry: _Entry[M], event: Event, *, may_be_skipped: bool = False) -> None:
+        if self.ended or self._entries.get(name) is not entry:
+            return
+        if not (self._too_few_in_sync and entry.machine.may_write(event)):
             self._step(name, entry, event)
+        elif not may_be_skipped:
+            self._tasks.call_later(RETRY_S, self._tell, name, entry, event)
+
+    def _check_serving(self) -> None:
+        if not self.serving or not self.partition.leads:
+            loading = not self.ended and not self.serving
+            raise ApiError(ErrorCode.coordinator_load_in_progress if loading else ErrorCode.not_coordinator)
+
+    @property
+    def _too_few_in_sync(self) -> bool:
+        return self.partition.role.refusal_before_append() is not None
 
     def get(self, name: str) -> M | None:
         """A machine to read from, with the newest cluster metadata."""
@@ -242,13 +379,22 @@ class MachineDriver(Generic[M]):
         if self._kind.refresh is None:
             return
         version, make_event = self._kind.refresh()
-        known, entry.known_version = entry.known_version, version
-        if known is not None and known != version:
-            self._run(name, entry, make_event(known))
+        known = entry.known_version
+        if known is None or known == version:
+            entry.known_version = version
+            return
+        event = make_event(known)
+        if self._too_few_in_sync and entry.machine.may_write(event):
+            return  # it comes before a later step
+        entry.known_version = version
+        self._run(name, entry, event)
 
     def _step(self, name: str, entry: _Entry[M], event: Event) -> None:
         self._refresh(name, entry)
         self._run(name, entry, event)
+        self._drop_if_gone(name, entry)
+
+    def _drop_if_gone(self, name: str, entry: _Entry[M]) -> None:
         if not entry.timers and entry.machine.is_gone and self._entries.get(name) is entry:
             del self._entries[name]
 
@@ -263,8 +409,8 @@ class MachineDriver(Generic[M]):
             self._set_timers(name, entry, effects.timers)
         for question in effects.questions:
             self._tasks.spawn(self._answer_question(name, entry, question), name="question of a machine")
-        if effects.records or effects.replies or effects.timeline:
-            self._give_out(name, effects)
+        if effects.records or effects.replies or effects.timeline or effects.commands:
+            self._give_out(name, entry, effects)
 
     def _fail_step(self, event: Event) -> None:
         answer = self._answers.pop(getattr(event, "token", ReplyToken(0)), None)
@@ -272,25 +418,28 @@ class MachineDriver(Generic[M]):
             answer(ApiError(ErrorCode.unknown_server_error))
         self.end()
 
-    def _give_out(self, name: str, effects: Effects) -> None:
+    def _give_out(self, name: str, entry: _Entry[M], effects: Effects) -> None:
         answers = self._answers
         replies = [(answers.pop(token), body) for token, body in effects.replies if token in answers]
+        commands = [(name, entry, command) for command in effects.commands]
         if not effects.records and self.all_committed:
             if effects.timeline:
                 self._kind.committed(name, [], effects.timeline)
             for answer, body in replies:
                 answer(body)
+            self._start(commands)
             return
         batch = self._batch_for(bool(effects.records))
         if effects.records:
-            self._write(batch, effects.records)
+            self._write(name, batch, effects.records)
         batch.replies += replies
+        batch.commands += commands
         if effects.records or effects.timeline:
             batch.committed_steps.append((name, effects.records, effects.timeline))
-        if batch.full or batch.bytes >= BATCH_BYTES:
+        if batch.is_full and batch is self._open:
             self._append(batch)
 
-    def _batch_for(self, writes: bool) -> _Batch:
+    def _batch_for(self, writes: bool) -> _Batch[M]:
         if self._open is not None:
             return self._open
         if not writes and self._in_flight:
@@ -299,32 +448,37 @@ class MachineDriver(Generic[M]):
         self._tasks.call_soon(self._append, batch)
         return batch
 
-    def _write(self, batch: _Batch, records: list[CoordinatorRecord]) -> None:
+    def _write(self, name: str, batch: _Batch[M], records: list[CoordinatorRecord]) -> None:
         for record in records:
-            if batch.bytes >= BATCH_BYTES:
-                batch.begin_another()
-            for packed, count in self._kind.pack(record, batch.count):
-                batch.packed.append(packed)
-                batch.count += count
-                batch.bytes += len(packed)
+            producer = record.producer
+            if producer is not None:
+                self._transactions.add(producer.producer_id, name)
+            part = batch.part_for(producer)
+            for packed, count in self._kind.pack(record, part.count):
+                part.packed.append(packed)
+                part.count += count
+                part.bytes += len(packed)
 
     # The log
 
-    def _append(self, batch: _Batch) -> None:
+    def _append_open(self) -> None:
+        if self._open is not None:
+            self._append(self._open)
+
+    def _append(self, batch: _Batch[M]) -> None:
         """At the end of the event-loop turn that opened the batch, or earlier when it is full."""
         if batch is not self._open or self.ended:
             return
         self._open = None
         try:
-            for packed, count in batch.parts():
-                batch_bytes = plain_batch(packed, count, self._clock.wall_ms())
-                self._end_offset = self.partition.append_own(batch_bytes) + 1
+            for part in batch.parts:
+                self._end_offset = self.partition.append_own(part.encoded(self._clock.wall_ms())) + 1
         except Exception as problem:  # noqa: BLE001 - whatever the error, the machines are ahead of the log
             self._append_failed(batch, problem)
             return
         self._await_commit(batch)
 
-    def _append_failed(self, batch: _Batch, problem: Exception) -> None:
+    def _append_failed(self, batch: _Batch[M], problem: Exception) -> None:
         """Ends the driver: the machines are ahead of the log and must be loaded again. A batch that is too
         large gets an error that clients do not retry."""
         known = isinstance(problem, ApiError)
@@ -337,17 +491,21 @@ class MachineDriver(Generic[M]):
             answer(ApiError(code))
         self.end()
 
-    def _await_commit(self, batch: _Batch) -> None:
+    def _await_commit(self, batch: _Batch[M]) -> None:
+        batch.end_offset = self._end_offset
         if self.partition.high_watermark >= self._end_offset:
             self._committed(batch, ErrorCode.none)
             return
         self._in_flight.append(batch)
-        deadline = self._clock.monotonic() + self._commit_timeout_s
-        self.partition.wait_for_ack(
-            self._end_offset - 1, deadline, lambda code: self._committed(batch, code)
-        )
+        self._wait(batch)
 
-    def _committed(self, batch: _Batch, code: ErrorCode) -> None:
+    def _wait(self, batch: _Batch[M]) -> None:
+        if self.ended:
+            return
+        deadline = self._clock.monotonic() + self._commit_timeout_s
+        self.partition.wait_for_ack(batch.end_offset - 1, deadline, lambda code: self._committed(batch, code))
+
+    def _committed(self, batch: _Batch[M], code: ErrorCode) -> None:
         if self.ended:
             return
         if batch in self._in_flight:
@@ -359,15 +517,29 @@ class MachineDriver(Generic[M]):
             answer(body)
         for name, records, timeline in batch.committed_steps:  # after the replies, in the same turn
             self._kind.committed(name, records, timeline)
+        self._start(batch.commands)
 
-    def _not_committed(self, batch: _Batch) -> None:
-        """Timed out or leadership lost. The log keeps the records unless leadership was lost."""
-        for answer, _ in batch.replies:
+    def _not_committed(self, batch: _Batch[M]) -> None:
+        """Timed out or leadership lost. The log keeps the records unless leadership was lost.
+
+        Commands are kept, too: what was decided has to be done whenever its record is committed.
+        """
+        replies, batch.replies = batch.replies, []
+        for answer, _ in replies:
             answer(ApiError(ErrorCode.coordinator_not_available))
         if not self.partition.leads:
             self.end()
+        elif batch.commands and self.partition.high_watermark >= batch.end_offset:
+            self._start(batch.commands)
+        elif batch.commands:
+            self._tasks.call_later(RETRY_S, self._wait, batch)
 
-    # Timers and questions
+    # Commands, timers and questions
+
+    def _start(self, commands: list[tuple[str, _Entry[M], Command]]) -> None:
+        for name, entry, command in commands:
+            assert self._kind.start_command is not None, f"nobody carries out {command!r}"
+            self._kind.start_command(name, command, partial(self._tell, name, entry))
 
     def _set_timers(self, name: str, entry: _Entry[M], timers: list[SetTimer | CancelTimer]) -> None:
         for timer in timers:
@@ -380,11 +552,17 @@ class MachineDriver(Generic[M]):
 
     def _fire(self, name: str, key: TimerKey, number: int) -> None:
         entry = self._entries.get(name)
-        if entry is not None and entry.timers.get(key) == number:
+        if entry is None or entry.timers.get(key) != number:
+            return
+        event = TimerFired(key)
+        if self._too_few_in_sync and entry.machine.may_write(event):
+            later_ms = self._now().monotonic_ms + int(RETRY_S * 1000)
+            entry.timers[key] = self._timers.set(later_ms, partial(self._fire, name, key))
+        else:
             del entry.timers[key]
-            self._step(name, entry, TimerFired(key))
+            self._step(name, entry, event)
 
     async def _answer_question(self, name: str, entry: _Entry[M], question: Question) -> None:
         event = await self._kind.answer_question(question)
-        if not self._stopping and not self.ended and self._entries.get(name) is entry:
-            self._step(name, entry, event)
+        if not self._stopping:
+            self._tell(name, entry, event)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from headrace.broker.coordinators.open_transactions import OpenTransactions
 from headrace.broker.partition.partition import ColdRead, Partition
 from headrace.errors import DecodeError, StorageError
 from headrace.log.segments.log_slice import LogSlice
@@ -28,13 +29,14 @@ _MOST_LOGGED = 10
 M = TypeVar("M", bound=Machine)
 
 ReadRecord = Callable[[BatchHeader, bytes | None, bytes | None], tuple[str | None, CoordinatorRecord] | None]
-"""Decodes a key and value of a batch with this header: the machine's name (None: every machine) and the
-record; None for other kinds of records."""
+"""Decodes a key and value of a batch with this header: the machine's name and the record; None for other
+kinds of records. A transaction marker has no name: it concerns the machines that its transaction wrote to."""
 
 
 class MachineLoading(Generic[M]):
     def __init__(self, name: object, make: Callable[[str], M], read: ReadRecord) -> None:
         self.machines: dict[str, M] = {}
+        self.transactions = OpenTransactions()
         self.records = 0
         self._name = name
         self._make = make
@@ -75,7 +77,7 @@ class MachineLoading(Generic[M]):
                 self._log_undecodable(offset, problem)
                 continue
             if found is not None:
-                self._apply(*found)
+                self._apply(header, *found)
 
     def _readable(self, header: BatchHeader, batch: memoryview) -> Iterator[KeyValue]:
         try:
@@ -83,13 +85,15 @@ class MachineLoading(Generic[M]):
         except DecodeError as problem:
             self._log_undecodable(header.base_offset, problem)
 
-    def _apply(self, name: str | None, record: CoordinatorRecord) -> None:
+    def _apply(self, header: BatchHeader, name: str | None, record: CoordinatorRecord) -> None:
         if name is None:
-            for machine in self.machines.values():
-                machine.apply(record)
+            for concerned in self.transactions.end(header.producer_id):
+                self.machines[concerned].apply(record)
             return
         if name not in self.machines:
             self.machines[name] = self._make(name)
+        if header.is_transactional:
+            self.transactions.add(header.producer_id, name)
         self.machines[name].apply(record)
 
     def _log_undecodable(self, offset: int, problem: DecodeError) -> None:

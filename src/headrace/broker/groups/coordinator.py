@@ -191,7 +191,7 @@ class GroupCoordinator:
             driver.end()
             return
         await partition.writable()
-        driver.set_machines(loading.machines, version)
+        driver.set_machines(loading.machines, version, loading.transactions)
         async for name in yielding(driver.names()):
             driver.notify(name, Loaded())
             if self.on_loaded is not None and (group := driver.get(name)) is not None:
@@ -383,7 +383,7 @@ class GroupCoordinator:
     # Periodic jobs
 
     async def check_retention(self) -> None:
-        await self._notify_all(RetentionCheck())
+        await self._notify_all(RetentionCheck(), may_be_skipped=True)
 
     async def _forget_deleted_topics(self) -> None:
         await self._world.tasks.sleep(0)  # more may be deleted in the same turn
@@ -391,10 +391,10 @@ class GroupCoordinator:
             deleted, self._deleted = self._deleted, {}
             await self._notify_all(TopicsDeleted(topics=deleted))
 
-    async def _notify_all(self, event: Event) -> None:
+    async def _notify_all(self, event: Event, *, may_be_skipped: bool = False) -> None:
         everyone = [(driver, name) for driver in self._drivers.values() for name in driver.names()]
         async for driver, name in yielding(everyone):
-            driver.notify(name, event)
+            driver.notify(name, event, may_be_skipped=may_be_skipped)
 
 
 def _may_be_read(driver: Driver) -> bool:

@@ -165,8 +165,8 @@ class OffsetToCommit(NamedTuple):
 class OffsetCommit(GroupRequest):
     """`generation` is the member epoch for KIP-848 members, −1 for a consumer without membership.
 
-    `retention_ms` is -1 but for versions 2 to 4. A transactional commit (TxnOffsetCommit) has a producer id;
-    its records must be appended in a transactional batch of that producer.
+    `retention_ms` is -1 but for versions 2 to 4. A transactional commit (TxnOffsetCommit) has a producer id
+    and epoch; its records are appended in a transactional batch of that producer.
     """
 
     partitions: CommitPartitions
@@ -177,6 +177,7 @@ class OffsetCommit(GroupRequest):
     generation: int = NO_GENERATION
     retention_ms: int = -1
     producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
 
     @classmethod
     def of(cls, offsets: Sequence[OffsetToCommit], **fields: Any) -> OffsetCommit:

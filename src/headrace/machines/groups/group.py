@@ -177,6 +177,19 @@ class Group(BaseMachine):
     def open_tokens(self) -> Iterable[ReplyToken]:
         return self.classic.open_tokens()
 
+    def may_write(self, event: Event) -> bool:
+        match event:
+            case OffsetFetch() | MetadataChanged() | ConfigChanged() | Loaded():
+                return False
+            case Heartbeat() | SyncGroup() | JoinGroup():
+                return self._members_part.may_write(event)
+            case ConsumerGroupHeartbeat():
+                return not self._is_consumer_group or self.consumer.may_write(event)
+            case TopicsDeleted():
+                return self.offsets.concern(event.topics)
+            case _:
+                return True
+
     def decide(self, event: Event, step: Step) -> None:
         match event:
             case Heartbeat() | SyncGroup() | LeaveGroup():  # by far the most frequent is the first

@@ -2,14 +2,15 @@
 
 A part of a group (group.py), which says who may commit and what is subscribed to (`Membership`). Lasting
 state is the fold of OffsetCommit records and transaction markers, live and at load (R33). Offsets of a
-transaction under way wait beside the others for its marker; a plain commit made meanwhile wins, as it does in
-a log that was compacted. Retention counts from when the group became empty, or from the commit where nobody
-is a member. Gap: TxnOffsetCommit's own checks of the producer are the transaction coordinator's.
+transaction under way wait beside the others for its marker. Of several commits of a partition the one whose
+record is the last in the log wins, whenever their markers come: compaction keeps that one. Retention counts
+from when the group became empty, or from the commit where nobody is a member. Whether a producer may commit
+at all (its epoch, its transaction) is checked before the step, by who drives the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -84,8 +85,11 @@ class Offsets:
         self._settings = settings or OffsetsSettings()
         self._committed: dict[str, dict[int, tuple[Any, ...]]] = {}
         """The fields of a CommittedOffset, which is made when somebody asks."""
-        self._in_transaction: dict[int, dict[tuple[str, int], CommittedOffset | None]] = {}
-        """By producer id. None: something newer was committed meanwhile, the marker changes nothing."""
+        self._pending: dict[tuple[str, int], dict[int, CommittedOffset | None]] = {}
+        """Offsets of open transactions, by topic and partition, then by producer id in the order of their
+        records. None: something newer was committed meanwhile, the marker changes nothing."""
+        self._by_producer: dict[int, dict[tuple[str, int], None]] = {}
+        """Partitions with pending offsets, by producer id; in order, so that all nodes list them alike."""
         self._logged_at: dict[str, int] = {}
 
     # Durable state.
@@ -97,12 +101,11 @@ class Offsets:
             if record.value is None:
                 self._remove(record.topic, record.partition)
             elif record.producer_id == NO_PRODUCER_ID:
-                if self._in_transaction:
+                if self._pending:
                     self._supersede(record.topic, record.partition)
                 self._committed.setdefault(record.topic, {})[record.partition] = record.value
             else:
-                transaction = self._in_transaction.setdefault(record.producer_id, {})
-                transaction[record.topic, record.partition] = record.value
+                self._add_pending(record.producer_id, (record.topic, record.partition), record.value)
         elif isinstance(record, TransactionMarkerRecord):
             self._end_transaction(record)
 
@@ -113,7 +116,7 @@ class Offsets:
             return
         values = record.values()
         for topic, partitions in record.partitions.by_topic:
-            if self._in_transaction:
+            if self._pending:
                 for partition in partitions:
                     self._supersede(topic, partition)
             # Partitions first: `zip` takes one more of them, and the next topic's value must not be lost.
@@ -124,31 +127,53 @@ class Offsets:
         partitions.pop(partition, None)
         if not partitions:
             self._committed.pop(topic, None)
-        for producer_id, transaction in list(self._in_transaction.items()):
-            transaction.pop((topic, partition), None)
-            if not transaction:
-                del self._in_transaction[producer_id]
+        for producer_id in list(self._pending.get((topic, partition), ())):
+            self._remove_pending(producer_id, (topic, partition))
+
+    def _add_pending(self, producer_id: int, where: tuple[str, int], value: CommittedOffset) -> None:
+        pending = self._pending.setdefault(where, {})
+        pending.pop(producer_id, None)  # the newest record is the last
+        pending[producer_id] = value
+        self._by_producer.setdefault(producer_id, {})[where] = None
+
+    def _remove_pending(self, producer_id: int, where: tuple[str, int]) -> None:
+        del self._pending[where][producer_id], self._by_producer[producer_id][where]
+        if not self._pending[where]:
+            del self._pending[where]
+        if not self._by_producer[producer_id]:
+            del self._by_producer[producer_id]
 
     def _supersede(self, topic: str, partition: int) -> None:
-        for transaction in self._in_transaction.values():
-            if (topic, partition) in transaction:
-                transaction[topic, partition] = None
+        pending = self._pending.get((topic, partition))
+        if pending:
+            self._pending[topic, partition] = dict.fromkeys(pending)
 
     def _end_transaction(self, marker: TransactionMarkerRecord) -> None:
-        for (topic, partition), value in self._in_transaction.pop(marker.producer_id, {}).items():
+        for where in list(self._by_producer.get(marker.producer_id, ())):
+            value = self._pending[where][marker.producer_id]
             if marker.committed and value is not None:
-                self._committed.setdefault(topic, {})[partition] = value
+                self._commit_pending(marker.producer_id, where, value)
+            self._remove_pending(marker.producer_id, where)
+
+    def _commit_pending(self, producer_id: int, where: tuple[str, int], value: CommittedOffset) -> None:
+        pending = self._pending[where]
+        for earlier in pending:
+            if earlier == producer_id:
+                break
+            pending[earlier] = None
+        topic, partition = where
+        self._committed.setdefault(topic, {})[partition] = value
 
     def snapshot(self) -> Any:
         return (
             {topic: dict(partitions) for topic, partitions in self._committed.items()},
-            {producer_id: dict(offsets) for producer_id, offsets in self._in_transaction.items()},
+            {where: tuple(pending.items()) for where, pending in self._pending.items()},
         )
 
     @property
     def exist(self) -> bool:
         """Whether there are committed or pending offsets."""
-        return bool(self._committed or self._in_transaction)
+        return bool(self._committed or self._pending)
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         found = self._committed.get(topic, {}).get(partition)
@@ -161,7 +186,13 @@ class Offsets:
                 yield topic, partition, make(value)
 
     def _unstable(self, topic: str, partition: int) -> bool:
-        return any((topic, partition) in transaction for transaction in self._in_transaction.values())
+        return (topic, partition) in self._pending
+
+    def concern(self, topics: Collection[str]) -> bool:
+        """Whether any of them has committed or pending offsets."""
+        return any(topic in topics for topic in self._committed) or any(
+            topic in topics for topic, _ in self._pending
+        )
 
     # Requests.
 
@@ -187,7 +218,7 @@ class Offsets:
                 for (topic, partition), topic_id in zip(partitions.names, partitions.topic_ids, strict=True):
                     check(topic, topic_id, partition)
         except ApiError as refused:
-            step.reply(event.token, OffsetCommitReply(error=refused.code))
+            step.reply(event.token, OffsetCommitReply(error=_told_to(event, refused.code)))
             return
         membership.committed(step, event)
         longest = self._settings.metadata_max_bytes
@@ -225,7 +256,14 @@ class Offsets:
         expires = NO_TIMESTAMP if retention_ms == -1 else min(now_ms + retention_ms, _LAST_MS)
         step.emit(
             OffsetCommitsRecord(
-                self._group_id, partitions, offsets, leader_epochs, now_ms, expires, event.producer_id
+                self._group_id,
+                partitions,
+                offsets,
+                leader_epochs,
+                now_ms,
+                expires,
+                event.producer_id,
+                event.producer_epoch,
             )
         )
 
@@ -238,7 +276,7 @@ class Offsets:
     def _log_commit(
         self, event: OffsetCommit, errors: tuple[ErrorCode, ...], step: Step, membership: Membership
     ) -> None:
-        if event.member_id == NO_MEMBER_ID and membership.exists:
+        if event.member_id == NO_MEMBER_ID and membership.exists and not event.transactional:
             offsets = _logged_offsets(event, errors)
             step.log_event("offsets_reset", partitions=len(event.offsets), offsets=offsets)
             return
@@ -302,9 +340,9 @@ class Offsets:
 
     def delete_topics(self, topics: Mapping[str, TopicId], step: Step) -> None:
         def is_gone(topic: str, value: CommittedOffset | None) -> bool:
-            if topic not in topics:
+            if topic not in topics or value is None:  # of a superseded one the newer offset decides
                 return False
-            return value is None or value.topic_id in (NO_TOPIC_ID, topics[topic])
+            return value.topic_id in (NO_TOPIC_ID, topics[topic])
 
         deleted = self._delete_where(step, is_gone)
         if deleted:
@@ -312,8 +350,9 @@ class Offsets:
 
     def _delete_where(self, step: Step, is_gone: Callable[[str, CommittedOffset | None], bool]) -> int:
         found = {(topic, partition) for topic, partition, value in self.all() if is_gone(topic, value)}
-        for transaction in self._in_transaction.values():
-            found |= {key for key, value in transaction.items() if is_gone(key[0], value)}
+        for where, pending in self._pending.items():
+            if any(is_gone(where[0], value) for value in pending.values()):
+                found.add(where)
         for topic, partition in sorted(found):
             self._emit_tombstone(topic, partition, step)
         return len(found)
@@ -343,6 +382,13 @@ class Offsets:
 
     def _emit_tombstone(self, topic: str, partition: int, step: Step) -> None:
         step.emit(OffsetCommitRecord(self._group_id, topic, partition, None))
+
+
+def _told_to(event: OffsetCommit, error: ErrorCode) -> ErrorCode:
+    """Transactional producers do not know member epochs (KIP-447)."""
+    if event.transactional and error is ErrorCode.stale_member_epoch:
+        return ErrorCode.illegal_generation
+    return error
 
 
 def _logged_offsets(event: OffsetCommit, errors: tuple[ErrorCode, ...]) -> list[tuple[str, int, int]]:

@@ -24,7 +24,7 @@ from headrace.wire.coordinator.group_records import (
     OffsetCommitRecord,
     offset_commit_frame,
 )
-from headrace.wire.coordinator.record import CoordinatorRecord
+from headrace.wire.coordinator.record import BatchProducer, CoordinatorRecord
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.primitives import varint
 
@@ -133,6 +133,13 @@ class OffsetCommitsRecord(CoordinatorRecord):
     commit_timestamp: int
     expire_timestamp: int = NO_TIMESTAMP
     producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+    @property
+    def producer(self) -> BatchProducer | None:
+        if self.producer_id == NO_PRODUCER_ID:
+            return None
+        return BatchProducer(self.producer_id, self.producer_epoch)
 
     def values(self) -> Iterator[tuple[Any, ...]]:
         """The fields of a CommittedOffset for each partition."""

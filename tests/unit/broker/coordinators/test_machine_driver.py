@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.broker.coordinators.machine_driver import BATCH_BYTES
+from headrace.broker.coordinators.machine_driver import BATCH_BYTES, RETRY_S
 from headrace.broker.coordinators.machine_timers import FIRED_PER_ITERATION
+from headrace.errors import ApiError
+from headrace.wire.coordinator.record import BatchProducer
 from headrace.wire.error_codes import ErrorCode
-from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Lab, Toy, in_lab
+from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Lab, Told, Toy, in_lab
+
+PRODUCER = BatchProducer(7, 3)
+OTHER = BatchProducer(8, 0)
 
 
 def test_a_step_without_records_is_answered_at_once():
@@ -285,5 +290,310 @@ def test_reads_wait_for_uncommitted_records():
         assert seen == ["at once"]
         lab.partition.commit()
         assert seen == ["at once", "open", "written"]
+
+    in_lab(scenario)
+
+
+# Commands
+
+
+def test_a_command_starts_when_its_record_is_committed():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("decide")
+        await lab.turn()
+        assert lab.orders == []
+        lab.partition.commit()
+        assert lab.answers == ["decided"]
+        ((name, _, tell),) = lab.orders
+        assert name == "m"
+        tell(Told("done"))
+        machine = lab.driver.get("m")
+        assert machine is not None
+        assert machine.received == ["done"]
+
+    in_lab(scenario)
+
+
+def test_a_command_without_records_waits_for_what_was_decided_before_it():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("command")
+        assert len(lab.orders) == 1, "everything is committed"
+        lab.ask("write")
+        lab.ask("command")
+        await lab.turn()
+        lab.ask("command")
+        assert len(lab.orders) == 1
+        lab.partition.commit()
+        assert len(lab.orders) == 3
+
+    in_lab(scenario)
+
+
+def test_a_commit_that_takes_longer_than_its_request_waits_loses_no_command():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("decide")
+        await lab.turn()
+        for _ in range(3):
+            lab.partition.give_up(ErrorCode.request_timed_out)
+            await lab.world.tasks.sleep(2 * RETRY_S)
+        assert lab.answers == [ErrorCode.coordinator_not_available]
+        assert lab.orders == []
+        lab.partition.commit()
+        assert len(lab.orders) == 1
+        assert lab.answers == [ErrorCode.coordinator_not_available], "answered once"
+
+    in_lab(scenario)
+
+
+def test_a_command_starts_when_too_few_are_in_sync_only_after_its_record_was_committed():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("decide")
+        await lab.turn()
+        lab.partition.high_watermark = lab.partition.log_end_offset
+        lab.partition.give_up(ErrorCode.not_enough_replicas_after_append)
+        assert lab.answers == [ErrorCode.coordinator_not_available]
+        assert len(lab.orders) == 1
+
+    in_lab(scenario)
+
+
+def test_no_command_of_an_ended_driver_starts():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("decide")
+        await lab.turn()
+        lab.partition.give_up(ErrorCode.request_timed_out)
+        lab.driver.end()
+        lab.partition.commit()
+        await lab.world.tasks.sleep(2 * RETRY_S)
+        lab.partition.commit()
+        assert lab.orders == []
+
+    in_lab(scenario)
+
+
+# Transactions
+
+
+def test_records_of_a_transaction_have_batches_of_their_producer_in_the_order_of_the_steps():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write", "a")
+        lab.ask("write", "b", producer=PRODUCER)
+        lab.ask("write", "c")
+        lab.ask("write", "d", producer=PRODUCER)
+        lab.ask("write", "e", producer=PRODUCER)
+        lab.ask("write", "f", producer=OTHER)
+        await lab.turn()
+        batches = [
+            (header.producer_id, header.producer_epoch, header.is_transactional, header.record_count)
+            for header in lab.partition.headers
+        ]
+        plain = (-1, -1, False, 1)
+        first, second = batches.index((7, 3, True, 1)), batches.index(plain, 1)
+        assert (batches[0], first, second) == (plain, 1, 2)
+        assert sum(count for *_, count in batches) == 6
+        assert batches[-1] == (8, 0, True, 1)
+        assert all(header.base_sequence == -1 for header in lab.partition.headers)
+        lab.partition.commit()
+        assert lab.answers == ["written"] * 6
+
+    in_lab(scenario)
+
+
+def test_what_is_checked_still_holds_when_it_is_written():
+    """All before the check is in the log, and what was checked is written before anything else can be."""
+
+    async def scenario(lab: Lab) -> None:
+        seen: list[int] = []
+        lab.ask("write", "a")
+        lab.ask("write", "b", producer=PRODUCER, check=lambda: seen.append(len(lab.partition.batches)))
+        assert seen == [1]
+        assert [header.producer_id for header in lab.partition.headers] == [-1, 7]
+
+    in_lab(scenario)
+
+
+def test_a_producer_that_may_not_write_is_refused_before_the_step():
+    async def scenario(lab: Lab) -> None:
+        def refuse() -> None:
+            raise ApiError(ErrorCode.invalid_producer_epoch)
+
+        lab.ask("write", producer=PRODUCER, check=refuse)
+        await lab.turn()
+        assert lab.answers == [ErrorCode.invalid_producer_epoch]
+        assert (lab.partition.batches, lab.driver.names(), lab.ended) == ([], [], 0)
+
+    in_lab(scenario)
+
+
+def test_a_check_after_a_failed_append_finds_the_driver_ended():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write")
+        lab.partition.refuses_with = ErrorCode.kafka_storage_error
+        lab.ask("write", producer=PRODUCER, check=lambda: None)
+        assert lab.answers == [ErrorCode.not_coordinator] * 2
+        assert lab.driver.names() == []
+
+    in_lab(scenario)
+
+
+def test_a_marker_is_written_and_applied_in_the_order_of_the_steps():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write", "a", producer=PRODUCER)
+        lab.ask("write", "b")
+        lab.ask("write", "c", producer=OTHER)
+        lab.end_transaction(7)
+        lab.ask("write", "a")
+        await lab.turn()
+        assert lab.partition.batches == [["x"], ["x"], ["x"], ["marker"], ["x"]]
+        written = {name: machine.written for name in "abc" if (machine := lab.driver.get(name))}
+        assert written == {"a": ["x", "committed", "x"], "b": ["x"], "c": ["x"]}
+        assert lab.answers == []
+        lab.partition.commit()
+        assert lab.answers == ["written", "written", "written", "marked", "written"]
+
+    in_lab(scenario)
+
+
+def test_reads_wait_for_the_marker_that_they_saw():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write", producer=PRODUCER)
+        await lab.turn()
+        lab.partition.commit()
+        lab.end_transaction(7, committed=False)
+        lab.ask("read")
+        assert lab.answers == ["written"]
+        lab.partition.commit()
+        assert lab.answers == ["written", "marked", "2"]
+
+    in_lab(scenario)
+
+
+def test_markers_of_unknown_producers_and_repeated_ones_are_written_and_change_nothing():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write", producer=PRODUCER)
+        for producer_id in (7, 7, 99):
+            lab.end_transaction(producer_id)
+        await lab.turn()
+        lab.partition.commit()
+        machine = lab.driver.get("m")
+        assert machine is not None
+        assert machine.written == ["x", "committed"]
+        assert lab.partition.batches == [["x"], ["marker"], ["marker"], ["marker"]]
+        assert lab.answers == ["written", "marked", "marked", "marked"]
+
+    in_lab(scenario)
+
+
+@pytest.mark.parametrize("code", ["transaction_coordinator_fenced", "invalid_producer_epoch"])
+def test_a_refused_marker_changes_nothing(code: str):
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write", producer=PRODUCER)
+        await lab.turn()
+        lab.partition.refuses_with = ErrorCode[code]
+        lab.end_transaction(7)
+        lab.partition.refuses_with = None
+        assert lab.answers == [ErrorCode[code]]
+        assert not lab.driver.ended
+        lab.end_transaction(7)
+        lab.partition.commit()
+        assert lab.answers[1:] == ["written", "marked"]
+        machine = lab.driver.get("m")
+        assert machine is not None
+        assert machine.written == ["x", "committed"], "the transaction was still open"
+
+    in_lab(scenario)
+
+
+def test_a_marker_that_could_not_be_written_ends_the_driver():
+    async def scenario(lab: Lab) -> None:
+        lab.partition.refuses_with = ErrorCode.kafka_storage_error
+        lab.end_transaction(7)
+        assert lab.answers == [ErrorCode.not_coordinator]
+        assert lab.ended == 1
+        lab.end_transaction(7)
+        assert lab.answers == [ErrorCode.not_coordinator] * 2
+
+    in_lab(scenario)
+
+
+# Too few replicas in sync (R17)
+
+
+def test_below_the_minimum_nothing_that_may_write_begins():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write")
+        await lab.turn()
+        lab.partition.commit()
+        lab.partition.role.too_few_in_sync = True
+        lab.ask("write")
+        lab.ask("write", name="new")
+        lab.end_transaction(7)
+        lab.ask("read")
+        await lab.turn()
+        refused = ErrorCode.coordinator_not_available
+        assert lab.answers == ["written", refused, refused, refused, "1"]
+        assert lab.partition.batches == [["x"]]
+        assert lab.driver.names() == ["m"]
+        lab.partition.role.too_few_in_sync = False
+        lab.ask("write")
+        await lab.turn()
+        assert lab.partition.batches == [["x"], ["x"]]
+
+    in_lab(scenario)
+
+
+def test_below_the_minimum_timers_and_events_wait():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write")
+        lab.ask("ask")
+        await lab.turn()
+        lab.partition.commit()
+        lab.ask("timer", size=100)
+        lab.partition.role.too_few_in_sync = True
+        lab.driver.notify("m", Told("kept"))
+        lab.driver.notify("m", Told("skipped"), may_be_skipped=True)
+        await lab.world.tasks.sleep(5)
+        machine = lab.driver.get("m")
+        assert machine is not None
+        assert machine.received == []
+        assert lab.partition.batches == [["x"]]
+        lab.partition.role.too_few_in_sync = False
+        await lab.world.tasks.sleep(2 * RETRY_S)
+        assert sorted(machine.received) == ["42", "kept"]
+        assert lab.partition.batches == [["x"], ["fired"]]
+
+    in_lab(scenario)
+
+
+def test_below_the_minimum_a_timer_that_was_set_anew_does_not_fire_early():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write")
+        await lab.turn()
+        lab.partition.commit()
+        lab.ask("timer", size=100)
+        lab.partition.role.too_few_in_sync = True
+        await lab.world.tasks.sleep(3)
+        lab.ask("timer", size=60_000)
+        lab.partition.role.too_few_in_sync = False
+        await lab.world.tasks.sleep(10)
+        assert lab.partition.batches == [["x"]]
+
+    in_lab(scenario)
+
+
+def test_below_the_minimum_a_change_of_the_metadata_comes_before_a_later_step():
+    async def scenario(lab: Lab) -> None:
+        lab.ask("write")
+        await lab.turn()
+        lab.partition.commit()
+        lab.partition.role.too_few_in_sync = True
+        lab.version = 4
+        lab.ask("read")
+        machine = lab.driver.get("m")
+        assert machine is not None
+        assert machine.received == []
+        lab.partition.role.too_few_in_sync = False
+        lab.ask("read")
+        assert machine.received == ["1->4"]
 
     in_lab(scenario)

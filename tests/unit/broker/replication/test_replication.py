@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC
 from headrace.broker.partition import record_validation
 from headrace.broker.partition.leader_role import LeaderRole
 from headrace.broker.replication.fetch_loop import Asked, FetchLoop
@@ -497,41 +498,80 @@ async def coordinator(trio: SimTrio) -> SimMember:
     raise AssertionError("no coordinator")
 
 
+async def commit(member: SimMember, offset: int) -> ErrorCode:
+    partition = {
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    fields = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": TOPIC, "partitions": [partition]}],
+    }
+    reply = await member.ask(OFFSET_COMMIT, fields, 8)
+    return ErrorCode(reply.topics[0].partitions[0].error_code)
+
+
+async def committed(member: SimMember) -> int:
+    fields = {
+        "groups": [{"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": [0]}]}],
+        "require_stable": False,
+    }
+    group = (await member.ask(OFFSET_FETCH, fields, 8)).groups[0]
+    assert int(group.error_code) == 0
+    offset: int = group.topics[0].partitions[0].committed_offset
+    return offset
+
+
 def test_committed_offsets_move_with_their_leader() -> None:
     """R31: another node reads them from its replica of the log and goes on."""
 
     async def scenario(trio: SimTrio) -> None:
         await trio.create()
-        partition = {
-            "partition_index": 0,
-            "committed_offset": 7,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
-        commit = {
-            "group_id": "g",
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [{"name": TOPIC, "partitions": [partition]}],
-        }
         first = await coordinator(trio)
         await trio.clients.tasks.sleep(1)
-        reply = await first.ask(OFFSET_COMMIT, commit, 8)
-        assert int(reply.topics[0].partitions[0].error_code) == 0
+        assert await commit(first, 7) is ErrorCode.none
         await first.kill()
         await trio.clients.tasks.sleep(1)
         second = await coordinator(trio)
         assert second is not first
-        fields = {
-            "groups": [{"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": [0]}]}],
-            "require_stable": False,
-        }
-        group = (await second.ask(OFFSET_FETCH, fields, 8)).groups[0]
-        assert int(group.error_code) == 0
-        assert group.topics[0].partitions[0].committed_offset == 7
+        assert await committed(second) == 7
 
     on_three_nodes(scenario, settings={"offsets.topic.num.partitions": "3"})
+
+
+def test_a_group_writes_nothing_while_too_few_replicas_are_in_sync() -> None:
+    """R17: refused at once, as Apache Kafka does; what is committed can be read."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        first = await coordinator(trio)
+        await trio.clients.tasks.sleep(1)
+        assert await commit(first, 7) is ErrorCode.none
+        others = [member for member in trio.up if member is not first]
+        for member in others:
+            await member.kill()
+        index = first.broker.groups.partition_of("g")
+        partition = first.partition(OFFSETS_TOPIC, index)
+        await trio.until(lambda: partition.role.refusal_before_append() is not None and partition.leads)
+        await trio.clients.tasks.sleep(2)  # the coordinator may have been loaded anew
+        end_offset, asked_at = partition.log_end_offset, trio.clients.clock.monotonic()
+        assert await commit(first, 8) is ErrorCode.coordinator_not_available
+        assert trio.clients.clock.monotonic() - asked_at < 1, "nothing is waited for"
+        assert partition.log_end_offset == end_offset, "nothing was written"
+        assert await committed(first) == 7
+        for member in others:
+            await member.start()
+        await trio.until(lambda: partition.role.refusal_before_append() is None)
+        assert await committed(first) == 7, "what was refused is not written later"
+        assert await commit(first, 9) is ErrorCode.none
+        assert await committed(first) == 9
+
+    on_three_nodes(scenario, settings={"offsets.topic.num.partitions": "1", "min.insync.replicas": "2"})
 
 
 def test_a_restarted_node_knows_what_was_committed() -> None:

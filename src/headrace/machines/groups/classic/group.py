@@ -83,6 +83,18 @@ class ClassicGroup(BaseMachine):
         """Membership as seen by offsets and descriptions."""
         return self._membership
 
+    def may_write(self, event: Event) -> bool:
+        group = self._group
+        match event:
+            case Heartbeat() | Loaded():
+                return False
+            case JoinGroup():
+                return group.state is GroupState.DEAD or event.group_instance_id is not None
+            case SyncGroup():
+                return group.state is GroupState.COMPLETING_REBALANCE and group.leader == event.member_id
+            case _:
+                return True
+
     def decide(self, event: Event, step: Step) -> None:
         match event:
             case Heartbeat():

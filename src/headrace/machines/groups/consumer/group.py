@@ -114,6 +114,26 @@ class ConsumerGroup(BaseMachine):
         """Offsets of subscribed topics neither expire nor can be deleted."""
         return self.state.subscribes_to(topic)
 
+    def may_write(self, event: Event) -> bool:
+        match event:
+            case Heartbeat() | SyncGroup() | MetadataChanged() | ConfigChanged() | Loaded():
+                return False
+            case ConsumerGroupHeartbeat():
+                return self._heartbeat_may_write(event)
+            case _:
+                return True
+
+    def _heartbeat_may_write(self, request: ConsumerGroupHeartbeat) -> bool:
+        if request.member_epoch <= JOIN_EPOCH:
+            return True
+        try:
+            check_request(self.state.group_id, request, self.config)
+            before, predecessor, metadata = admit(self.state, request, self.config)
+        except ApiError:
+            return False
+        changed = predecessor is not None or metadata != before.metadata
+        return changed or not self._rebalance.is_settled(before)
+
     def decide(self, event: Event, step: Step) -> None:
         match event:
             case ConsumerGroupHeartbeat():

@@ -191,6 +191,15 @@ class ConsumerRebalance:
         self.writer(step).epoch(self.state.group_epoch + 1, topics_hash)
         self._timeline.rebalance(step, self.state.group_epoch, reason)
 
+    def is_settled(self, member: Member) -> bool:
+        """Whether a heartbeat of this member that changes nothing finds nothing to do either."""
+        state = self.state
+        if self._metadata_is_stale and state.metadata_hash != metadata_hash(
+            state.subscribed_topics(), self.view
+        ):
+            return False
+        return state.assignment_epoch >= state.group_epoch and member.is_reconciled_to(state.assignment_epoch)
+
     def maybe_assign(self, step: Step) -> None:
         """A new target when the group epoch is ahead of it, but not more often than the interval says."""
         state, now_ms = self.state, step.now.monotonic_ms
