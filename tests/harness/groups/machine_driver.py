@@ -1,7 +1,8 @@
 """Drives a machine as a broker does, in virtual time, and checks the rules that hold for every machine.
 
 A token is answered exactly once; a timer that is cancelled or replaced does not fire; what a machine emitted,
-taken through its bytes, makes an equal machine (R33); what surely does not write does not. Read next: machines/machine.py.
+taken through its bytes, makes an equal machine (R33); what surely does not write does not.
+Read next: machines/machine.py.
 """
 
 from __future__ import annotations
