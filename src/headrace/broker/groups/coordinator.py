@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.acls import Operation, ResourceType
 from headrace.broker.controller.controller import Controller
-from headrace.broker.coordinators.machine_driver import Answer, MachineDriver, MachineKind
+from headrace.broker.coordinators.machine_driver import Answer, Check, MachineDriver, MachineKind
 from headrace.broker.coordinators.machine_loading import MachineLoading
 from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.broker.groups.group_log import pack_group_record, read_group_record
@@ -44,6 +44,7 @@ from headrace.machines.machine import Event, Loaded, Question, ReplyBody, ReplyT
 from headrace.types import ClusterView, Node, Topic, TopicId, TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.coordinator.commit_records import OffsetCommitsRecord
+from headrace.wire.coordinator.group_records import TransactionMarkerRecord
 from headrace.wire.coordinator.record import CoordinatorRecord
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
@@ -245,20 +246,43 @@ class GroupCoordinator:
         return node is not None and node.node_id == self._node_id
 
     def _driver(self, group_id: str) -> Driver | None:
-        index = self.partition_of(group_id)
+        return self._driver_of(self.partition_of(group_id))
+
+    def _driver_of(self, index: int) -> Driver | None:
         if index not in self._drivers:  # its log may have been opened late, after a full disk
             self._match_drivers(self._cluster.view)
         return self._drivers.get(index)
 
     # Requests
 
-    def submit(self, group_id: str, make_event: Callable[[ReplyToken], Event], answer: Answer) -> None:
-        """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError."""
+    def submit(
+        self,
+        group_id: str,
+        make_event: Callable[[ReplyToken], Event],
+        answer: Answer,
+        *,
+        check: Check | None = None,
+    ) -> None:
+        """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError.
+
+        `check`: of a transactional commit, whether its producer may write; called in the turn that writes.
+        """
         driver = self._driver(group_id)
         if driver is None or self._stopped:
             answer(ApiError(ErrorCode.not_coordinator))
         else:
-            driver.submit(group_id, make_event, answer)
+            driver.submit(group_id, make_event, answer, check=check)
+
+    def end_transaction(
+        self, index: int, marker: TransactionMarkerRecord, append: Callable[[], int], answer: Answer
+    ) -> None:
+        """Writes a marker to a partition of `__consumer_offsets`: pending offsets of its groups are committed
+        or dropped there. `append` writes the control batch, returns its offset and raises ApiError."""
+        driver = self._driver_of(index)
+        if driver is None or self._stopped:
+            answer(ApiError(ErrorCode.not_coordinator))
+        else:
+            driver.end_transaction(marker.producer_id, marker, append, answer)
 
     async def ask(self, group_id: str, make_event: Callable[[ReplyToken], Event]) -> ReplyBody:
         """As `submit`, for coroutines. Raises ApiError."""

@@ -32,6 +32,7 @@ from headrace.wire.coordinator.group_records import (
     OffsetCommitRecord,
     TransactionMarkerRecord,
 )
+from headrace.wire.coordinator.record import BatchProducer
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.groups.classic_requests import SESSION_MS, ClassicHarness, protocols
 
@@ -421,6 +422,150 @@ def test_a_transaction_may_commit_without_naming_a_member() -> None:
     assert group.commit(("t", 0, 1), producer_id=7).error is ErrorCode.none
     stale = group.commit(("t", 0, 1), producer_id=7, member_id=member, generation=0)
     assert stale.error is ErrorCode.illegal_generation
+
+
+def test_of_several_transactions_the_last_record_wins_whenever_the_markers_come() -> None:
+    """The last record is what compaction keeps."""
+    group = GroupHarness()
+    transaction(group, 7, 5)
+    transaction(group, 8, 6)
+    end(group, 8, committed=True)
+    assert group.fetch((("t", 0),), require_stable=True).offsets[0].error is ErrorCode.unstable_offset_commit
+    end(group, 7, committed=True)
+    assert group.committed(require_stable=True) == CommittedOffset(6, -1, "", group.now.wall_ms)
+    transaction(group, 7, 1)
+    transaction(group, 8, 2)
+    transaction(group, 7, 3)
+    end(group, 7, committed=True)
+    end(group, 8, committed=True)
+    assert group.committed() == CommittedOffset(3, -1, "", group.now.wall_ms)
+
+
+def test_an_aborted_transaction_supersedes_nothing() -> None:
+    group = GroupHarness()
+    transaction(group, 7, 5)
+    transaction(group, 8, 6)
+    end(group, 8, committed=False)
+    end(group, 7, committed=True)
+    assert group.committed() == CommittedOffset(5, -1, "", group.now.wall_ms)
+
+
+def test_markers_of_unknown_producers_and_repeated_ones_change_nothing() -> None:
+    group = GroupHarness()
+    group.commit(("t", 0, 1))
+    transaction(group, 7, 5)
+    end(group, 99, committed=True)
+    end(group, 7, committed=True)
+    before = group.machine.snapshot()
+    end(group, 7, committed=False)
+    end(group, 7, committed=True)
+    assert group.machine.snapshot() == before
+    assert group.committed() == CommittedOffset(5, -1, "", group.now.wall_ms)
+
+
+def test_only_what_pends_is_unstable() -> None:
+    group = GroupHarness()
+    group.commit(("t", 1, 1), ("u", 0, 2))
+    transaction(group, 7, 5)
+    errors = [
+        found.error for found in group.fetch((("t", 0), ("t", 1), ("u", 0)), require_stable=True).offsets
+    ]
+    assert errors == [ErrorCode.unstable_offset_commit, ErrorCode.none, ErrorCode.none]
+    assert group.committed() is None, "without require_stable what was committed before is told"
+
+
+def test_a_group_that_waits_for_a_marker_does_not_expire_and_can_be_deleted() -> None:
+    group = GroupHarness()
+    transaction(group, 7, 5)
+    group.advance(10 * RETENTION_MS)
+    group.submit(RetentionCheck())
+    assert not group.group.is_gone
+    assert group.delete_group() is ErrorCode.none
+    assert group.tombstones() == [("t", 0)]
+    end(group, 7, committed=True)
+    assert group.group.is_gone, "a marker brings nothing back"
+
+
+def test_a_deleted_topic_takes_pending_offsets_with_it() -> None:
+    group = GroupHarness()
+    old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    group.commit(("t", 0, 5, -1, None, old), ("t", 1, 5, -1, None, new), producer_id=7, producer_epoch=0)
+    group.submit(TopicsDeleted(topics={"t": old}))
+    assert group.tombstones() == [("t", 0)]
+    end(group, 7, committed=True)
+    assert (group.committed("t", 0), group.committed("t", 1) is None) == (None, False)
+
+
+def test_a_transactional_commit_names_the_producer_of_its_batch() -> None:
+    group = GroupHarness()
+    token = group.token()
+    offsets = (OffsetToCommit("t", 0, 1),)
+    effects = group.submit(OffsetCommit.of(offsets, token=token, version=3, producer_id=7, producer_epoch=4))
+    assert [record.producer for record in effects.records] == [BatchProducer(7, 4)]
+    token = group.token()
+    effects = group.submit(OffsetCommit.of(offsets, token=token, version=9))
+    assert [record.producer for record in effects.records] == [None]
+
+
+def test_generation_and_member_fence_a_transaction() -> None:
+    """KIP-447."""
+    group = GroupHarness()
+    missing = group.commit(("t", 0, 1), producer_id=7, member_id="m", generation=1)
+    assert missing.error is ErrorCode.illegal_generation, "there is no such group"
+    (member,) = group.stable_group(1)
+    refusals = {
+        "an earlier generation": ({"member_id": member, "generation": 0}, ErrorCode.illegal_generation),
+        "a stranger": ({"member_id": "who", "generation": 1}, ErrorCode.unknown_member_id),
+        "an unknown instance": (
+            {"member_id": member, "generation": 1, "group_instance_id": "i"},
+            ErrorCode.unknown_member_id,
+        ),
+    }
+    for what, (request, error) in refusals.items():
+        assert group.commit(("t", 0, 9), producer_id=7, **request).error is error, what
+    assert group.committed(require_stable=True) is None
+    assert group.commit(("t", 0, 9), producer_id=7, member_id=member, generation=1).error is ErrorCode.none
+
+
+def test_a_fenced_instance_may_not_commit_in_a_transaction() -> None:
+    group = GroupHarness()
+    token = group.join(group_instance_id="i")
+    group.advance(3_000)
+    old = group.joined(token).member_id
+    group.sync(old, 1, group_instance_id="i")
+    group.join(group_instance_id="i")
+    reply = group.commit(("t", 0, 1), producer_id=7, member_id=old, generation=1, group_instance_id="i")
+    assert reply.error is ErrorCode.fenced_instance_id
+
+
+def test_a_transaction_commits_while_assignments_are_made() -> None:
+    """As in Apache Kafka: the state of the group is not enforced."""
+    group = GroupHarness()
+    leader, follower = group.stable_group(2)
+    group.join(leader)
+    group.join(follower)
+    reply = group.commit(("t", 0, 2), producer_id=7, member_id=follower, generation=2)
+    assert reply.error is ErrorCode.none
+
+
+def test_a_stale_member_epoch_is_told_to_a_transaction_as_an_illegal_generation() -> None:
+    group = GroupHarness()
+    epoch = heartbeat(group).member_epoch
+    for stale in (epoch + 1, epoch - 1):
+        refused = group.commit(("t", 0, 1), producer_id=7, member_id="m", generation=stale)
+        assert refused.error is ErrorCode.illegal_generation
+    unknown = group.commit(("t", 0, 1), producer_id=7, member_id="n", generation=epoch)
+    assert unknown.error is ErrorCode.unknown_member_id
+    assert group.commit(("t", 0, 1), producer_id=7, member_id="m", generation=epoch).error is ErrorCode.none
+    anonymous = group.commit(("t", 0, 1), producer_id=7)
+    assert anonymous.error is ErrorCode.none, "before KIP-447 producers knew no members"
+
+
+def test_a_transactional_commit_is_not_shown_as_a_reset() -> None:
+    group = GroupHarness()
+    group.stable_group(1)
+    transaction(group, 7, 5)
+    assert "offsets_reset" not in [line.kind for line in group.timeline]
 
 
 def test_offsets_survive_a_change_of_coordinator() -> None:
