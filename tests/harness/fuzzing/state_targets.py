@@ -64,12 +64,13 @@ def load_groups(data: bytes) -> None:
     loading = MachineLoading[Group](
         "the group log", lambda name: Group(name, GroupSettings(), view), read_group_record
     )
-    for transactional in (False, True):
+    for transactional, control in ((False, False), (True, False), (True, True)):
         batch = memoryview(
             build_batch(
                 [Record(place, 0, key, value) for place, (key, value) in enumerate(pairs)],
                 producer_id=7 if transactional else -1,
                 is_transactional=transactional,
+                is_control=control,
             )
         )
         loading._apply_batch(read_header(batch), batch)

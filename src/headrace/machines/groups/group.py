@@ -185,6 +185,8 @@ class Group(BaseMachine):
                 return self._members_part.may_write(event)
             case ConsumerGroupHeartbeat():
                 return not self._is_consumer_group or self.consumer.may_write(event)
+            case TimerFired():
+                return self._is_consumer_group or self.classic.may_write(event)
             case TopicsDeleted():
                 return self.offsets.concern(event.topics)
             case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from headrace.machines.groups.classic.rebalance import ClassicGroupSettings, session_timer
+from headrace.machines.groups.classic.rebalance import JOIN_TIMER, ClassicGroupSettings, session_timer
 from headrace.machines.groups.consumer.events import ConsumerGroupHeartbeat, MetadataChanged
 from headrace.machines.groups.events import (
     Heartbeat,
@@ -101,6 +101,13 @@ def test_the_assignment_of_a_rebalance_is_written() -> None:
     group.join(follower)
     assert may_write(group, sync(leader, 2))
     assert not may_write(group, sync(follower, 2))
+
+
+def test_members_that_joined_are_answered_and_an_empty_group_is_written() -> None:
+    group = MixedHarness({"t": 2}, classic=ClassicGroupSettings())
+    group.new_member()
+    assert not may_write(group, TimerFired(JOIN_TIMER))
+    assert may_write(MixedHarness({"t": 2}), TimerFired(JOIN_TIMER)), "nobody has joined"
 
 
 def test_consumers_stay_with_heartbeats_that_change_nothing() -> None:

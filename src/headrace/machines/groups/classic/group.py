@@ -92,6 +92,8 @@ class ClassicGroup(BaseMachine):
                 return group.state is GroupState.DEAD or event.group_instance_id is not None
             case SyncGroup():
                 return group.state is GroupState.COMPLETING_REBALANCE and group.leader == event.member_id
+            case TimerFired():  # those who joined are answered; without any the group becomes Empty
+                return event.key != JOIN_TIMER or not group.join_tokens
             case _:
                 return True
 
