@@ -151,9 +151,9 @@ class _Loader:
         first = max(bisect_right(bases, recovery_point) - 1, 0)
         doubtful = self._segments[first:]
         trusted = self._trust(self._segments[:first], doubtful)
-        # A snapshot up to the recovery point is as good as the log, and knows more than a compacted one.
         if trusted and doubtful[0].base_offset == recovery_point:
             self._sealed_unsynced = trusted[-1]
+        # A snapshot up to the recovery point is as good as the log, and knows more than a compacted one.
         self._restore_state(trusted, max(recovery_point, doubtful[0].base_offset))
         # The transaction indexes of scanned segments need the state where the first of them begins.
         transactions = fold_from(doubtful[0].base_offset, trusted, self._snapshots, self._note_ended)

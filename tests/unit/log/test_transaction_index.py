@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,6 +316,26 @@ class TestUnknown:
         again = open_log(files, SMALL)
         assert all_aborted(again)[:-1] == expected
         assert all_aborted(again)[-1].producer_id == 7
+
+
+    def test_full_disk_at_a_roll_leaves_no_earlier_version_of_it(self) -> None:
+        files = MemoryFiles()
+        log = open_log(files, SMALL)
+        for _ in range(3):
+            log.append(*batch(bytes(50)), 0)
+        log.close()  # writes an empty index
+        log = open_log(files, SMALL, recovery_point=3)
+        producer = TransactionalProducer(1)
+        producer.send(log)
+        producer.abort(log)
+        expected = all_aborted(log)
+        files.errors["pwritev:.index"] = OSError(errno.ENOSPC, "no space left on the disk")
+        log.append(*batch(bytes(600)), 0)
+        files.errors.clear()
+        assert log.segment_count == 2
+        flush(log)
+        again = open_log(files, SMALL, clean=False, recovery_point=log.flushed_offset)
+        assert all_aborted(again) == expected
 
 
 class TestEarlierVersions:

@@ -296,6 +296,8 @@ class Segment:
         """Writes what is in memory; the last time entry holds the largest timestamp. False on a full disk."""
         self.times.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         write = replace_file if durable else write_cache_file
+        # First: an earlier version of it must not stay, whatever becomes of the others.
+        saved = self.save_aborted(durable=durable)
         try:
             write(self._files, self.path(INDEX_SUFFIX), self.index.encode())
             write(self._files, self.path(TIME_INDEX_SUFFIX), self.times.encode())
@@ -304,7 +306,7 @@ class Segment:
                 raise
             self._remove_index_files()  # half an index would be trusted
             return False
-        return self.save_aborted(durable=durable)
+        return saved
 
     def _remove_index_files(self) -> None:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
