@@ -227,7 +227,9 @@ class TransactionMachine(RuleBasedStateMachine):
         self.files.crash()
         self._open(clean=False)
         assert self.log.log_end_offset >= flushed
+        # Of a log that was never flushed not even the first segment's name is safe.
         assert self.log.log_start_offset <= start or flushed <= start
+        self.forgets_deleted = self.forgets_deleted or self.log.log_start_offset > start
         self._log_ends_at(self.log.log_end_offset)
         self.commits.reset(self.high_watermark)
 

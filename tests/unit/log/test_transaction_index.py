@@ -329,7 +329,7 @@ class TestUnknown:
         producer.send(log)
         producer.abort(log)
         expected = all_aborted(log)
-        files.errors["pwritev:.index"] = OSError(errno.ENOSPC, "no space left on the disk")
+        files.errors["pwritev:.timeindex"] = OSError(errno.ENOSPC, "no space left on the disk")
         log.append(*batch(bytes(600)), 0)
         files.errors.clear()
         assert log.segment_count == 2
