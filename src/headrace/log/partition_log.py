@@ -362,7 +362,7 @@ class PartitionLog:
         """Tells which transactions are decided and replicated: at the start, and when it moved back.
 
         Where it moves forward, `producers.high_watermark_moved` does. Reads the log only where transactions
-        ended above it that are not known any more.
+        may have ended above it that are not known any more; not those of producers that have expired since.
         """
         producers = self.producers
         if high_watermark < producers.ended_known_from and producers.has_transactions:

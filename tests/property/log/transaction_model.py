@@ -76,7 +76,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.recovery_point = 0
         self.log_start_checkpoint = 0
         self.settled = 0
-        """The high watermark of the last compaction: what it decided by is never truncated."""
+        """The high watermark does not move back below this one, and nothing below it is truncated."""
         self.epoch = 0
         self.forgets_deleted = False
         """A truncation may take the only snapshot that knows transactions of deleted segments."""
@@ -181,6 +181,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self._replicate(self.log.log_end_offset)
         if forget:  # producers that are known keep their last batches
             self.log.producers.expire(self.clock.now_ms + 10**9)
+            self.settled = self.high_watermark  # which does not move back by a day
         flush(self.log)
         self._collect()
         plan = self.log.plan_compaction(self.clock.now_ms, self._stable_offset())
