@@ -462,7 +462,7 @@ class MachineDriver(Generic[M]):
     # The log
 
     def _append_open(self) -> None:
-        if self._open is not None:
+        while self._open is not None:  # a reply may be followed by the next request at once
             self._append(self._open)
 
     def _append(self, batch: _Batch[M]) -> None:

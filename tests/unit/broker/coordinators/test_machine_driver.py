@@ -9,7 +9,7 @@ from headrace.broker.coordinators.machine_timers import FIRED_PER_ITERATION
 from headrace.errors import ApiError
 from headrace.wire.coordinator.record import BatchProducer
 from headrace.wire.error_codes import ErrorCode
-from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Lab, Told, Toy, in_lab
+from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Do, Lab, Told, Toy, in_lab
 
 PRODUCER = BatchProducer(7, 3)
 OTHER = BatchProducer(8, 0)
@@ -450,6 +450,17 @@ def test_a_marker_is_written_and_applied_in_the_order_of_the_steps():
         assert lab.answers == []
         lab.partition.commit()
         assert lab.answers == ["written", "written", "written", "marked", "written"]
+
+    in_lab(scenario)
+
+
+def test_a_marker_does_not_overtake_a_request_that_follows_a_reply_at_once():
+    async def scenario(lab: Lab) -> None:
+        lab.partition.high_watermark = 100  # what is appended is committed
+        lab.driver.submit("a", lambda token: Do("write", token), lambda _: lab.ask("decide", "b"))
+        lab.end_transaction(7)
+        assert lab.partition.batches == [["x"], ["decision"], ["marker"]]
+        assert lab.answers == ["decided", "marked"]
 
     in_lab(scenario)
 
