@@ -20,11 +20,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
 from headrace.client.arrow.write.results import WriteFailed
-from headrace.client.arrow.write.transaction_session import TransactionFenced
+from headrace.client.arrow.write.transaction_session import OutcomeUnknown, TransactionFenced
+from headrace.client.connection import ConnectionLost
+from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.membership.group_metadata import GroupMetadata
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.wire.api_key import ApiKey
 from headrace.wire.compression import Codec
 from headrace.wire.records import Record, build_batch
 from tests.harness.waiting import wait_until
@@ -231,6 +234,33 @@ def test_a_newer_writer_fences_off_the_older(kafka: str, topics: Any, noticed: s
     newer.commit()
     newer.close()
     assert_committed(kafka, name, expected("newer"))
+
+
+def test_a_commit_whose_reply_was_lost_before_a_newer_writer_came_is_unknown(
+    kafka: str, topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was carried out, and the retry is refused as fenced: nobody may say that nothing was committed."""
+    name = topics()
+    call = Coordinator.call
+    newer: list[Any] = []
+
+    async def lose_the_reply(self: Coordinator, api_key: int, *arguments: Any, **more: Any) -> Any:
+        reply = await call(self, api_key, *arguments, **more)
+        if api_key == ApiKey.END_TXN and not newer:
+            newer.append(await asyncio.to_thread(headrace.transaction, name, bootstrap=kafka))
+            raise ConnectionLost("the reply was lost")
+        return reply
+
+    older = headrace.transaction(name, bootstrap=kafka)
+    older.begin()
+    older.write(rows("older"), name)
+    monkeypatch.setattr(Coordinator, "call", lose_the_reply)
+    with pytest.raises(OutcomeUnknown, match="is not known") as raised:
+        older.commit()
+    assert raised.value.fenced
+    for each in (older, *newer):
+        each.close()
+    assert_committed(kafka, name, expected("older"))
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(kafka: str, topics: Any) -> None:

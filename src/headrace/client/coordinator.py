@@ -137,13 +137,21 @@ class Coordinator:
         code_of: Callable[[Any], ErrorCode],
         *,
         newest: int | None = None,
+        on_failure: Callable[[ClientError], None] = lambda error: None,
     ) -> Any:
-        """The first reply without an error. CoordinatorError when its error code is not retriable."""
+        """The first reply without an error. CoordinatorError when its error code is not retriable.
+
+        `on_failure` is called with the error of every attempt, whether it is retried or not.
+        """
 
         async def attempt() -> Any:
-            reply = await self.call(api_key, fields, newest=newest)
-            if error := self.error_of(code_of(reply)):
-                raise error
+            try:
+                reply = await self.call(api_key, fields, newest=newest)
+                if error := self.error_of(code_of(reply)):
+                    raise error
+            except ClientError as error:
+                on_failure(error)
+                raise
             return reply
 
         return await self._retry(attempt)

@@ -31,6 +31,14 @@ _NEWEST_WHERE_CLIENTS_ADD = {"produce": 11, "commit": 4, "end": 4}
 FENCED = frozenset(
     ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE")
 )
+_NOTHING_CHANGED = FENCED | {
+    "CONCURRENT_TRANSACTIONS",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "TRANSACTION_ABORTABLE",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+}
+"""Answers to EndTxn that the coordinator gives before it writes anything. After the others, and without an
+answer, the commit may have been carried out (Apache Kafka answers a failed append as a moved coordinator)."""
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) to the offset of the next record to read."""
@@ -41,7 +49,14 @@ class TransactionFenced(ClientError):
 
 
 class OutcomeUnknown(ClientError):
-    """The coordinator did not answer in time whether the transaction was committed."""
+    """Whether the transaction was committed is not known: a commit may have been carried out without a reply.
+
+    `fenced`: a later attempt was refused because another producer uses the transactional id by now.
+    """
+
+    @property
+    def fenced(self) -> bool:
+        return self.code in FENCED
 
 
 class TransactionSession:
@@ -186,16 +201,29 @@ class TransactionSession:
 
     async def _end(self, committed: bool) -> Any:
         fields = {**self._who(), "committed": committed}
+        may_be_done = False
+
+        def note(error: ClientError) -> None:
+            nonlocal may_be_done
+            may_be_done |= error.code not in _NOTHING_CHANGED
+
         try:
-            return await self._call(ApiKey.END_TXN, fields, _code, newest=self._newest["end"])
-        except RetriesExhausted as error:
-            if not committed:
+            return await self._coordinator.call_with_retries(
+                ApiKey.END_TXN, fields, _code, newest=self._newest["end"], on_failure=note
+            )
+        except (CoordinatorError, RetriesExhausted) as error:
+            if committed and (may_be_done or isinstance(error, RetriesExhausted)):
+                raise self._unknown(error) from error
+            if isinstance(error, RetriesExhausted):
                 raise
-            raise OutcomeUnknown(
-                f"whether {self.transactional_id!r} committed its transaction is not known: {error.what}",
-                next_step="open the transactional id again: the coordinator completes it first; then check",
-                code=error.code,
-            ) from error
+            raise self.explained(error) from error
+
+    def _unknown(self, error: ClientError) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"whether {self.transactional_id!r} committed its transaction is not known: {error.what}",
+            next_step="open the transactional id again: the coordinator completes it first; then check",
+            code=error.code,
+        )
 
     def _who(self) -> dict[str, Any]:
         return {

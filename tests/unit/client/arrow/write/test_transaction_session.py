@@ -174,6 +174,48 @@ def test_a_commit_without_an_answer_is_unknown_and_an_abort_is_not() -> None:
         run(2, abort, *lost, timeout_ms=30)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.transactional_id_authorization_failed,
+    ],
+)
+@pytest.mark.parametrize("first", [None, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator])
+def test_a_commit_that_is_refused_after_one_without_an_outcome_is_unknown(
+    version: int, refusal: ErrorCode, first: ErrorCode | None
+) -> None:
+    """The first may have been carried out; a newer producer fenced this one afterwards."""
+    with pytest.raises(OutcomeUnknown, match="whether 'tx' committed its transaction is not known") as raised:
+        run(version, one_transaction, (END, first), (END, refusal))
+    assert raised.value.code == refusal.name.upper()
+
+
+def test_a_commit_that_the_broker_fails_to_carry_out_is_unknown() -> None:
+    with pytest.raises(OutcomeUnknown):
+        run(2, one_transaction, (END, ErrorCode.unknown_server_error))
+
+
+@pytest.mark.parametrize("first", [CONCURRENT, ErrorCode.coordinator_load_in_progress])
+def test_a_commit_that_is_fenced_after_refusals_alone_committed_nothing(first: ErrorCode) -> None:
+    """These answers come before the coordinator changes anything."""
+    with pytest.raises(TransactionFenced, match="nothing of it was committed"):
+        run(2, one_transaction, (END, first), (END, ErrorCode.producer_fenced))
+
+
+def test_an_abort_that_is_fenced_after_a_lost_reply_committed_nothing() -> None:
+    async def abort(client: FakeNetworkClient, session: TransactionSession) -> None:
+        await session.add_partition("t", 0)
+        await session.end(committed=False)
+
+    with pytest.raises(TransactionFenced, match="nothing of it was committed"):
+        run(2, abort, (END, None), (END, ErrorCode.producer_fenced))
+
+
 def test_a_broker_without_transactions_is_named() -> None:
     client = FakeNetworkClient(0)
     del client.versions[END]
