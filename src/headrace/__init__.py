@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.client.arrow.stream.stream import stream as stream
     from headrace.client.arrow.values.formats import Avro as Avro
     from headrace.client.arrow.values.formats import Json as Json
+    from headrace.client.arrow.write.transaction import atransaction as atransaction
     from headrace.client.arrow.write.transaction import transaction as transaction
     from headrace.client.arrow.write.writer import awrite as awrite
     from headrace.client.arrow.write.writer import write as write
@@ -28,6 +29,7 @@ _LAZY = {
     "Security": "security",
     "aread": "arrow.read.reader",
     "astream": "arrow.stream.stream",
+    "atransaction": "arrow.write.transaction",
     "awrite": "arrow.write.writer",
     "read": "arrow.read.reader",
     "stream": "arrow.stream.stream",

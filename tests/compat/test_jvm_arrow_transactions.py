@@ -86,6 +86,10 @@ def expected(*tags: str, count: int = 30) -> list[bytes]:
     return sorted(f"{tag} {n}".encode() for tag in tags for n in range(count))
 
 
+def encoded(tag: str, codec: Codec = Codec.NONE) -> bytes:
+    return bytes(build_batch([Record(n, 1, b"k", f"{tag} {n}".encode()) for n in range(30)], codec=codec))
+
+
 def by_headrace(bootstrap: str, topic: str) -> list[bytes]:
     return sorted(headrace.read(topic, bootstrap=bootstrap).read_all()["value"].to_pylist())
 
@@ -205,6 +209,38 @@ def test_a_member_that_is_not_in_the_group_is_refused(kafka: str, topics: Any) -
     assert_committed(kafka, name, expected("honest"))
 
 
+def test_transactions_of_asyncio(kafka: str, topics: Any) -> None:
+    name = topics()
+
+    async def main() -> None:
+        async with headrace.atransaction(name, bootstrap=kafka) as transaction:
+            delivered = await transaction.write(rows("block"), name, key="key")
+            assert delivered.records == 30
+            await transaction.send_offsets({(name, 0): 10}, name)
+        transaction = headrace.atransaction(name, bootstrap=kafka)
+        for tag, end in (("a", transaction.commit), ("b", transaction.abort), ("c", transaction.commit)):
+            await transaction.begin()
+            await transaction.write(rows(tag), name)
+            await transaction.append_batches(name, 1, [encoded(tag + "2")])
+            await end()
+        await transaction.begin()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await transaction.write(rows("cancelled"), name)
+        await transaction.close()
+        older = headrace.atransaction(name, bootstrap=kafka)
+        await older.begin()
+        await older.write(rows("older"), name)
+        async with headrace.atransaction(name, bootstrap=kafka):
+            with pytest.raises(TransactionFenced):
+                await older.commit()
+        await older.close()
+
+    asyncio.run(main())
+    assert_committed(kafka, name, expected("block", "a", "a2", "c", "c2"))
+    assert committed_offset(kafka, name, name) == 10
+
+
 def test_offsets_of_a_topic_that_is_not_there(kafka: str, topics: Any) -> None:
     with headrace.transaction(topics(), bootstrap=kafka) as transaction:
         with pytest.raises(ClientError, match="use topics and partitions that exist"):
@@ -313,7 +349,7 @@ def test_batches_that_were_encoded_elsewhere(kafka: str, topics: Any, codec: Cod
     name = topics()
 
     def batch(tag: str) -> bytes:
-        return bytes(build_batch([Record(n, 1, b"k", f"{tag} {n}".encode()) for n in range(30)], codec=codec))
+        return encoded(tag, codec)
 
     transaction = headrace.transaction(name, bootstrap=kafka)
     for tag, end in (("a", "commit"), ("b", "abort"), ("c", "commit")):

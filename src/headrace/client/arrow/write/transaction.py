@@ -1,20 +1,18 @@
-"""Transactions over topics and groups for plain code: `headrace.transaction`.
+"""Transactions over topics and groups: `transaction` for plain code, `atransaction` for asyncio.
 
-Holds the states and runs the protocol (transaction_session.py) on a background thread. States: ready → open →
-ready; a failed transaction can only be aborted; after fencing or an unknown outcome the object is closed.
-Read next: transaction_session.py, writer.py.
+Runs the protocol (transaction_session.py) on a background thread, or on the caller's event loop. Both check
+the states (transaction_states.py) in the same way. Read next: transaction_session.py, writer.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.write.ready_batches import Run, ready_batches
@@ -23,15 +21,15 @@ from headrace.client.arrow.write.sender import Outgoing, Sender
 from headrace.client.arrow.write.transaction_session import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     Offsets,
-    OutcomeUnknown,
-    TransactionFenced,
     TransactionSession,
 )
+from headrace.client.arrow.write.transaction_states import TransactionStates
 from headrace.client.arrow.write.writer import (
     DEFAULT_BUDGET,
     DEFAULT_TIMEOUT_MS,
     WriteOptions,
     WriteRequest,
+    asend_rows,
     send_rows,
 )
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
@@ -41,7 +39,7 @@ from headrace.client.membership.group_metadata import GroupMetadata
 from headrace.client.network_client import NetworkClient
 from headrace.client.security import Security
 
-_FOR_THE_TRANSACTION = (
+FOR_THE_TRANSACTION = (
     "bootstrap",
     "security",
     "config",
@@ -51,20 +49,42 @@ _FOR_THE_TRANSACTION = (
     "idempotent",
     "timeout_ms",
 )
+"""Options of `write` that hold for a whole transaction."""
 
 
-class _State(Enum):
-    READY = "no transaction was begun"
-    OPEN = "a transaction is open"
-    FAILED = "the open transaction failed and can only be aborted"
-    OVER = "this transactional id cannot be used any more here"
+class TransactionOptions(TypedDict, total=False):
+    """What `transaction` explains."""
+
+    bootstrap: str
+    security: Security | None
+    config: str | Path | None
+    transaction_timeout_ms: int
+    timeout_ms: int
 
 
-class Transaction:
-    """One transactional id, for a sequence of transactions. Used in one thread at a time.
+def transaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> Transaction:
+    """Writes to any topics and commits a group's offsets atomically.
 
-    As a context manager it begins one, commits it at the end, and aborts it when the block raises.
+    bootstrap, security, config: as in `write`.
+    transactional_id: the same for every run of one writer; a newer run fences an older one.
+    transaction_timeout_ms: the broker aborts what is open for longer (60,000).
+    timeout_ms: how long requests are retried.
+
+    `with headrace.transaction("copier") as transaction:` commits at the end of the block.
     """
+    return Transaction(transactional_id, **options)
+
+
+def atransaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
+    """The same for asyncio: `async with headrace.atransaction("copier") as transaction:`.
+
+    Its methods are awaited. The first `begin` opens the transactional id, and fences an older run.
+    """
+    return AsyncTransaction(transactional_id, **options)
+
+
+class _Transactional:
+    """Shared by both kinds: the session, its states, and what a part of a transaction is made of."""
 
     def __init__(
         self,
@@ -85,8 +105,41 @@ class Transaction:
             transaction_timeout_ms=transaction_timeout_ms,
             timeout_ms=timeout_ms,
         )
-        self._state = _State.READY
-        self._why: ClientError | None = None
+        self._states = TransactionStates(self._session)
+
+    def _write_request(self, data: Any, topic: str, options: WriteOptions) -> WriteRequest:
+        if given := [name for name in FOR_THE_TRANSACTION if name in options]:
+            raise ClientError(f"{given[0]}= is decided by the transaction", next_step="leave it out of write")
+        options["timeout_ms"] = self._timeout_ms
+        return WriteRequest(data, topic, **options)
+
+    def _sender(self, topic: str) -> Sender:
+        """For batches that are encoded already."""
+        return Sender(
+            self._client,
+            topic,
+            acks=-1,
+            budget=DEFAULT_BUDGET,
+            timeout_ms=self._timeout_ms,
+            transaction=self._session,
+        )
+
+    def _signed(self, sender: Sender, topic: str, runs: Iterable[tuple[int, Run]]) -> Iterator[Outgoing]:
+        checked = _within(runs, topic, sender.partitions)
+        return ready_batches(checked, self._session.producer, self._session.sequences(topic))
+
+    def __repr__(self) -> str:
+        return f"headrace.transaction({self.transactional_id!r}: {self._states.text})"
+
+
+class Transaction(_Transactional):
+    """One transactional id, for a sequence of transactions. Used in one thread at a time.
+
+    As a context manager it begins one, commits it at the end, and aborts it when the block raises.
+    """
+
+    def __init__(self, transactional_id: str, **options: Unpack[TransactionOptions]) -> None:
+        super().__init__(transactional_id, **options)
         self._turn = threading.Lock()
         self._io = IoThread(f"headrace-transaction-{transactional_id}", self._client.close)
         self._finalizer = weakref.finalize(
@@ -101,16 +154,12 @@ class Transaction:
     def begin(self) -> None:
         """Sends nothing yet: the broker opens a transaction with its first write."""
         with self._turn:
-            self._need(_State.READY, "begin a transaction")
-            self._state = _State.OPEN
+            self._states.begin()
 
     def write(self, data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
         """As `headrace.write`, within the transaction; readers of committed records see it after `commit`."""
-        if given := [name for name in _FOR_THE_TRANSACTION if name in options]:
-            raise ClientError(f"{given[0]}= is decided by the transaction", next_step="leave it out of write")
-        options["timeout_ms"] = self._timeout_ms
-        request = WriteRequest(data, topic, **options)
-        with self._turn, self._part("write"):
+        request = self._write_request(data, topic, options)
+        with self._turn, self._states.part("write"):
             sender = self._io.call(request.open(self._client, self._session))
             return self._send(sender, request.encoded())
 
@@ -122,19 +171,11 @@ class Transaction:
         return self.append_runs(topic, ((partition, run) for run in batches))
 
     def append_runs(self, topic: str, runs: Iterable[tuple[int, Run]]) -> Delivered:
-        """As `write_batches` for several partitions at once: (partition, batches)."""
-        with self._turn, self._part("append batches"):
-            sender = Sender(
-                self._client,
-                topic,
-                acks=-1,
-                budget=DEFAULT_BUDGET,
-                timeout_ms=self._timeout_ms,
-                transaction=self._session,
-            )
-            producer = self._io.call(sender.open(idempotent=True))
-            checked = _within(runs, topic, sender.partitions)
-            return self._send(sender, ready_batches(checked, producer, self._session.sequences(topic)))
+        """As `append_batches` for several partitions at once: (partition, batches)."""
+        with self._turn, self._states.part("append batches"):
+            sender = self._sender(topic)
+            self._io.call(sender.open(idempotent=True))
+            return self._send(sender, self._signed(sender, topic, runs))
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
         """Commits a group's offsets in the transaction: `stream.position()`, `stream.group_metadata()`.
@@ -142,31 +183,24 @@ class Transaction:
         offsets: `{(topic, partition): offset of the next record}`. With a group name alone,
         commits of a member that the group has removed are not refused.
         """
-        if isinstance(group, str):
-            group = GroupMetadata(group=group, generation=-1, member_id="")
-        with self._turn, self._part("send offsets"):
-            self._io.call(self._session.send_offsets(offsets, group))
+        with self._turn, self._states.part("send offsets"):
+            self._io.call(self._session.send_offsets(offsets, _identity(group)))
 
     def commit(self) -> None:
-        """Commits. OutcomeUnknown: the coordinator did not answer; check before repeating."""
-        with self._turn:
-            self._need(_State.OPEN, "commit")
-            self._end(committed=True)
+        """Commits. OutcomeUnknown: no reply says whether it is committed; check before repeating."""
+        self._end(committed=True)
 
     def abort(self) -> None:
-        with self._turn:
-            if self._state is not _State.FAILED:
-                self._need(_State.OPEN, "abort")
-            self._end(committed=False)
+        self._end(committed=False)
 
     def close(self) -> None:
         """Aborts the open transaction."""
         with self._turn:
             try:
-                if self._state in (_State.OPEN, _State.FAILED):
+                if self._states.is_open:
                     self._io.call(self._session.abandon())
             finally:
-                self._state = _State.OVER
+                self._states.close()
                 self._finalizer()
 
     def __enter__(self) -> Self:
@@ -177,44 +211,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._state in (_State.OPEN, _State.FAILED):
+            if kind is None and self._states.is_open:
                 self.commit()
         finally:
             self.close()
-
-    def __repr__(self) -> str:
-        return f"headrace.transaction({self.transactional_id!r}: {self._state.value})"
-
-    # -- private -------------------------------------------------------------------------------------------
-
-    def _need(self, state: _State, what: str) -> None:
-        if self._state is state:
-            return
-        raise ClientError(
-            f"cannot {what}: {self._state.value}{f' ({self._why.what})' if self._why else ''}",
-            next_step=_NEXT_STEP[self._state],
-        ) from self._why
-
-    @contextmanager
-    def _part(self, what: str) -> Iterator[None]:
-        """Runs a part of the open transaction; if it fails, the transaction can only be aborted."""
-        self._need(_State.OPEN, what)
-        try:
-            yield
-        except ClientError as error:
-            explained = self._session.explained(error)
-            self._spoil(explained)
-            if explained is error:
-                raise
-            raise explained from error
-        except BaseException as error:
-            self._spoil(ClientError(f"{what} was interrupted: {type(error).__name__}"))
-            raise
-
-    def _spoil(self, why: ClientError) -> None:
-        self._session.outcome_unknown = True
-        self._state = _State.OVER if isinstance(why, TransactionFenced) else _State.FAILED
-        self._why = why
 
     def _send(self, sender: Sender, batches: Iterator[Outgoing]) -> Delivered:
         try:
@@ -226,17 +226,104 @@ class Transaction:
         return delivered
 
     def _end(self, *, committed: bool) -> None:
-        try:
+        with self._turn, self._states.end(committed=committed):
             self._io.call(self._session.end(committed=committed))
-        except ClientError as error:
-            over = isinstance(error, TransactionFenced | OutcomeUnknown)
-            self._state, self._why = _State.OVER if over else _State.FAILED, error
+
+
+class AsyncTransaction(_Transactional):
+    """As `Transaction`, from one event loop only; a cancelled call leaves a transaction to be aborted."""
+
+    def __init__(self, transactional_id: str, **options: Unpack[TransactionOptions]) -> None:
+        super().__init__(transactional_id, **options)
+        self._turn = asyncio.Lock()
+        self._opened = False
+
+    async def begin(self) -> None:
+        """Opens the transactional id if it is not; the broker opens a transaction with its first write."""
+        async with self._turn:
+            self._states.need_ready()
+            if not self._opened:
+                await self._session.open()
+                self._opened = True
+            self._states.begin()
+
+    async def write(self, data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+        """As `headrace.awrite`, within the transaction."""
+        request = await asyncio.to_thread(self._write_request, data, topic, options)
+        async with self._turn:
+            with self._states.part("write"):
+                sender = await request.open(self._client, self._session)
+                return await self._send(sender, request.encoded())
+
+    async def append_batches(self, topic: str, partition: int, batches: Iterable[bytes]) -> Delivered:
+        """As in `Transaction`."""
+        return await self.append_runs(topic, ((partition, run) for run in batches))
+
+    async def append_runs(self, topic: str, runs: Iterable[tuple[int, Run]]) -> Delivered:
+        """As in `Transaction`; `runs` is read in a thread."""
+        async with self._turn:
+            with self._states.part("append batches"):
+                sender = self._sender(topic)
+                await sender.open(idempotent=True)
+                return await self._send(sender, self._signed(sender, topic, runs))
+
+    async def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
+        """As in `Transaction`."""
+        async with self._turn:
+            with self._states.part("send offsets"):
+                await self._session.send_offsets(offsets, _identity(group))
+
+    async def commit(self) -> None:
+        """As in `Transaction`."""
+        await self._end(committed=True)
+
+    async def abort(self) -> None:
+        await self._end(committed=False)
+
+    async def close(self) -> None:
+        """Aborts the open transaction."""
+        async with self._turn:
+            try:
+                if self._states.is_open:
+                    await self._session.abandon()
+            finally:
+                self._states.close()
+                await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.begin()
+        except BaseException:
+            await self.close()
             raise
-        except BaseException as error:
-            self._state = _State.OVER
-            self._why = ClientError(f"its end was interrupted: {type(error).__name__}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._states.is_open:
+                await self.commit()
+        finally:
+            await self.close()
+
+    async def _send(self, sender: Sender, batches: Iterator[Outgoing]) -> Delivered:
+        try:
+            delivered = await asend_rows(sender, batches)
+        except BaseException:
+            await sender.await_replies()
             raise
-        self._state, self._why = _State.READY, None
+        await sender.close()
+        return delivered
+
+    async def _end(self, *, committed: bool) -> None:
+        async with self._turn:
+            with self._states.end(committed=committed):
+                await self._session.end(committed=committed)
+
+
+def _identity(group: GroupMetadata | str) -> GroupMetadata:
+    return GroupMetadata(group=group, generation=-1, member_id="") if isinstance(group, str) else group
 
 
 def _within(runs: Iterable[tuple[int, Run]], topic: str, partitions: int) -> Iterator[tuple[int, Run]]:
@@ -246,39 +333,3 @@ def _within(runs: Iterable[tuple[int, Run]], topic: str, partitions: int) -> Ite
                 f"topic {topic!r} has no partition {partition}", next_step=f"it has {partitions}"
             )
         yield partition, run
-
-
-_NEXT_STEP = {
-    _State.READY: "call begin() first, or use it in a with block",
-    _State.OPEN: "commit or abort it first",
-    _State.FAILED: "call abort(), then begin() and repeat the whole transaction",
-    _State.OVER: "open it again with headrace.transaction(…) and repeat the whole transaction",
-}
-
-
-def transaction(
-    transactional_id: str,
-    *,
-    bootstrap: str = DEFAULT_BOOTSTRAP,
-    security: Security | None = None,
-    config: str | Path | None = None,
-    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
-    timeout_ms: int = DEFAULT_TIMEOUT_MS,
-) -> Transaction:
-    """Writes to any topics and commits a group's offsets atomically.
-
-    bootstrap, security, config: as in `write`.
-    transactional_id: the same for every run of one writer; a newer run fences an older one.
-    transaction_timeout_ms: the broker aborts what is open for longer (60,000).
-    timeout_ms: how long requests are retried.
-
-    `with headrace.transaction("copier") as transaction:` commits at the end of the block.
-    """
-    return Transaction(
-        transactional_id,
-        bootstrap=bootstrap,
-        security=security,
-        config=config,
-        transaction_timeout_ms=transaction_timeout_ms,
-        timeout_ms=timeout_ms,
-    )

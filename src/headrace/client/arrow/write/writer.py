@@ -139,10 +139,7 @@ async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Deli
         session = await request.session(client)
         sender = await request.open(client, session)
         try:
-            encoded = request.encoded()
-            while (outgoing := await asyncio.to_thread(next, encoded, None)) is not None:
-                await sender.put(outgoing)
-            delivered = await sender.finish()
+            delivered = await asend_rows(sender, request.encoded())
         except BaseException:
             await _undo(sender, session)
             raise
@@ -152,6 +149,13 @@ async def awrite(data: Any, topic: str, **options: Unpack[WriteOptions]) -> Deli
         return delivered
     finally:
         await client.close()
+
+
+async def asend_rows(sender: Sender, batches: Iterator[Outgoing]) -> Delivered:
+    """As `send_rows`: encodes in a thread while the caller's event loop sends."""
+    while (outgoing := await asyncio.to_thread(next, batches, None)) is not None:
+        await sender.put(outgoing)
+    return await sender.finish()
 
 
 async def _undo(sender: Sender, session: TransactionSession | None) -> None:

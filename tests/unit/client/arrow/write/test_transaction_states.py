@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from headrace.client.arrow.write import transaction as module
-from headrace.client.arrow.write.transaction import Transaction
+from headrace.client.arrow.write.transaction import AsyncTransaction, Transaction
 from headrace.client.arrow.write.transaction_session import OutcomeUnknown, TransactionFenced
 from headrace.client.errors import ClientError
 from headrace.client.membership.group_metadata import GroupMetadata
@@ -172,3 +173,78 @@ def test_closing_twice_is_nothing(transaction: Transaction) -> None:
     transaction.close()
     assert session(transaction).calls == ["open", "abandon"]
     assert threads() == 0
+
+
+# -- for asyncio ---------------------------------------------------------------------------------------------
+
+
+Scenario = Callable[[AsyncTransaction], Awaitable[None]]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> list[Any]:
+    """What the session was asked in the scenario."""
+    monkeypatch.setattr(module, "TransactionSession", Session)
+
+    async def main() -> list[Any]:
+        transaction = AsyncTransaction(NAME)
+        await scenario(transaction)
+        found: Any = transaction._session
+        return list(found.calls)
+
+    return asyncio.run(main())
+
+
+async def asend(transaction: AsyncTransaction) -> None:
+    await transaction.send_offsets({("t", 0): 1}, "g")
+
+
+def test_an_async_block_opens_the_id_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(transaction: AsyncTransaction) -> None:
+        async with transaction:
+            pass
+        with pytest.raises(ClientError, match="cannot be used any more"):
+            await transaction.begin()
+
+    assert run(monkeypatch, scenario) == ["open", "commit"]
+
+
+def test_an_async_block_that_raises_abandons(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(transaction: AsyncTransaction) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with transaction:
+                raise ZeroDivisionError
+
+    assert run(monkeypatch, scenario) == ["open", "abandon"]
+
+
+def test_async_transactions_follow_each_other_and_open_the_id_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(transaction: AsyncTransaction) -> None:
+        for end in (transaction.commit, transaction.abort):
+            await transaction.begin()
+            await end()
+        with pytest.raises(ClientError, match="no transaction was begun"):
+            await transaction.commit()
+        await transaction.close()
+
+    assert run(monkeypatch, scenario) == ["open", "commit", "abort"]
+
+
+@pytest.mark.parametrize("error", [ClientError("no"), asyncio.CancelledError()])
+def test_an_async_transaction_that_failed_can_only_be_aborted(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async def scenario(transaction: AsyncTransaction) -> None:
+        await transaction.begin()
+        found: Any = transaction._session
+        found.fail = error
+        with pytest.raises(type(error)):
+            await asend(transaction)
+        assert found.outcome_unknown
+        with pytest.raises(ClientError, match=r"the open transaction failed .*; call abort\(\)"):
+            await transaction.commit()
+        await transaction.abort()
+        await transaction.begin()
+        await transaction.commit()
+        await transaction.close()
+
+    assert run(monkeypatch, scenario)[-2:] == ["abort", "commit"]
