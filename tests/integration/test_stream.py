@@ -23,7 +23,7 @@ from headrace.client.errors import ClientError
 from tests.harness.groups.polled_consumers import QUICK_GROUPS
 from tests.harness.groups.stream_members import QUICK, StreamGroup
 from tests.harness.live.node import NodeProcess
-from tests.harness.waiting import check_stays
+from tests.harness.waiting import check_stays, wait_until
 
 TIMEOUT_S = 20
 with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -281,6 +281,65 @@ def test_a_revocation_waits_for_the_reader(quick: str, topic: str, protocol: str
         write(quick, topic, *[b"y"] * 4, partitioner="round_robin")
         group.until_read([b"x"] * 4 + [b"y"] * 4)
         check_stays(lambda: len(group.values()) == 8, group.values, seconds=0.2)
+
+
+@with_both_protocols
+def test_a_rewind_does_not_bring_back_partitions_that_are_being_revoked(
+    quick: str, topic: str, options: Any, protocol: Any
+) -> None:
+    """As after an aborted transaction: the partition belongs to the other member from then on."""
+    create(quick, topic, 2)
+    mine: list[int] = []
+    moved = threading.Event()
+    options |= {"group": topic, "protocol": protocol, "commit": False, "columns": ["partition"]}
+    if protocol == "classic":
+        options["assignor"] = "cooperative-sticky"
+
+    def give_up(partitions: list[Any]) -> None:
+        if not moved.is_set():  # not again at the end, when all are given up
+            first.rewind()
+            moved.set()
+
+    def read(stream: Any, found: list[int]) -> None:
+        if (batch := stream.poll(50)) is not None:
+            found += batch["partition"].to_pylist()
+
+    with headrace.stream(topic, on_revoked=give_up, **options) as first:
+        wait_until(lambda: read(first, mine) or len(first.assignment()) == 2, first.assignment)
+        with headrace.stream(topic, **options) as second:
+            others: list[int] = []
+            wait_until(
+                lambda: read(first, mine) or read(second, others) or len(second.assignment()) == 1,
+                second.assignment,
+            )
+            assert moved.is_set()
+            write(quick, topic, *[b"x"] * 8, partitioner="round_robin")
+            wait_until(
+                lambda: read(first, mine) or read(second, others) or len(mine + others) >= 8, lambda: mine
+            )
+            for _ in range(5):
+                read(first, mine)
+    assert (len(set(mine)), len(mine), len(set(others)), len(others)) == (1, 4, 1, 4)
+
+
+def test_the_origin_of_a_batch_and_what_a_group_has_left(quick: str, topic: str, options: Any) -> None:
+    create(quick, topic, 2)
+    rows = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 0]})
+    headrace.write(rows, topic, bootstrap=quick, partition="partition")
+    with headrace.stream(topic, group=topic, commit=False, **options) as stream:
+        with pytest.raises(ClientError, match="no batch yet"):
+            stream.batch_origin()
+        ranges: dict[int, tuple[int, int]] = {}
+        while len(ranges) < 2:
+            next(stream)
+            origin = stream.batch_origin()
+            assert origin.topic == topic
+            assert origin.member == stream.group_metadata()
+            ranges |= origin.ranges
+        assert ranges == {0: (0, 2), 1: (0, 1)}
+        stream.commit({(topic, 0): 1})
+        assert stream.committed([(topic, 0), (topic, 1)]) == {(topic, 0): 1}
+        assert stream.end_offsets() == {(topic, 0): 2, (topic, 1): 1}
 
 
 def test_cooperative_members_keep_what_does_not_move(quick: str, topic: str) -> None:

@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 from headrace.client.arrow.io_thread import IoThread
 from headrace.client.arrow.read.typed import TypedDecoder
 from headrace.client.arrow.stream.live_fetch import Chunk
 from headrace.client.arrow.stream.progress import Offsets
-from headrace.client.arrow.stream.stream_core import Change, StreamClosed, StreamCore
+from headrace.client.arrow.stream.stream_core import BatchOrigin, Change, StreamClosed, StreamCore
 from headrace.client.arrow.stream.stream_options import StreamOptions, StreamRequest
 from headrace.client.errors import ClientError
 from headrace.client.membership.group_metadata import GroupMetadata
@@ -73,6 +73,10 @@ class _Reading:
     def group_metadata(self) -> GroupMetadata:
         """Identity in the group, for a transaction's `send_offsets`."""
         return self._core.metadata
+
+    def batch_origin(self) -> BatchOrigin:
+        """Topic, offsets by partition and identity in the group of the last batch."""
+        return self._core.origin
 
     def _decode(self, chunk: Chunk) -> Any:
         """One batch, so that positions are exact after each; None when no record of it counts."""
@@ -138,6 +142,16 @@ class Stream(_Reading):
         """Continue at the group's committed offsets, e.g. after an aborted transaction."""
         self._check_open()
         self._io.call(self._core.rewind())
+
+    def committed(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
+        """The group's committed offsets of those that have one, also of partitions that others read."""
+        self._check_open()
+        return self._io.call(self._core.committed(TopicPartition(*each) for each in partitions))
+
+    def end_offsets(self) -> Offsets:
+        """The end of every partition of the topics now, whoever reads it."""
+        self._check_open()
+        return self._io.call(self._core.end_offsets())
 
     def close(self) -> None:
         """Commits processed offsets if auto-commit is on, and leaves the group."""
@@ -234,6 +248,16 @@ class AsyncStream(_Reading):
         """As in `Stream`."""
         self._check_open()
         await self._core.rewind()
+
+    async def committed(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
+        """As in `Stream`."""
+        self._check_open()
+        return await self._core.committed(TopicPartition(*each) for each in partitions)
+
+    async def end_offsets(self) -> Offsets:
+        """As in `Stream`."""
+        self._check_open()
+        return await self._core.end_offsets()
 
     async def close(self) -> None:
         """Commits processed offsets if auto-commit is on, and leaves the group."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,6 +64,20 @@ class Change:
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOrigin:
+    """Where the records of a batch were, and who the reader was in its group when it was given them."""
+
+    topic: str
+    ranges: Mapping[int, tuple[int, int]]
+    """Partition to the first offset and the offset after the last."""
+    member: GroupMetadata | None
+
+    @property
+    def next_offsets(self) -> Offsets:
+        return {TopicPartition(self.topic, number): end for number, (_, end) in self.ranges.items()}
+
+
 class StreamClosed(Exception):
     """The stream was closed."""
 
@@ -98,6 +112,11 @@ class StreamCore:
         self._failure: Exception | None = None
         self._stopped = False
         self._progress = Progress()
+        self._origin: BatchOrigin | None = None
+        self._rebalances = 0
+        """Changes of the assignment so far."""
+        self._revoking: set[TopicPartition] = set()
+        """Held, and not read any more: the reader has not been told yet, or its callback runs."""
         self._changes: deque[Change] = deque()
         self._news = asyncio.Event()
         self._dirty = asyncio.Event()
@@ -207,10 +226,20 @@ class StreamCore:
             return await self._next_change()
         chunk = self._fetch.take()
         if chunk is not None:
-            self._progress.hand_over(
-                {TopicPartition(chunk.topic, each): offset for each, offset in chunk.next_offsets.items()}
-            )
+            self._origin = self._origin_of(chunk)
+            self._progress.hand_over(self._origin.next_offsets)
         return chunk
+
+    def _origin_of(self, chunk: Chunk) -> BatchOrigin:
+        begins = self._progress.positions
+        return BatchOrigin(
+            topic=chunk.topic,
+            ranges={
+                number: (begins[TopicPartition(chunk.topic, number)], end)
+                for number, end in chunk.next_offsets.items()
+            },
+            member=None if self._member is None else self._member.metadata,
+        )
 
     async def _next_change(self) -> Change | None:
         """Revoked partitions are committed before the callback. None: they were lost meanwhile."""
@@ -227,22 +256,42 @@ class StreamCore:
         return self._progress.positions
 
     @property
+    def origin(self) -> BatchOrigin:
+        """Of the chunk that was handed out last."""
+        if self._origin is None:
+            raise ClientError("the stream has handed out no batch yet")
+        return self._origin
+
+    @property
     def metadata(self) -> GroupMetadata:
         if self._member is None:
             raise ClientError("the stream is in no group", next_step="give group= to stream")
         return self._member.metadata
 
     async def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        readable = self._readable()
         for partition in offsets:
-            if partition not in self._progress.held:
+            if partition not in readable:
                 raise ClientError(f"the stream does not read partition {partition} now")
         self._read_from(offsets)
 
     async def rewind(self) -> None:
         """Seeks to the committed offsets, or to `start`."""
-        begins, known = await self._beginnings(frozenset(self._progress.held), self._settings.start)
-        held = self._progress.held  # some may have been revoked meanwhile
-        self._read_from({each: offset for each, offset in begins.items() if each in held}, known)
+        rebalances = -1
+        while rebalances != self._rebalances:  # or the offsets may be older than another member's commit
+            rebalances = self._rebalances
+            begins, known = await self._beginnings(self._readable(), self._settings.start)
+        self._read_from(begins, known)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The group's committed offsets; waits for those of transactions that are being ended."""
+        if self._offsets is None:
+            raise ClientError("the stream has no group that commits", next_step="give group= to stream")
+        return await self._offsets.committed(partitions)
+
+    async def end_offsets(self) -> Offsets:
+        """The end of every partition of the subscribed topics now."""
+        return await self._starts.find(self._subscribed_partitions(), "latest")
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> Offsets:
         """Commits these, or all handed out. ClientError when the group has removed this member."""
@@ -292,16 +341,19 @@ class StreamCore:
         await self._begin(partitions, self._settings.start)
 
     async def revoked(self, partitions: Partitions, *, lost: bool) -> None:
+        self._rebalances += 1
         self._fetch.drop(partitions)
         if lost:
             self._lose(partitions)
             return
         change = Change("revoked", partitions)
         self._tell(change)
+        self._revoking |= partitions
         try:
             if not await self._is_handled(change):
                 self._lose(partitions)
         finally:
+            self._revoking -= partitions
             if change in self._changes:
                 self._changes.remove(change)
             else:
@@ -326,6 +378,7 @@ class StreamCore:
 
     async def _begin(self, partitions: Partitions, start: Start) -> None:
         if partitions:
+            self._rebalances += 1
             self._read_from(*await self._beginnings(partitions, start))
             self._tell(Change("assigned", partitions))
 
@@ -348,6 +401,16 @@ class StreamCore:
             )
         return known | (await self._starts.find(fresh, start) if fresh else {}), known
 
+    def _readable(self) -> Partitions:
+        return frozenset(self._progress.held) - self._revoking
+
+    def _subscribed_partitions(self) -> Partitions:
+        return frozenset(
+            TopicPartition(name, number)
+            for name, count in self._watch.counts(self._watch.subscribed).items()
+            for number in range(count)
+        )
+
     async def _read_all_partitions(self) -> None:
         """All partitions; those found later are read from their beginning."""
         changed = asyncio.Event()
@@ -356,11 +419,7 @@ class StreamCore:
         while True:
             changed.clear()
             subscribed = self._watch.subscribed
-            found = frozenset(
-                TopicPartition(name, number)
-                for name, count in self._watch.counts(subscribed).items()
-                for number in range(count)
-            )
+            found = self._subscribed_partitions()
             if added := found - frozenset(self._progress.held):
                 await self._begin(added, start)
             if gone := frozenset(each for each in self._progress.held if each.topic not in subscribed):
@@ -377,7 +436,7 @@ class StreamCore:
                 code="OFFSET_OUT_OF_RANGE",
             )
         found = await self._starts.after_loss(partition, position)
-        if partition in self._progress.held and found:
+        if partition in self._readable() and found:
             _LOG.warning(
                 "%s does not hold offset %s: continuing at %s", partition, position, found[partition]
             )
