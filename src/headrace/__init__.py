@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headrace.client.arrow.read.typed import Rejects as Rejects
     from headrace.client.arrow.stream.stream import astream as astream
     from headrace.client.arrow.stream.stream import stream as stream
+    from headrace.client.arrow.transform.transform import atransform as atransform
+    from headrace.client.arrow.transform.transform import transform as transform
     from headrace.client.arrow.values.formats import Avro as Avro
     from headrace.client.arrow.values.formats import Json as Json
     from headrace.client.arrow.write.transaction import atransaction as atransaction
@@ -30,11 +32,13 @@ _LAZY = {
     "aread": "arrow.read.reader",
     "astream": "arrow.stream.stream",
     "atransaction": "arrow.write.transaction",
+    "atransform": "arrow.transform.transform",
     "awrite": "arrow.write.writer",
     "read": "arrow.read.reader",
     "stream": "arrow.stream.stream",
     "topic": "arrow.read.selection",
     "transaction": "arrow.write.transaction",
+    "transform": "arrow.transform.transform",
     "write": "arrow.write.writer",
 }
 """Public names by module of headrace.client, loaded when first used: `import headrace` stays quick."""

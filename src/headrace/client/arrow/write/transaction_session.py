@@ -18,6 +18,7 @@ from headrace.client.coordinator import Coordinator, CoordinatorError, Coordinat
 from headrace.client.errors import ClientError
 from headrace.client.membership.group_metadata import GroupMetadata
 from headrace.client.network_client import NetworkClient
+from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
@@ -40,12 +41,16 @@ _NOTHING_CHANGED = FENCED | {
 """Answers to EndTxn that the coordinator gives before it writes anything. After the others, and without an
 answer, the commit may have been carried out (Apache Kafka answers a failed append as a moved coordinator)."""
 
-Offsets = Mapping[tuple[str, int], int]
+Offsets = Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
 """(topic, partition) to the offset of the next record to read."""
 
 
 class TransactionFenced(ClientError):
     """A newer producer with the same transactional id fenced this one. Nothing was committed."""
+
+
+class TransactionsNotServed(ClientError):
+    """The broker has no transactions: EndTxn is not among its APIs."""
 
 
 class OutcomeUnknown(ClientError):
@@ -166,7 +171,7 @@ class TransactionSession:
     async def _check_served(self) -> None:
         connection = await self._client.any_connection()
         if ApiKey.END_TXN not in connection.versions:
-            raise ClientError(
+            raise TransactionsNotServed(
                 f"the broker at {connection.address} serves no transactions",
                 next_step="write without transactional_id: retries still duplicate nothing",
                 code="UNSUPPORTED_VERSION",
