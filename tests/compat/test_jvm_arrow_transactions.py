@@ -388,11 +388,11 @@ def test_calls_out_of_order_are_refused_with_a_message(kafka: str, topics: Any) 
 
 def test_the_examples_of_the_guide(kafka: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    new = [NewTopic(name, 1, 1) for name in ("orders", "audit", "incoming", "outgoing")]
+    new = [NewTopic(name, 1, 1) for name in ("orders", "audit", "incoming", "outgoing", "large")]
     for created in admin.create_topics(new).values():
         created.result(30)
     text = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
-    stream, block = re.findall(r"^```py\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    stream, block, transform = re.findall(r"^```py\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     orders = pa.table({"customer": ["ann"], "value": ["3 pears"]})
     names = {"KAFKA": kafka, "headrace": headrace, "orders": orders, "audit": rows("seen")}
     headrace.write(rows("copied"), "incoming", bootstrap=kafka)
@@ -406,6 +406,13 @@ def test_the_examples_of_the_guide(kafka: str) -> None:
     exec(compile(block, "docs/arrow.md", "exec"), names)
     assert_committed(kafka, "audit", expected("seen"), partitions=1)
     assert committed_offset(kafka, "copiers", "incoming") == 1000
+    headrace.write(rows("larger"), "incoming", bootstrap=kafka)
+    exec(compile(transform, "docs/arrow.md", "exec"), names)
+    assert (names["done"].read, names["done"].written) == (60, 0)
+    headrace.write(rows("the largest"), "incoming", bootstrap=kafka)
+    exec(compile(transform, "docs/arrow.md", "exec"), names)
+    assert (names["done"].read, names["done"].written) == (30, 30)
+    assert_committed(kafka, "large", expected("the largest"), partitions=1)
 
 
 def test_a_restarted_broker_goes_on_with_the_open_transaction(node: RunningNode, topics: Any) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.client.arrow.kernels.types import FIELDS
 from headrace.client.arrow.read.reader import ReadRequest
 from headrace.client.arrow.stream.stream_options import StreamRequest
+from headrace.client.arrow.transform.options import TransformRequest
 from headrace.client.arrow.write.writer import WriteRequest
 
 TEXT = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
@@ -34,8 +35,9 @@ def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) ->
     assert "[(1,)]" in printed
 
 
-@pytest.mark.parametrize("request_class", [ReadRequest, StreamRequest, WriteRequest])
+@pytest.mark.parametrize("request_class", [ReadRequest, StreamRequest, TransformRequest, WriteRequest])
 def test_every_option_is_explained(request_class: type) -> None:
-    options = set(inspect.signature(request_class).parameters) - {"topic", "topics", "data", "bootstrap"}
+    names = {"topic", "topics", "source", "target", "reading", "data", "bootstrap"}
+    options = set(inspect.signature(request_class).parameters) - names
     assert options <= set(re.findall(r"`(\w+)`", TEXT))
     assert set(FIELDS) <= set(re.findall(r"`(\w+)`", TEXT))
