@@ -254,14 +254,14 @@ class Transformer:
                 raise
             await self._abort()
         else:
-            await self._committed(content)
+            self._content = None
+            self._count(content)
+            await self._transaction.begin()
 
-    async def _committed(self, content: _Content) -> None:
-        self._content = None
-        self.done.read += content.read
-        self.done.written += content.written
+    def _count(self, committed: _Content) -> None:
+        self.done.read += committed.read
+        self.done.written += committed.written
         self.done.transactions += 1
-        await self._transaction.begin()
 
     async def _abort(self) -> None:
         self._content, self._must_rewind = None, True
@@ -282,9 +282,7 @@ class Transformer:
             outcome = "its last transaction was committed" if happened else "nothing more was committed"
             raise self._fenced(f"{error.what}; {outcome}", error)
         if happened:
-            self.done.read += content.read
-            self.done.written += content.written
-            self.done.transactions += 1
+            self._count(content)
         else:
             self.done.aborted += 1
 
