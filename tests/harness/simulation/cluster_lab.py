@@ -92,7 +92,6 @@ class ClusterLab(ClusterRun):
 
     async def fetch_as_replica(
         self,
-        connection: SimConnection,
         leader_epoch: int,
         *,
         follower: int | None = None,
@@ -104,6 +103,7 @@ class ClusterLab(ClusterRun):
             follower = next(node_id for node_id in self.state.isr if node_id != self.state.leader)
         broker = self.nodes[self.state.leader].broker
         assert broker is not None
+        connection = await self._connect(self.state.leader)
         await log_in_as_node(connection, follower, broker.cluster)
         topic_id = self.invariants.view.topics[TOPIC].topic_id
         question = ReplicaQuestion(0, leader_epoch, offset, last_epoch, 0, 1000)
@@ -112,6 +112,7 @@ class ClusterLab(ClusterRun):
             follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
         )
         frame = await connection.call_raw(ApiKey.FETCH, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
+        connection.abort()
         _, answers = read_replica_fetch_reply(memoryview(frame))
         return ErrorCode(answers[topic_id, 0].error_code)
 

@@ -95,6 +95,8 @@ def kip_101_a_log_that_parts_is_cut_where_it_parts_and_no_earlier() -> None:
         name = {node_id: lab.nodes[node_id].machine.name for node_id in (first, second, third)}
         network = lab.simulation.network
         await lab.until(lambda: lab.partition(third).high_watermark == 1, "the third knows of it")
+        waiting = lab.partition(first).commits._replica_waiters
+        await lab.until(lambda: len(waiting) == 2, "fetches of both wait for the next record")
         network.cut(name[second], name[first])
         two = asyncio.ensure_future(lab.produce(b"two", node_id=first))
         both = (lab.partition(second), lab.partition(third))
@@ -224,7 +226,7 @@ async def check_fences(lab: ClusterLab) -> None:
         reply = await connection.call(ApiKey.FETCH, fields, version=11)
         assert reply.responses[0].partitions[0].error_code is expected
         if expected is not ErrorCode.none:
-            assert await lab.fetch_as_replica(connection, lab.state.leader_epoch + off_by) is expected
+            assert await lab.fetch_as_replica(lab.state.leader_epoch + off_by) is expected
     connection.abort()
 
 
@@ -247,15 +249,11 @@ def a_replica_that_lacks_what_was_acknowledged_is_not_let_in() -> None:
         lab.nodes[first].kill()
         await lab.until(lambda: lab.state.leader == second and ends[0].leads, "the second leads")
         assert ends[0].high_watermark < ends[0].log_end_offset == 2
-        connection = await open_connection(lab.world, *lab.addresses[second], "lab")
         last_epoch = ends[1].log.epochs.latest
-        asking = lab.fetch_as_replica(
-            connection, lab.state.leader_epoch, follower=third, offset=1, last_epoch=last_epoch
-        )
+        asking = lab.fetch_as_replica(lab.state.leader_epoch, follower=third, offset=1, last_epoch=last_epoch)
         assert await asking is ErrorCode.none
         await asyncio.sleep(1)
         assert lab.state.isr == (second,)
-        connection.abort()
         network.mend_all()
         lab.start(first)
         await all_alike(lab)

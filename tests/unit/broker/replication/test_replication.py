@@ -461,6 +461,7 @@ def test_a_replica_that_is_moved_away_leaves_nothing_on_disk() -> None:
         await trio.until(lambda: set(trio.state.replicas) == {2, 3} and trio.state.leader in (2, 3))
         await trio.until(lambda: trio.members[1].broker.partitions.get(TOPIC, 0) is None)
         await trio.until_led()
+        await trio.until(lambda: trio.leader.partition().high_watermark == 1)
         assert not trio.members[1].files.exists(directory_of())
         assert await trio.leader.values() == [b"x"]
         assert trio.members[3].log_end == 1
