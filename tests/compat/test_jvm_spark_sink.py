@@ -217,6 +217,31 @@ def test_a_commit_whose_outcome_is_not_known_is_looked_up(
     assert_published(kafka, output, 0)
 
 
+@pytest.mark.parametrize("reached", [True, False], ids=["committed", "not-committed"])
+def test_a_driver_that_was_fenced_in_its_commit_does_not_fence_the_newer_one(
+    kafka: str, output: str, monkeypatch: pytest.MonkeyPatch, reached: bool
+) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    commit, opened = Transaction.commit, []
+
+    def fenced(transaction: Transaction) -> None:
+        opened.append(transaction)
+        if reached:
+            commit(transaction)
+        else:
+            transaction.abort()
+        raise OutcomeUnknown("the reply was lost", code="PRODUCER_FENCED")
+
+    monkeypatch.setattr(Transaction, "commit", fenced)
+    if reached:
+        publish_batch([task(settings, values_of(0))], settings, 0)
+        assert_published(kafka, output, 0)
+    else:
+        with pytest.raises(ClientError, match="was taken over by another driver"):
+            publish_batch([task(settings, values_of(0))], settings, 0)
+    assert len(opened) == 1
+
+
 def test_another_sink_in_the_middle_of_its_commit_is_waited_for(kafka: str, output: str) -> None:
     """Its open transaction hides what was committed after it, which must not be taken for missing."""
     settings = settings_for(kafka, output, sink_id=output)

@@ -87,8 +87,12 @@ class Publication:
             try:
                 self._publish(ledger, published)
                 return
-            except OutcomeUnknown:  # initialising the transactional id again decides it
-                if not tries_left:
+            except OutcomeUnknown as error:
+                if error.fenced:  # by a newer driver, which must not be fenced in turn
+                    if self._already_published(ledger.last_after_open_transactions(), published):
+                        return
+                    raise self._taken_over(error) from error
+                if not tries_left:  # otherwise initialising the transactional id again decides it
                     raise
 
     def publish(self) -> None:
@@ -129,12 +133,15 @@ class Publication:
             with closing(transaction):
                 yield transaction
         except TransactionFenced as error:
-            raise ClientError(
-                f"sink {self._sink!r} was taken over by another driver before this batch was published, or "
-                f"publishing it took longer than {settings.transaction_timeout_ms} ms",
-                next_step="run one driver for each sink; or raise transactionTimeoutMs, then start it again",
-                code=error.code,
-            ) from error
+            raise self._taken_over(error) from error
+
+    def _taken_over(self, error: ClientError) -> ClientError:
+        return ClientError(
+            f"sink {self._sink!r} was taken over by another driver before this batch was published, or "
+            f"publishing it took longer than {self._settings.transaction_timeout_ms} ms",
+            next_step="run one driver for each sink; or raise transactionTimeoutMs, then start it again",
+            code=error.code,
+        )
 
     def _append_rows(self, transaction: Transaction) -> None:
         reader = StagingReader(self._connections.client, timeout_ms=self._settings.timeout_ms)
