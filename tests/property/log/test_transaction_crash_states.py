@@ -116,17 +116,18 @@ def _check_answers(log: PartitionLog, operation: str) -> None:
     assert commits.last_stable_offset == stable_offset(log, end), operation
 
 
-def test_every_crash_state_leaves_out_what_was_aborted() -> None:
+def test_crash_states_leave_out_what_was_aborted() -> None:
+    """Every third one: the quick gate has no time for all."""
     crashes = Workload(1).run()
     assert len(crashes) >= 300
-    for number, crash in enumerate(crashes):
+    for number, crash in enumerate(crashes[::3]):
         check(crash, number)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_t6_crash_states_of_transactions_at_length(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_t6_every_crash_state_of_transactions_at_length(seed: int) -> None:
     for number, crash in enumerate(Workload(seed).run()):
         for loss in range(10):
             check(crash, 1_000 * number + loss)
