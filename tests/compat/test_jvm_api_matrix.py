@@ -60,12 +60,9 @@ STATES = (
 
 
 _WITHOUT_TRANSACTIONS = "there are no transactions here, and so no coordinator of them"
-_NOT_KEPT = "a node that has stopped leaves no registration: unknown and stopped ones are alike"
 DIFFERENT = {
     ("PLAINTEXT, with ACLs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
     ("SASL, with the ACLs it needs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
-    ("PLAINTEXT, with ACLs", "UnregisterBroker"): _NOT_KEPT,
-    ("SASL, with the ACLs it needs", "UnregisterBroker"): _NOT_KEPT,
 }
 NOT_READY = (ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available)
 

@@ -207,6 +207,8 @@ def test_a_node_is_gone_for_good_when_it_is_down_and_holds_nothing() -> None:
     async def scenario(lab: ClusterLab) -> None:
         held, free = lab.state.replicas[0], others(lab, *lab.state.replicas)[0]
         asked = others(lab, held, free)[0]
+        unknown = await ask(lab, asked, UNREGISTER, broker_id=99)
+        assert unknown.error_code == ErrorCode.broker_id_not_registered
         up = await ask(lab, asked, UNREGISTER, broker_id=free)
         assert up.error_code == ErrorCode.duplicate_broker_registration
         assert up.error_message == f"Node {free} is up: stop it first, then ask again."

@@ -293,6 +293,11 @@ class ClusterMetadata:
         """From now on, and for good, requests between nodes need a login (S3). Raises Changed."""
         await self._set(documents.NODE_LOGIN, documents.encode(required=True))
 
+    def has_known(self, node_id: int) -> bool:
+        """Whether a node with this id was ever registered or configured."""
+        keys = documents.node_key(node_id), documents.node_configs_key(str(node_id))
+        return any(key in self._projection.versions for key in (*keys, documents.admission_key(node_id)))
+
     async def remove_node(self, node_id: int) -> None:
         """Deletes its entry, if there still is one, and its configs; its Admission stays."""
         keys = documents.node_key(node_id), documents.node_configs_key(str(node_id))

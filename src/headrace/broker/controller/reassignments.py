@@ -122,6 +122,8 @@ class Reassignments:
         """Removes a node permanently. Raises ApiError unless it is down and holds no replica."""
         for _ in range(_ATTEMPTS):
             _check_gone(self._cluster.view, node_id)
+            if not self._cluster.has_known(node_id):
+                raise ApiError(ErrorCode.broker_id_not_registered, f"There is no node {node_id}.")
             try:
                 await self._cluster.remove_node(node_id)
             except Changed:
