@@ -51,8 +51,8 @@ def test_other_errors_are_raised_at_once(error: ClientError) -> None:
 def test_the_last_error_is_raised_after_the_timeout() -> None:
     attempts = Attempts(*[ConnectionLost("gone")] * 1_000)
     with pytest.raises(ConnectionLost, match="gone"):
-        run(attempts, timeout_ms=10)
-    assert 2 < attempts.count < 100
+        run(attempts, timeout_ms=100)
+    assert 1 < attempts.count < 1_000
 
 
 def test_a_success_starts_the_timeout_again() -> None:
