@@ -59,6 +59,23 @@ def expected(
     return None, values
 
 
+def guesses_a_version(operations: Sequence[Operation]) -> bool:
+    """Whether one names the version of an entry that another one before it deletes and creates anew.
+
+    A store may count the versions of a new entry from the start, as ZooKeeper does, and give one again.
+    """
+    deleted: set[str] = set()
+    anew: set[str] = set()
+    for each in operations:
+        if each.key in anew:
+            return True
+        if isinstance(each, Delete):
+            deleted.add(each.key)
+        elif isinstance(each, Create) and each.key in deleted:
+            anew.add(each.key)
+    return False
+
+
 async def follow(store: Store, state: dict[str, Entry], version: int) -> int:
     changes = await store.changes(version, 0)
     if changes.complete:
@@ -84,6 +101,8 @@ def test_any_history_of_commits_ends_as_the_model_says(backend: str, history: li
         for commit in history:
             entries = dict((await writer.view()).entries)
             operations = [operation(step, entries) for step in commit]
+            if guesses_a_version(operations):
+                continue
             conflict, values = expected(operations, entries)
             outcome = await writer.commit(operations)
             assert outcome == Conflict(conflict) if conflict else isinstance(outcome, Applied)
