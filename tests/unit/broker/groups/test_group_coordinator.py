@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from headrace.broker.coordinators.coordinated_topic import RELOAD_AFTER_S
 from headrace.broker.coordinators.machine_loading import MachineLoading
-from headrace.broker.groups.coordinator import OFFSETS_TOPIC, RELOAD_AFTER_S
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC
 from headrace.broker.partition.partition import Partition
 from headrace.broker.reporting.group_families import group_figures
 from headrace.broker.reporting.metrics_export import MetricsExport

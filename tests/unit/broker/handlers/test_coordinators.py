@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.groups.coordinator import OFFSETS_TOPIC, java_hash
+from headrace.broker.coordinators.coordinated_topic import java_hash
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC
 from headrace.broker.groups.no_transactions import log_refused_transaction
 from headrace.errors import ApiError
 from headrace.types import Node
