@@ -43,7 +43,8 @@ def test_no_setting_is_without_effect():
     source = _source_outside_config()
     behind_topics = {synonym.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms}
     effective = {name for name, setting in TOPIC_SETTINGS.items() if setting.effective}
-    named = (set(NODE_SETTINGS) - behind_topics - READ_AS_PROPERTIES) | effective
+    of_nodes = {name for name, setting in NODE_SETTINGS.items() if setting.effective}
+    named = (of_nodes - behind_topics - READ_AS_PROPERTIES) | effective
     unused = sorted(name for name in named if f'"{name}"' not in source)
     assert not unused
 

@@ -99,6 +99,38 @@ class GroupCounters:
         self.loads = Histogram()
 
 
+CLIENT_COMMIT, CLIENT_ABORT, TIMED_OUT, FENCED = "client_commit", "client_abort", "timeout", "fenced"
+_HALF_A_MILLISECOND = 0.5
+
+
+class TransactionCounters:
+    """Of the transactions that this node coordinates, and of those it asked other nodes about."""
+
+    __slots__ = ("commits", "ends", "expired", "failed_verifications", "loads")
+
+    def __init__(self) -> None:
+        self.ends = dict.fromkeys((CLIENT_COMMIT, CLIENT_ABORT, TIMED_OUT, FENCED), 0)
+        """By cause: decided transactions."""
+        self.commits = Histogram()
+        """From the decision to the last marker."""
+        self.expired = 0
+        """Transactional ids."""
+        self.failed_verifications = 0
+        """Batches and offset commits whose partition the coordinator did not confirm."""
+        self.loads = Histogram()
+
+    def ended(self, cause: str, *, commits: bool) -> None:
+        """`cause` as the timeline of a transactional id has it."""
+        if cause == "client":
+            self.ends[CLIENT_COMMIT if commits else CLIENT_ABORT] += 1
+        else:
+            self.ends[TIMED_OUT if cause == "timed out" else FENCED] += 1
+
+    def committed_in(self, milliseconds: int) -> None:
+        """Whole milliseconds: 0 is anything below one."""
+        self.commits.observe(max(milliseconds, _HALF_A_MILLISECOND) / 1000)
+
+
 class ControllerCounters:
     """Of the partition states that this node wrote as controller."""
 
@@ -141,6 +173,7 @@ class Metrics:
         "own_records_dropped",
         "throttles",
         "topics",
+        "transactions",
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -165,6 +198,7 @@ class Metrics:
         self.throttles: dict[str, list[float]] = {}
         """By quota: how often clients were throttled, and for how many seconds altogether."""
         self.groups = GroupCounters()
+        self.transactions = TransactionCounters()
         self.controller = ControllerCounters()
 
     def request_done(self, api_key: int, seconds: float) -> None:

@@ -77,6 +77,9 @@ from headrace.broker.security.metrics_token import MetricsToken
 from headrace.broker.security.node_login import NodeLogin
 from headrace.broker.security.tls import RELOAD_S, ListenerTls, Reloaded, reload_all
 from headrace.broker.security.users import Users
+from headrace.broker.transactions.coordinator import TransactionCoordinator
+from headrace.broker.transactions.marker_sender import MarkerSender
+from headrace.broker.transactions.marker_writer import MarkerWriter
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
 from headrace.config.coordination_address import SqliteAddress
 from headrace.config.metrics_settings import uses_tls
@@ -157,6 +160,10 @@ class Broker:
         self.replication = self._make_replication()
         self.authorization = self._make_authorization()
         self.groups = self._make_groups()
+        self.marker_writer = MarkerWriter(
+            find_led=self.partitions.find_led, groups=self.groups, clock=world.clock
+        )
+        self.transactions = self._make_transactions()
         self.timeline = self._make_timeline()
         self.lag = self._make_lag_samples()
         self.connections = make_connections(world, self.metrics, config, max_connections=descriptors // 2)
@@ -177,9 +184,13 @@ class Broker:
         self.partitions.connect(
             take_role=self.replication.assign_role,
             removed=self.replication.forget,
-            opened_late=self.groups.opened_late,
+            opened_late=self._opened_late,
             disk_changed=self.disk_report.disk_changed,
         )
+
+    def _opened_late(self, name: TopicPartition) -> None:
+        self.groups.opened_late(name)
+        self.transactions.opened_late(name)
 
     def _make_peers(self) -> Peers:
         tls = self.tls.get(self.config.inter_broker_listener)
@@ -259,6 +270,23 @@ class Broker:
             authorization=self.authorization,
         )
 
+    def _make_transactions(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            world=self.world,
+            config=self.config,
+            cluster=self.cluster,
+            controller=self.controller,
+            partitions=self.partitions,
+            markers=MarkerSender(
+                node_id=self.node_id,
+                cluster=self.cluster,
+                peers=self.peers,
+                writer=self.marker_writer,
+                tasks=self.world.tasks,
+            ),
+            counters=self.metrics.transactions,
+        )
+
     def _make_timeline(self) -> GroupTimeline:
         return GroupTimeline(
             world=self.world,
@@ -314,6 +342,11 @@ class Broker:
             jobs=(
                 PeriodicJob(
                     name="offsets retention", every=retention_interval, run=self.groups.check_retention
+                ),
+                PeriodicJob(
+                    name="expired transactional ids",
+                    every="transaction.remove.expired.transaction.cleanup.interval.ms",
+                    run=self.transactions.check_expiration,
                 ),
                 PeriodicJob(name="group events", every=WRITE_S, run=self.timeline.write),
                 PeriodicJob(name="lag samples", every=SAMPLE_INTERVAL_S, run=self.lag.sample),
@@ -543,6 +576,7 @@ class Broker:
         await self.partitions.opened()
         self.lag.start()
         self.groups.start()
+        self.transactions.start()
         await self.offsets.persist()
         self._housekeeping.check_disk()
         await self.disk_report.start()
@@ -664,6 +698,7 @@ class Broker:
         await self._housekeeping.stop()
         await self.disk_report.stop()
         await self.controller_loop.stop()
+        await self.transactions.stop()
         await self.groups.stop()
         await self.replication.stop()
         await self.timeline.write()

@@ -1,6 +1,7 @@
 """The settings of a node. Kafka's names, types, ranges and defaults where Kafka has them.
 
-Every key here is used by the broker: a key without effect does not get in (a test in tests/docs checks that).
+Every key here is used by the broker (a test in tests/docs checks that), but for those that are marked as not
+effective.
 Read next: log_settings.py (the other half), topic_settings.py.
 """
 
@@ -19,6 +20,7 @@ from headrace.config.security.sasl_settings import OAUTH, SASL
 from headrace.config.security.tls_settings import TLS
 from headrace.config.security.zookeeper_settings import ZOOKEEPER
 from headrace.config.setting import MIB, Allowed, Setting, at_least, node_setting, one_of
+from headrace.config.transaction_settings import TRANSACTIONS
 
 _COORDINATION = Allowed(text=FORMS, problem=coordination_problem)
 _ONE_DIRECTORY = Allowed(
@@ -204,6 +206,7 @@ NODE_GROUPS: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "The log": LOG,
         "The disk": DISK,
         "Consumer groups": GROUPS,
+        "Transactions": TRANSACTIONS,
         "Metrics endpoint": METRICS,
         "Operation": OPERATIONS,
     }

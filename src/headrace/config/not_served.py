@@ -42,7 +42,6 @@ _PER_LISTENER = "a listener may have its own ssl.…, sasl.enabled.mechanisms an
 _OPENSSL = "TLS is OpenSSL's, with its own choice of ciphers, random numbers and certificate checks"
 _OWN_SHAPE = "the node sizes its threads and buffers itself"
 _NO_SUCH_GROUPS = "share groups and Streams groups are not served yet"
-_NO_TRANSACTIONS = "transactions are not served yet"
 _JVM = "it is for the Java virtual machine, and there is none"
 
 _REASONS = {
@@ -78,8 +77,6 @@ _REASONS = {
     "offsets.topic.compression.codec": "offsets are stored uncompressed; compaction keeps them few",
     "offsets.commit.required.acks": "commits wait for all replicas in sync",
     "consumer.": "it is set for a single group, with the tools that alter settings",
-    "transaction.": _NO_TRANSACTIONS,
-    "transactional.": _NO_TRANSACTIONS,
     "ssl.keystore.password": "a PEM key store has no password; that of its key is ssl.key.password",
     "ssl.truststore.password": "a PEM trust store has no password",
     "ssl.protocol": "the newest of ssl.enabled.protocols that both sides know is used",

@@ -174,6 +174,7 @@ def node_setting(
     dynamic: bool = False,
     aliases: tuple[str, ...] = (),
     per_listener: bool = False,
+    effective: bool = True,
 ) -> Setting:
     return Setting(
         name=name,
@@ -185,6 +186,7 @@ def node_setting(
         dynamic=dynamic,
         aliases=aliases,
         per_listener=per_listener,
+        effective=effective,
     )
 
 

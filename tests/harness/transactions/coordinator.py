@@ -202,7 +202,9 @@ class Coordinator:
 
     def submit(self, event: Event) -> Effects:
         self._event = event
+        may_write = self.machine.may_write(event)
         effects = self.machine.step(event, self.now)
+        assert may_write or not effects.records, f"{event} wrote, which the driver could not know (R17)"
         for record in effects.records:
             assert isinstance(record, TransactionRecord)
             self._check_next(record)

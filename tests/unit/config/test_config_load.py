@@ -76,7 +76,7 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
         ("zookeeper.connect=zk:2181", "name the ensemble in headrace.coordination"),
         ("process.roles=broker,controller", "nodes meet in headrace.coordination"),
         ("group.share.max.size=1", "share groups and Streams groups are not served yet"),
-        ("transaction.state.log.min.isr=1", "transactions are not served yet"),
+        ("transaction.two.phase.commit.enable=true", r"two-phase commit \(KIP-939\) is not served"),
         ("ssl.keystore.password=k", "that of its key is ssl.key.password"),
         ("ssl.cipher.suites=X", "TLS is OpenSSL's"),
         ("sasl.kerberos.service.name=kafka", "Kerberos is not served: use SCRAM"),

@@ -27,6 +27,7 @@ from headrace.broker.controller.topic_rules import (
     given_configs,
     replicas_of_new_topic,
     replicas_to_add,
+    with_fewer_replicas,
 )
 from headrace.broker.controller.user_changes import UserChange, altered_user
 from headrace.broker.network.yielding import yielding
@@ -138,7 +139,7 @@ class Controller:
 
     async def ensure(self, request: NewTopic) -> Topic:
         """Returns the topic, created as requested when it does not exist; with fewer replicas if need be."""
-        request = replace(request, replication_factor=min(request.replication_factor, max(self.places, 1)))
+        request = with_fewer_replicas(request, max(self.places, 1))
         answer: Topic | Outcome
         if self._cluster.is_controller or self._create_on_controller is None:
             (answer,) = await self.create_topics([request])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from headrace.broker.controller.placement import Load, place_replicas
+from headrace.broker.partition.min_insync import NAME as MIN_INSYNC
 from headrace.errors import ApiError
 from headrace.types import ClusterView, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -136,6 +137,16 @@ def replicas_of_new_topic(
     factor = defaults.replication_factor if asked == BROKER_DEFAULT else asked
     _check_factor(factor, nodes, one_per_host=defaults.one_per_host)
     return place_replicas(nodes, _asked_partitions(request, defaults), factor, load)
+
+
+def with_fewer_replicas(request: NewTopic, most: int) -> NewTopic:
+    """The request with at most so many replicas, and a min.insync.replicas that they can reach."""
+    factor = min(request.replication_factor, most)
+    configs = dict(request.configs)
+    min_insync = configs.get(MIN_INSYNC)
+    if min_insync is not None and factor != BROKER_DEFAULT:
+        configs[MIN_INSYNC] = str(min(int(min_insync), factor))
+    return replace(request, replication_factor=factor, configs=tuple(configs.items()))
 
 
 def check_min_insync(given: str | None, factor: int) -> None:

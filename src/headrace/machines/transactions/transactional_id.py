@@ -120,6 +120,17 @@ class TransactionalId(BaseMachine):
         value = record.value
         self._metadata = None if value is None or value.state is TransactionState.DEAD else value
 
+    def may_write(self, event: Event) -> bool:
+        """Verification must work while nothing can be written: the partition may be part of a transaction."""
+        match event:
+            case Loaded():  # completes a prepared transaction without partitions
+                metadata = self._metadata
+                return metadata is not None and metadata.state in PREPARED and not metadata.partitions
+            case TimerFired():
+                return event.key != MARKERS
+            case _:
+                return not isinstance(event, VerifyPartitionsInTxn)
+
     def snapshot(self) -> TransactionMetadata | None:
         return self._metadata
 
