@@ -372,9 +372,11 @@ class Broker:
             partitions=self.partitions.all,
             damaged=self.partitions.damaged,
             groups=self.groups.groups,
+            transactional_ids=self.transactions.transactional_ids,
             replication=self.replication.figures,
             view=lambda: self.cluster.view,
             is_controller=lambda: self.cluster.is_controller,
+            wall_ms=self.world.clock.wall_ms,
         )
 
     def _make_authorization(self) -> Authorization | None:

@@ -16,8 +16,10 @@ def metric_sources(metrics: Metrics, **sources: Any) -> MetricSources:
         "partitions": tuple,
         "damaged": dict,
         "groups": tuple,
+        "transactional_ids": tuple,
         "replication": lambda: ReplicationFigures(followed=0, longest_lag=0, below_min_insync=0),
         "view": lambda: view,
         "is_controller": lambda: True,
+        "wall_ms": lambda: 0,
     }
     return MetricSources(metrics=metrics, **{**absent, **sources})

@@ -15,8 +15,14 @@ from headrace.broker.replication.replicas import ReplicationFigures
 from headrace.broker.reporting.metric_family import MetricSources
 from headrace.broker.reporting.metrics_export import FAMILIES, MetricsExport, api_label
 from headrace.machines.groups.group import Group, GroupSettings
+from headrace.machines.transactions.transactional_id import TransactionalId, TransactionSettings
 from headrace.testing.simworld import Simulation
 from headrace.types import ClusterView, TopicPartition
+from headrace.wire.coordinator.transaction_records import (
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.metric_sources import metric_sources
 
@@ -35,6 +41,19 @@ class Clock:
 class FakePartition(NamedTuple):
     topic_partition: TopicPartition
     size_bytes: int
+    leads: bool = True
+    high_watermark: int = 100
+    last_stable_offset: int = 100
+    open_transaction_since_ms: int | None = None
+
+
+def prepared_id() -> TransactionalId:
+    """Two of its markers are not written."""
+    machine = TransactionalId("copier", TransactionSettings())
+    partitions = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    metadata = TransactionMetadata(1, 0, 60_000, TransactionState.PREPARE_COMMIT, partitions, 0)
+    machine.apply(TransactionRecord("copier", metadata))
+    return machine
 
 
 def minute_later(metrics: Metrics, clock: Clock) -> None:
@@ -166,17 +185,28 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.own_records_dropped["__headrace_events"] = 7
         metrics.throttled("producer_byte_rate", 0.5)
         metrics.connections = 3
+        metrics.transactions.ended("client", commits=True)
+        metrics.transactions.ended("timed out", commits=False)
+        metrics.transactions.committed_in(0)
+        metrics.transactions.failed_verifications += 2
         view = ClusterView(version=1, cluster_id="")
         damaged = TopicPartition("orders", 1)
         sources = metric_sources(
             metrics,
             partitions=lambda: [
                 FakePartition(TopicPartition("orders", 0), 4000),
-                FakePartition(TopicPartition("orders", 1), 2000),
+                FakePartition(
+                    TopicPartition("orders", 1), 2000, last_stable_offset=60, open_transaction_since_ms=500
+                ),
+                FakePartition(
+                    TopicPartition("followed", 0), 100, leads=False, open_transaction_since_ms=500
+                ),
             ],
             damaged=lambda: {0: (damaged, "a batch has a wrong checksum")},
             replication=lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1),
             groups=lambda: [Group("g", GroupSettings(), view)],
+            transactional_ids=lambda: [prepared_id()],
+            wall_ms=lambda: 2_000,
         )
         families = {
             family.name: family for family in text_string_to_metric_families(scrape(simulation, sources))
@@ -196,11 +226,21 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
     assert values["headrace_request_errors_total", "Produce", "CORRUPT_MESSAGE"] == 1
     assert values["headrace_topic_received_bytes_total", "orders"] == 1000
     assert values["headrace_log_size_bytes", "orders"] == 6000
-    assert values["headrace_partitions",] == 2
+    assert values["headrace_partitions",] == 3
     assert values["headrace_partitions_offline",] == 1
     assert values["headrace_partition_offline", "1", "orders"] == 1
     assert values["headrace_connections",] == 3
     assert values["headrace_clients_seen_total", "librdkafka", "2.15.0"] == 1
+    assert values["headrace_transactions", "PrepareCommit"] == 1
+    assert values["headrace_transaction_markers_pending",] == 2
+    assert values["headrace_transaction_ends_total", "client_commit"] == 1
+    assert values["headrace_transaction_ends_total", "timeout"] == 1
+    assert values["headrace_transaction_ends_total", "fenced"] == 0
+    assert values["headrace_transaction_commit_seconds_bucket", "0.001"] == 1
+    assert values["headrace_transaction_verifications_failed_total",] == 2
+    lags = {key: value for key, value in values.items() if key[0] == "headrace_partition_last_stable_lag"}
+    assert lags == {("headrace_partition_last_stable_lag", "1", "orders"): 40}
+    assert values["headrace_partition_open_transaction_seconds", "1", "orders"] == 1.5
 
 
 def test_a_family_of_many_topics_is_rendered_in_slices_that_read_as_one() -> None:

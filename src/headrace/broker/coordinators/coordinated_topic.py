@@ -162,7 +162,8 @@ class CoordinatedTopic(Generic[M]):
             return
         await partition.writable()
         driver.set_machines(loading.machines, version, loading.transactions)
-        async for name in yielding(driver.names()):
+        acts = self._kind.acts_when_loaded
+        async for name in yielding([name for name, machine in loading.machines.items() if acts(machine)]):
             driver.notify(name, Loaded())
             if self._on_loaded is not None and (machine := driver.get(name)) is not None:
                 self._on_loaded(machine)

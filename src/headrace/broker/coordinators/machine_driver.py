@@ -119,6 +119,8 @@ class MachineKind(Generic[M]):
     start_command: Callable[[str, Command, Callable[[Event], None]], None] | None = None
     """Called with the machine's name once the command's step is committed. What came of the command is passed
     to the function, in any turn and as often as there is something to say. None: there are no commands."""
+    acts_when_loaded: Callable[[M], bool] = lambda machine: True
+    """Whether a machine that was loaded has something to do: only then it is stepped with `Loaded`."""
 
 
 class _Entry(Generic[M]):

@@ -162,6 +162,11 @@ class Partition:
         return self.commits.last_stable_offset
 
     @property
+    def open_transaction_since_ms(self) -> int | None:
+        """When the transaction began that is open longest; None: none is open."""
+        return self.log.producers.open_since_ms
+
+    @property
     def log_start_offset(self) -> int:
         return self.log.log_start_offset
 

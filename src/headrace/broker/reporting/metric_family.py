@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from headrace.broker.metrics import Metrics
 from headrace.broker.replication.replicas import ReplicationFigures
 from headrace.machines.groups.group import Group
+from headrace.machines.transactions.transactional_id import TransactionalId
 from headrace.types import ClusterView, TopicPartition
 
 Sample = tuple[Sequence[str], Any]
@@ -22,6 +23,15 @@ class PartitionFigures(Protocol):
     def topic_partition(self) -> TopicPartition: ...
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def open_transaction_since_ms(self) -> int | None:
+        """When the transaction began that is open longest; None: none is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +42,11 @@ class MetricSources:
     partitions: Callable[[], Iterable[PartitionFigures]]
     damaged: Callable[[], Mapping[Any, tuple[TopicPartition, str]]]
     groups: Callable[[], Iterable[Group]]
+    transactional_ids: Callable[[], Iterable[TransactionalId]]
     replication: Callable[[], ReplicationFigures]
     view: Callable[[], ClusterView]
     is_controller: Callable[[], bool]
+    wall_ms: Callable[[], int]
 
 
 Read = Callable[[MetricSources], Iterable[Sample]]

@@ -15,6 +15,7 @@ from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metric
 from headrace.broker.reporting.cluster_families import CLUSTER_FAMILIES
 from headrace.broker.reporting.group_families import GROUP_FAMILIES
 from headrace.broker.reporting.metric_family import Family, MetricSources, Read, Sample
+from headrace.broker.reporting.transaction_families import TRANSACTION_FAMILIES
 from headrace.version import __version__
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
@@ -233,6 +234,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *CLUSTER_FAMILIES,
     *GROUP_FAMILIES,
+    *TRANSACTION_FAMILIES,
     Family(
         name="headrace_own_records_dropped",
         kind="counter",

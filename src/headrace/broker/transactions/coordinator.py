@@ -82,6 +82,7 @@ class TransactionCoordinator:
             answer_question=self._answer_question,
             committed=self._committed,
             start_command=self._start_command,
+            acts_when_loaded=lambda machine: not machine.is_idle,
         )
 
     # Start and stop

@@ -36,6 +36,11 @@ class OpenTransactions:
         return len(self._starts)
 
     @property
+    def first_producer(self) -> int | None:
+        """Whose transaction began first."""
+        return next(iter(self._starts), None)
+
+    @property
     def first_offset(self) -> int | None:
         """Of the one that began first."""
         return next(iter(self._starts.values()), None)

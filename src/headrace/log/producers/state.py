@@ -24,6 +24,7 @@ BATCHES_KEPT = 5
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
+NO_TIMESTAMP = -1
 LAST_SEQUENCE = 2**31 - 1
 """After it comes 0; as a mask it wraps."""
 
@@ -44,6 +45,7 @@ class ProducerEntry:
         "last_timestamp",
         "producer_id",
         "seen_ms",
+        "transaction_began_ms",
         "transaction_start",
     )
 
@@ -54,6 +56,8 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.last_sequence = NO_SEQUENCE
         self.transaction_start = NO_OFFSET
+        self.transaction_began_ms = NO_TIMESTAMP
+        """The timestamp of its first batch. Not in snapshots: after a restore not known."""
         self.seen_ms = 0
         self.history = b""
 
@@ -265,6 +269,7 @@ class ProducerState:
             self.guards.drop(producer_id)
             if entry.transaction_start == NO_OFFSET:
                 entry.transaction_start = base_offset
+                entry.transaction_began_ms = timestamp
                 self._open.update(header, base_offset, None)
                 self._find_first_unstable()
         return None
@@ -278,6 +283,7 @@ class ProducerState:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.transaction_start = NO_OFFSET
+        entry.transaction_began_ms = NO_TIMESTAMP
         ended = self._open.update(header, offset, marker)
         if ended is None:
             return None
@@ -295,6 +301,17 @@ class ProducerState:
     def has_transactions(self) -> bool:
         """Whether any producer that is known here has ever begun or ended one."""
         return any(entry.has_transactions for entry in self._entries.values())
+
+    @property
+    def open_since_ms(self) -> int | None:
+        """When the transaction began that is open longest, or its newest batch was written, where a restart
+        has forgotten that. None: none is open."""
+        producer_id = self._open.first_producer
+        entry = None if producer_id is None else self._entries.get(producer_id)
+        if entry is None:
+            return None
+        known = entry.transaction_began_ms != NO_TIMESTAMP
+        return entry.transaction_began_ms if known else entry.last_timestamp
 
     def recall(self, ended: Iterable[EndedTransaction], high_watermark: int) -> None:
         """All whose markers are not below the high watermark, which moved back or was not known before."""

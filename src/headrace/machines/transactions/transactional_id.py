@@ -104,6 +104,11 @@ class TransactionalId(BaseMachine):
         return self._metadata is None and self._waiting is None
 
     @property
+    def is_idle(self) -> bool:
+        """It has no transaction, or a complete one: a load has nothing to start."""
+        return self._metadata is None or self._metadata.state in IDLE
+
+    @property
     def metadata(self) -> TransactionMetadata | None:
         """To read only."""
         return self._metadata
