@@ -46,6 +46,11 @@ def _transactional_id(operation: Operation) -> Need:
     return ResourceType.TRANSACTIONAL_ID, "x", operation
 
 
+_OF_X = {"transactional_id": "x", "producer_id": 5, "producer_epoch": 0}
+_MARKER = {
+    "producer_id": 5, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
+    "topics": [{"name": GHOST, "partition_indexes": [0]}],
+}  # fmt: skip
 _READ_BOTH = (_topic(Operation.READ), _group(Operation.READ))
 _PARTITION = {"name": TOPIC, "partition_indexes": [0]}
 _MEMBER = {"group_id": GROUP, "member_id": "m", "group_instance_id": None}
@@ -236,6 +241,75 @@ CASES: dict[str, Case] = {
         4,
         (_cluster(Operation.IDEMPOTENT_WRITE),),
         {"transactional_id": None, "transaction_timeout": 5000, "producer_id": -1, "producer_epoch": -1},
+    ),
+    "InitProducerId of transactions": Case(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        (_transactional_id(Operation.WRITE),),
+        {"transactional_id": "x", "transaction_timeout": -5, "producer_id": -1, "producer_epoch": -1},
+    ),
+    "AddPartitionsToTxn": Case(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        (_transactional_id(Operation.WRITE), _topic(Operation.WRITE)),
+        {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_producer_id": 5,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
+        },
+    ),
+    "AddPartitionsToTxn, one topic denied": Case(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        (_transactional_id(Operation.WRITE), _topic(Operation.WRITE)),
+        {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_producer_id": 5,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [
+                {"name": TOPIC, "partitions": [0]},
+                {"name": "hidden", "partitions": [0]},
+                {"name": "__consumer_offsets", "partitions": [0]},
+            ],
+        },
+    ),
+    "AddPartitionsToTxn of nodes": Case(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        5,
+        (_cluster(Operation.CLUSTER_ACTION),),
+        {"transactions": [{**_OF_X, "verify_only": True, "topics": [{"name": TOPIC, "partitions": [0]}]}]},
+    ),
+    "AddOffsetsToTxn": Case(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        4,
+        (_transactional_id(Operation.WRITE), _group(Operation.READ)),
+        {**_OF_X, "group_id": GROUP},
+    ),
+    "AddOffsetsToTxn without its group": Case(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        4,
+        (_transactional_id(Operation.WRITE),),
+        {**_OF_X, "group_id": "hidden"},
+    ),
+    "EndTxn": Case(ApiKey.END_TXN, 5, (_transactional_id(Operation.WRITE),), {**_OF_X, "committed": True}),
+    "WriteTxnMarkers": Case(
+        ApiKey.WRITE_TXN_MARKERS, 1, (_cluster(Operation.CLUSTER_ACTION),), {"markers": [_MARKER]}
+    ),
+    "WriteTxnMarkers of a tool": Case(
+        ApiKey.WRITE_TXN_MARKERS, 1, (_cluster(Operation.ALTER),), {"markers": [_MARKER]}
+    ),
+    "DescribeTransactions": Case(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        (_transactional_id(Operation.DESCRIBE),),
+        {"transactional_ids": ["x", "hidden"]},
+    ),
+    "ListTransactions": Case(
+        ApiKey.LIST_TRANSACTIONS,
+        2,
+        (_transactional_id(Operation.DESCRIBE),),
+        {"state_filters": ["Nonsense"], "producer_id_filters": []},
     ),
     "OffsetForLeaderEpoch": Case(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,

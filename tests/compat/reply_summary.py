@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_NAMES = frozenset({"name", "group_id", "key", "resource_name", "topic", "transactional_id"})
+
 
 def summary(value: Any) -> Any:
     """Names, error codes and authorized operations of a reply, in an order that does not matter."""
@@ -14,9 +16,9 @@ def summary(value: Any) -> Any:
         if name.startswith("__") or name.endswith("_features"):  # those of a release
             continue
         field = getattr(value, name)
-        if name in ("error_code", "topic_config_error_code"):
+        if name in ("error_code", "topic_config_error_code", "partition_error_code"):
             kept[name] = int(field)
-        elif name in ("name", "group_id", "key", "resource_name", "topic") or "authorized_op" in name:
+        elif name in _NAMES or "authorized_op" in name:
             kept[name] = field
         elif name == "configs":
             kept[name] = bool(field)  # both have settings that the other has not

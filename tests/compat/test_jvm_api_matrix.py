@@ -59,11 +59,8 @@ STATES = (
 )
 
 
-_WITHOUT_TRANSACTIONS = "there are no transactions here, and so no coordinator of them"
-DIFFERENT = {
-    ("PLAINTEXT, with ACLs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
-    ("SASL, with the ACLs it needs", "FindCoordinator of transactions"): _WITHOUT_TRANSACTIONS,
-}
+DIFFERENT: dict[tuple[str, str], str] = {}
+"""By state and request: why our answer is another one."""
 NOT_READY = (ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available)
 
 
@@ -170,7 +167,7 @@ def knows(broker: Broker, sasl: ScramSha512) -> bool:
 
 
 def prepare(admin: RawClient) -> None:
-    """The topic, and a coordinator that works."""
+    """The topic, and coordinators that work."""
     new = CASES["CreateTopics"].fields["topics"][0] | {"name": TOPIC}
     fields = {"topics": [new], "timeout": 10_000, "validate_only": False}
     assert admin.call(ApiKey.CREATE_TOPICS, 7, fields).topics[0].error_code is ErrorCode.none
@@ -182,6 +179,14 @@ def prepare(admin: RawClient) -> None:
         return bool(reply.topics[0].partitions[0].error_code is ErrorCode.none)
 
     wait_until(works, f"the coordinator of {GROUP}", poll_s=0.2)
+    find_other, end = CASES["FindCoordinator of transactions"], CASES["EndTxn"]
+
+    def knows_transactions() -> bool:
+        admin.call(find_other.key, find_other.version, find_other.fields)
+        reply = admin.call(end.key, end.version, end.fields)
+        return reply.error_code not in (*NOT_READY, ErrorCode.not_coordinator)
+
+    wait_until(knows_transactions, "the coordinator of transactions", poll_s=0.2)
 
 
 def answers(broker: Broker) -> dict[str, dict[str, Any]]:

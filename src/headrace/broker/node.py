@@ -43,6 +43,7 @@ from headrace.broker.handlers.producers import ProducerHandlers
 from headrace.broker.handlers.quotas import QuotaHandlers
 from headrace.broker.handlers.replicas import ReplicaHandlers
 from headrace.broker.handlers.topics import TopicHandlers
+from headrace.broker.handlers.transactions import TransactionHandlers
 from headrace.broker.handlers.users import UserHandlers
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.connections import make_connections
@@ -434,7 +435,18 @@ class Broker:
             metrics=self.metrics,
             authorization=self.authorization,
         )
-        handlers, members = self._handlers(group_offsets), self._deferred_handlers(group_offsets)
+        transactions = TransactionHandlers(
+            view=lambda: self.cluster.view,
+            transactions=self.transactions,
+            groups=self.groups,
+            markers=self.marker_writer,
+            metrics=self.metrics,
+            clock=world.clock,
+            pattern_thread=world.tasks.thread("transactional id patterns"),
+            authorization=self.authorization,
+        )
+        handlers = self._handlers(group_offsets, transactions)
+        members = self._deferred_handlers(group_offsets, transactions)
         if self.authorization is not None:
             handlers = authorized(handlers, self.authorization, lambda: self.cluster.view)
             members = authorized_members(members, self.authorization)
@@ -477,8 +489,10 @@ class Broker:
         private = self.config["headrace.inter.broker.listener.private"]
         return {**({} if private else of_users.get(listener, {})), **self.node_login.mechanisms}
 
-    def _handlers(self, group_offsets: GroupOffsetHandlers) -> dict[int, Handler]:
-        """By API key, except Produce, Fetch and those of group members."""
+    def _handlers(
+        self, group_offsets: GroupOffsetHandlers, transactions: TransactionHandlers
+    ) -> dict[int, Handler]:
+        """By API key, except Produce, Fetch and those of group members and transactional producers."""
         cluster, partitions, metrics = self.cluster, self.partitions, self.metrics
         config, node_id, controller, groups = self.config, self.node_id, self.controller, self.groups
         families = (
@@ -498,7 +512,7 @@ class Broker:
                 node_id=node_id,
                 readers=self.partitions.readers,
             ),
-            CoordinatorHandlers(groups=groups, metrics=metrics),
+            CoordinatorHandlers(groups=groups, transactions=self.transactions, metrics=metrics),
             group_offsets,
             GroupHandlers(cluster=cluster, groups=groups, metrics=metrics),
             MetadataHandlers(
@@ -517,7 +531,9 @@ class Broker:
                 clock=self.world.clock,
                 tasks=self.world.tasks,
             ),
-            ProducerHandlers(cluster=cluster, partitions=partitions, metrics=metrics),
+            ProducerHandlers(
+                cluster=cluster, partitions=partitions, transactions=self.transactions, metrics=metrics
+            ),
             ReplicaHandlers(
                 cluster=cluster, isr_updater=self.controller_loop.isr, reassignments=self.reassignments
             ),
@@ -529,15 +545,24 @@ class Broker:
                 node_id=node_id,
                 throttles=self.throttles,
             ),
+            transactions,
             UserHandlers(cluster=cluster, controller=controller),
         )
         return {key: handler for family in families for key, handler in family.by_key().items()}
 
-    def _deferred_handlers(self, group_offsets: GroupOffsetHandlers) -> dict[int, DeferredHandler]:
-        """By API key: ApiVersions and the requests of group members, handled without a task if possible."""
+    def _deferred_handlers(
+        self, group_offsets: GroupOffsetHandlers, transactions: TransactionHandlers
+    ) -> dict[int, DeferredHandler]:
+        """By API key: ApiVersions and the requests of group members and transactional producers, handled
+        without a task if possible."""
         versions = ApiVersionsHandlers(node_listener=self.config.inter_broker_listener, metrics=self.metrics)
         members = GroupMemberHandlers(groups=self.groups, metrics=self.metrics, random=self.world.random)
-        return {**versions.deferred_by_key(), **members.by_key(), **group_offsets.deferred_by_key()}
+        return {
+            **versions.deferred_by_key(),
+            **members.by_key(),
+            **group_offsets.deferred_by_key(),
+            **transactions.deferred_by_key(),
+        }
 
     def _forwarder(self) -> RequestForwarder:
         return RequestForwarder(

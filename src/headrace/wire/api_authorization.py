@@ -58,6 +58,12 @@ NEEDED: Mapping[int, Needed] = MappingProxyType(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Needed(
             cluster=_CLUSTER_ACTION, topic=_DESCRIBE, cluster_suffices=True
         ),
+        # Of other nodes, from version 4 on: ClusterAction instead.
+        ApiKey.ADD_PARTITIONS_TO_TXN: Needed(cluster=_CLUSTER_ACTION, topic=_WRITE, transactional_id=_WRITE),
+        ApiKey.ADD_OFFSETS_TO_TXN: Needed(group=_READ, transactional_id=_WRITE),
+        ApiKey.END_TXN: Needed(transactional_id=_WRITE),
+        # Or Alter (KIP-1037).
+        ApiKey.WRITE_TXN_MARKERS: Needed(cluster=_CLUSTER_ACTION),
         ApiKey.DESCRIBE_ACLS: Needed(cluster=_DESCRIBE),
         ApiKey.CREATE_ACLS: Needed(cluster=_ALTER),
         ApiKey.DELETE_ACLS: Needed(cluster=_ALTER),
@@ -89,6 +95,9 @@ NEEDED: Mapping[int, Needed] = MappingProxyType(
         ApiKey.DESCRIBE_PRODUCERS: Needed(topic=_READ),
         ApiKey.BROKER_HEARTBEAT: Needed(cluster=_CLUSTER_ACTION),
         ApiKey.UNREGISTER_BROKER: Needed(cluster=_ALTER),
+        # Topics of a transaction without Describe are left out.
+        ApiKey.DESCRIBE_TRANSACTIONS: Needed(topic=_DESCRIBE, transactional_id=_DESCRIBE),
+        ApiKey.LIST_TRANSACTIONS: Needed(transactional_id=_DESCRIBE),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Needed(topic=_DESCRIBE, group=_READ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: Needed(topic=_DESCRIBE, group=_DESCRIBE),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: Needed(topic=_DESCRIBE),

@@ -80,6 +80,12 @@ _TABLE = (
     _api(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "producers"),
     # From 2: librdkafka asks for exactly this version.
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "offsets"),
+    # 4 and 5 are for requests between nodes; advertised to clients, too, as by Apache Kafka.
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3, "transactions"),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, "transactions"),
+    _api(ApiKey.END_TXN, (0, 5), 3, "transactions"),
+    # Also for tools that end a hanging transaction.
+    _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "transactions"),
     _api(ApiKey.DESCRIBE_ACLS, (1, 3), 2, "acls"),
     _api(ApiKey.CREATE_ACLS, (1, 3), 2, "acls"),
     _api(ApiKey.DELETE_ACLS, (1, 3), 2, "acls"),
@@ -105,27 +111,26 @@ _TABLE = (
     _api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0, "producers"),
     _api(ApiKey.BROKER_HEARTBEAT, (0, 0), 0, "cluster"),
     _api(ApiKey.UNREGISTER_BROKER, (0, 0), 0, "cluster"),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "transactions"),
+    _api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "transactions"),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "group_members"),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "groups"),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "metadata"),
 )
 
-_SPOKEN_ONLY = (
+_SPOKEN_OTHERWISE = (
     # Up to 3: later versions are for requests between brokers.
     _api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 3), 3, "client"),
-    _api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, "client"),
-    _api(ApiKey.END_TXN, (0, 5), 3, "client"),
     _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "client"),
-    _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "client"),
-    _api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "client"),
-    _api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "client"),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key.value: api for api in _TABLE})
 NODE_APIS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.BROKER_HEARTBEAT})
 """For requests between nodes only; advertised on the listener of nodes only."""
-SPOKEN_APIS: Mapping[int, Api] = MappingProxyType({**APIS, **{api.key.value: api for api in _SPOKEN_ONLY}})
-"""APIs the client speaks: those served here and those only other brokers serve."""
+SPOKEN_APIS: Mapping[int, Api] = MappingProxyType(
+    {**APIS, **{api.key.value: api for api in _SPOKEN_OTHERWISE}}
+)
+"""APIs as the client speaks them: those served here, some in fewer versions, and those of other brokers."""
 
 
 class RequestHeader(NamedTuple):

@@ -19,6 +19,7 @@ _PARTITIONS = 100_000
 _TOPICS = 20_000
 _GROUPS = 10_000
 _USERS = 10_000
+_TRANSACTIONAL_IDS = 10_000
 
 MAX_ITEMS: Mapping[int, int] = MappingProxyType(
     {
@@ -48,6 +49,11 @@ MAX_ITEMS: Mapping[int, int] = MappingProxyType(
         ApiKey.OFFSET_DELETE: 10_000,
         ApiKey.ALTER_PARTITION: _PARTITIONS,
         ApiKey.DESCRIBE_PRODUCERS: _TOPICS,
+        # The coordinator takes all partitions of a transaction in one turn of the event loop.
+        ApiKey.ADD_PARTITIONS_TO_TXN: 20_000,
+        ApiKey.WRITE_TXN_MARKERS: _PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS: _TRANSACTIONAL_IDS,
+        ApiKey.LIST_TRANSACTIONS: 10_000,
         ApiKey.ALTER_CLIENT_QUOTAS: _USERS,
         ApiKey.CREATE_ACLS: _USERS,
         ApiKey.DELETE_ACLS: _USERS,

@@ -181,6 +181,7 @@ class FakeBroker:
         self.controller = FakeController(self)
         self.controller_loop = FakeControllerLoop()
         self.groups: Any = None
+        self.transactions: Any = None
 
     def handlers(self) -> dict[int, Handler]:
         """All read-side handlers, built from the parts of this broker as they are now."""

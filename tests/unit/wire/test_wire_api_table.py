@@ -18,7 +18,7 @@ from headrace.wire.kio_codec.schema import message_class, message_versions
 FAMILIES = {
     "acls", "cluster", "configs", "coordinators", "envelope", "fetch", "group_members", "group_offsets",
     "groups", "login", "metadata", "offsets", "produce", "producers", "quotas", "replicas", "topics",
-    "users",
+    "transactions", "users",
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def read(data: bytes) -> RequestHeader:
 def test_kio_knows_every_version_that_is_accepted(key: int) -> None:
     api = SPOKEN_APIS[key]
     assert api.key == key
-    assert api.family in FAMILIES if key in APIS else api.family == "client"
+    assert api.family in FAMILIES if api is APIS.get(key) else api.family == "client"
     assert set(api.accepted) <= set(message_versions(api.name))
     for version in api.accepted:
         request = message_class(api.name, version, "request")
@@ -56,6 +56,11 @@ def test_the_reply_to_api_versions_never_has_tagged_fields_in_its_header() -> No
 
 def test_offset_for_leader_epoch_starts_where_librdkafka_asks() -> None:
     assert APIS[23].min_version == 2
+
+
+def test_the_client_leaves_versions_of_add_partitions_to_nodes() -> None:
+    """From 4 on it is a request between brokers."""
+    assert (SPOKEN_APIS[24].max_version, APIS[24].max_version) == (3, 5)
 
 
 @pytest.mark.parametrize(("length", "name"), [(-1, None), (-7, None), (0, ""), (4, "früh"[:4])])

@@ -14,6 +14,7 @@ from headrace.broker.authorization import (
     group_requests,
     member_requests,
     topic_requests,
+    transaction_requests,
 )
 from headrace.broker.authorization.guard import Guard
 from headrace.broker.authorization.member_requests import MemberGuard
@@ -38,7 +39,12 @@ def guards(view: Callable[[], ClusterView]) -> dict[int, Guard]:
         **config_requests.by_key(),
         **group_requests.by_key(view),
         **topic_requests.by_key(view),
+        **transaction_requests.by_key(),
     }
+
+
+def deferred_guards() -> dict[int, MemberGuard]:
+    return {**member_requests.by_key(), **transaction_requests.of_producers()}
 
 
 def authorized(
@@ -66,7 +72,7 @@ def _guarded(handler: Handler, guard: Guard, authorization: Authorization) -> Ha
 def authorized_members(
     handlers: Mapping[int, DeferredHandler], authorization: Authorization
 ) -> dict[int, DeferredHandler]:
-    by_key = member_requests.by_key()
+    by_key = deferred_guards()
     return {
         key: handler if key in UNRESTRICTED else _guarded_member(handler, by_key[key], authorization)
         for key, handler in handlers.items()

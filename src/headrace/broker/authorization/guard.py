@@ -1,7 +1,7 @@
 """What authorizes the requests of one API: called in place of its handler, calls it with what is allowed.
 
 Handlers stay free of authorization, except where splitting a request would cost too much (Produce, Fetch,
-Metadata, OffsetCommit). Read next: authorized_handlers.py, wire/api_authorization.py.
+Metadata, OffsetCommit, AddPartitionsToTxn). Read next: authorized_handlers.py, wire/api_authorization.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Matches topics against members' regular expressions: RE2 syntax as in Apache Kafka, on a thread.
+"""Matches topics against members' regular expressions, on a thread.
 
-An expression comes from any client and is matched against every topic, so the engine must run in linear time.
-Read next: groups/coordinator.py.
+Read next: coordinators/client_patterns.py, groups/coordinator.py.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from headrace.broker.coordinators.client_patterns import InvalidPattern, compile_pattern
 from headrace.types import OWN_TOPICS, ClusterView
 from headrace.world import Thread
 
 _COMPILED_CACHED = 256
-_MOST_MEMORY = 1 << 20
-"""Memory limit of one expression, with what RE2 caches for it."""
 
 
 class TopicPatterns:
@@ -56,9 +54,9 @@ def _matched(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
 
 def _problem(pattern: str) -> str | None:
     try:
-        _compile(pattern)
-    except _error() as problem:
-        return _text(problem)
+        compile_pattern(pattern)
+    except InvalidPattern as problem:
+        return str(problem)
     return None
 
 
@@ -66,27 +64,6 @@ def _problem(pattern: str) -> str | None:
 def _compiled(pattern: str) -> Any:
     """None for an invalid expression that an older release accepted."""
     try:
-        return _compile(pattern)
-    except _error():
+        return compile_pattern(pattern)
+    except InvalidPattern:
         return None
-
-
-def _compile(pattern: str) -> Any:
-    import re2  # when first needed: most nodes never see an expression
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MOST_MEMORY
-    return re2.compile(pattern, options=options)
-
-
-def _error() -> type[Exception]:
-    import re2
-
-    error: type[Exception] = re2.error
-    return error
-
-
-def _text(problem: Exception) -> str:
-    reason = problem.args[0] if problem.args else problem
-    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -1,33 +1,43 @@
 """InitProducerId 0-5, DescribeProducers 0.
 
 An idempotent producer gets a new producer id with epoch 0, also when it sends its current one, as in Apache
-Kafka.
-
-Gaps: transactions are refused (docs/decisions/0003-what-is-not-served-yet.md says how, and why).
+Kafka. Who is the producer of a transactional id is decided in machines/transactions/transactional_id.py.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from headrace.broker.groups.no_transactions import log_refused_transaction
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.request_context import Handler, RequestContext
 from headrace.broker.network.yielding import unique, yielding
 from headrace.broker.partition.registry import Partitions
+from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
+from headrace.machines.machine import ReplyToken
+from headrace.machines.transactions.events import NO_PRODUCER, InitProducerId, Producer, ProducerReply
+from headrace.machines.transactions.versions import error_for
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
-_NO_ID = -1
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ProducerHandlers:
     """Handlers of InitProducerId and DescribeProducers."""
 
-    def __init__(self, *, cluster: ClusterMetadata, partitions: Partitions, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: ClusterMetadata,
+        partitions: Partitions,
+        transactions: TransactionCoordinator,
+        metrics: Metrics,
+    ) -> None:
         self._cluster = cluster
+        self._transactions = transactions
         self._partitions = partitions
         self._metrics = metrics
 
@@ -40,12 +50,37 @@ class ProducerHandlers:
     # InitProducerId
 
     async def init_producer_id(self, context: RequestContext, request: Any) -> dict[str, Any]:
-        code = _init_error(request)
+        try:
+            reply = await self._init(request)
+        except ApiError as error:
+            reply = ProducerReply(error=error.code)
+        code = error_for(ApiKey.INIT_PRODUCER_ID, context.api_version, reply.error)
         if code is not ErrorCode.none:
             self._metrics.request_error(context.api_key, code)
-            return {"error_code": code, "producer_id": _NO_ID, "producer_epoch": _NO_ID}
-        (producer_id,) = await self._cluster.allocate_producer_ids(1)
-        return {"producer_id": producer_id, "producer_epoch": 0}
+        producer_id, epoch = reply.producer
+        return {"error_code": code, "producer_id": producer_id, "producer_epoch": epoch}
+
+    async def _init(self, request: Any) -> ProducerReply:
+        known = Producer(
+            getattr(request, "producer_id", NO_PRODUCER.producer_id),
+            getattr(request, "producer_epoch", NO_PRODUCER.epoch),
+        )
+        is_complete = (known.producer_id == NO_PRODUCER.producer_id) == (known.epoch == NO_PRODUCER.epoch)
+        if request.transactional_id == "" or not is_complete:
+            raise ApiError(ErrorCode.invalid_request)
+        if request.transactional_id is None:
+            (producer_id,) = await self._cluster.allocate_producer_ids(1)
+            return ProducerReply(producer=Producer(producer_id, 0))
+        timeout_ms = request.transaction_timeout // _MILLISECOND
+        expected = None if known == NO_PRODUCER else known
+
+        def event(token: ReplyToken) -> InitProducerId:
+            return InitProducerId(token=token, timeout_ms=timeout_ms, expected=expected)
+
+        body = await self._transactions.ask(request.transactional_id, event)
+        if not isinstance(body, ProducerReply):
+            raise TypeError(f"expected ProducerReply, not {body!r}")
+        return body
 
     # DescribeProducers
 
@@ -81,14 +116,3 @@ class ProducerHandlers:
                 for producer in partition.active_producers()
             ]
         }
-
-
-def _init_error(request: Any) -> ErrorCode:
-    if request.transactional_id:
-        log_refused_transaction(request.transactional_id)
-        return ErrorCode.transactional_id_authorization_failed
-    known_id = getattr(request, "producer_id", _NO_ID)
-    known_epoch = getattr(request, "producer_epoch", _NO_ID)
-    if request.transactional_id == "" or (known_id == _NO_ID) != (known_epoch == _NO_ID):
-        return ErrorCode.invalid_request
-    return ErrorCode.none

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from headrace.acls import CLUSTER_NAME, Operation, ResourceType
-from headrace.broker.authorization import member_requests
-from headrace.broker.authorization.authorized_handlers import IN_HANDLERS, UNRESTRICTED, guards
+from headrace.broker.authorization.authorized_handlers import (
+    IN_HANDLERS,
+    UNRESTRICTED,
+    deferred_guards,
+    guards,
+)
 from headrace.broker.security.authorization import Denial
 from headrace.principal import node as node_principal
 from headrace.principal import user
@@ -28,7 +32,7 @@ def test_every_api_has_a_row_in_the_table_and_something_that_authorizes_it() -> 
     """T19: a new API cannot be served without a decision who may use it."""
     assert set(NEEDED) == set(APIS)
     view = ClusterView(version=0, cluster_id="")
-    guarded = {*guards(lambda: view), *member_requests.by_key()}
+    guarded = {*guards(lambda: view), *deferred_guards()}
     assert guarded | IN_HANDLERS | UNRESTRICTED == set(APIS)
     assert not guarded & (IN_HANDLERS | UNRESTRICTED)
     assert {key for key, needed in NEEDED.items() if needed == NOTHING} == UNRESTRICTED | {60}

@@ -1,15 +1,14 @@
-"""FindCoordinator: the node of a group's partition, and refusals that clients understand."""
+"""FindCoordinator: the node of the partition of a group or a transactional id."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
 from headrace.broker.coordinators.coordinated_topic import java_hash
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC
-from headrace.broker.groups.no_transactions import log_refused_transaction
+from headrace.broker.transactions.coordinator import TRANSACTIONS_TOPIC
 from headrace.errors import ApiError
 from headrace.types import Node
 from headrace.wire.api_key import ApiKey
@@ -19,19 +18,22 @@ from tests.harness.broker.read_handlers import FakeBroker, topic
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
-class FakeGroups:
-    def __init__(self, broker: FakeBroker, refusal: ApiError | None = None) -> None:
+class FakeCoordinators:
+    """Of groups, or of transactional ids."""
+
+    def __init__(self, broker: FakeBroker, name: str, refusal: ApiError | None = None) -> None:
         self._broker = broker
+        self._name = name
         self._refusal = refusal
 
     async def ensure_topic(self) -> None:
         if self._refusal is not None:
             raise self._refusal
-        self._broker.set_view([topic(OFFSETS_TOPIC, 50)])
+        self._broker.set_view([topic(self._name, 50)])
 
-    def coordinator_of(self, group_id: str) -> Node | None:
+    def coordinator_of(self, key: str) -> Node | None:
         view = self._broker.cluster.view
-        return view.nodes.get(view.topics[OFFSETS_TOPIC].partitions[java_hash(group_id) % 50].leader)
+        return view.nodes.get(view.topics[self._name].partitions[java_hash(key) % 50].leader)
 
 
 def found(version: int, key_type: int, key: str = "x", refusal: ApiError | None = None) -> Any:
@@ -39,7 +41,8 @@ def found(version: int, key_type: int, key: str = "x", refusal: ApiError | None 
     if version >= 1:
         fields["key_type"] = key_type
     broker: Any = FakeBroker()
-    broker.groups = FakeGroups(broker, refusal)
+    broker.groups = FakeCoordinators(broker, OFFSETS_TOPIC, refusal)
+    broker.transactions = FakeCoordinators(broker, TRANSACTIONS_TOPIC, refusal)
     reply = broker.ask(ApiKey.FIND_COORDINATOR, version, **fields)
     if version < 4:
         return reply
@@ -48,24 +51,23 @@ def found(version: int, key_type: int, key: str = "x", refusal: ApiError | None 
     return answer
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_a_group_is_coordinated_by_the_node_that_leads_its_partition(version: int) -> None:
-    answer = found(version, GROUP)
+@pytest.mark.parametrize(
+    ("version", "key_type"), [(0, GROUP), *((version, kind) for version in range(1, 7) for kind in (0, 1))]
+)
+def test_a_key_is_coordinated_by_the_node_that_leads_its_partition(version: int, key_type: int) -> None:
+    answer = found(version, key_type)
     assert (answer.error_code, answer.node_id, answer.host) == (ErrorCode.none, 1, "plaintext-1")
 
 
-def test_without_the_offsets_topic_there_is_no_coordinator() -> None:
-    answer = found(6, GROUP, refusal=ApiError(ErrorCode.policy_violation, "no room"))
+@pytest.mark.parametrize(
+    ("key_type", "name"), [(GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")]
+)
+def test_without_its_topic_there_is_no_coordinator(key_type: int, name: str) -> None:
+    answer = found(6, key_type, refusal=ApiError(ErrorCode.policy_violation, "no room"))
     assert answer.error_code is ErrorCode.coordinator_not_available
-    assert "no room" in answer.error_message
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-def test_transactions_are_refused_with_a_code_that_no_client_retries_and_a_reason(version: int) -> None:
-    answer = found(version, TRANSACTION)
-    assert answer.error_code is ErrorCode.cluster_authorization_failed
-    assert "transactions are not served" in answer.error_message
     assert (answer.node_id, answer.port) == (-1, -1)
+    assert name in answer.error_message
+    assert "no room" in answer.error_message
 
 
 @pytest.mark.parametrize("key_type", [SHARE, 9])
@@ -73,19 +75,13 @@ def test_other_coordinators_do_not_exist(key_type: int) -> None:
     assert found(6, key_type).error_code is ErrorCode.invalid_request
 
 
-def test_every_key_of_a_batch_is_answered() -> None:
-    reply = FakeBroker().ask(ApiKey.FIND_COORDINATOR, 6, key_type=TRANSACTION, coordinator_keys=["a", "b"])
-    assert [answer.key for answer in reply.coordinators] == ["a", "b"]
-
-
-def test_the_node_logs_once_which_transaction_it_could_not_serve(caplog: pytest.LogCaptureFixture) -> None:
-    log_refused_transaction.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            found(2, TRANSACTION, "eager\x1b[31m")
-    (record,) = caplog.records
-    assert "transactions are not served" in record.getMessage()
-    assert "\x1b" not in record.getMessage()
+def test_every_key_of_a_batch_is_answered_once() -> None:
+    broker: Any = FakeBroker()
+    broker.transactions = FakeCoordinators(broker, TRANSACTIONS_TOPIC)
+    reply = broker.ask(
+        ApiKey.FIND_COORDINATOR, 6, key_type=TRANSACTION, coordinator_keys=["a", "b", "a", ""]
+    )
+    assert [(answer.key, answer.node_id) for answer in reply.coordinators] == [("a", 1), ("b", 1), ("", 1)]
 
 
 @pytest.mark.parametrize(

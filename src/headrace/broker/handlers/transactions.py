@@ -1,0 +1,466 @@
+"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, WriteTxnMarkers 1-2, DescribeTransactions 0,
+ListTransactions 0-2.
+
+Translates requests of any version to events of a transactional id and its replies back. The decisions are in
+machines/transactions/transactional_id.py. What needs no state is checked here: empty ids, and that partitions
+exist. AddPartitionsToTxn 4 and 5 come from other nodes, for the transactions of several producers at once.
+
+Gaps: two-phase commit (KIP-939).
+Read next: broker/transactions/coordinator.py, broker/transactions/marker_writer.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from headrace.acls import Operation
+from headrace.broker.coordinators.client_patterns import InvalidPattern, matching
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from headrace.broker.metrics import Metrics
+from headrace.broker.network.deferred_reply import DeferredHandler, DeferredReply
+from headrace.broker.network.request_context import Handler, RequestContext
+from headrace.broker.network.yielding import ITEMS_PER_YIELD, unique, yielding
+from headrace.broker.security.authorization import Authorization
+from headrace.broker.transactions.coordinator import TransactionCoordinator
+from headrace.broker.transactions.marker_writer import Marker, MarkerWriter
+from headrace.errors import ApiError
+from headrace.machines.machine import Event, ReplyBody, ReplyToken
+from headrace.machines.transactions.events import (
+    AddPartitionsToTxn,
+    EndTxn,
+    ErrorReply,
+    Producer,
+    ProducerReply,
+    VerifyPartitionsInTxn,
+    VerifyPartitionsReply,
+)
+from headrace.machines.transactions.listing import ListingFilter, TransactionDescription, describe, listing
+from headrace.machines.transactions.transactional_id import TransactionalId
+from headrace.machines.transactions.versions import (
+    BEFORE_KIP_890,
+    error_for,
+    version_of_add_partitions,
+    version_of_end,
+)
+from headrace.types import INTERNAL_TOPICS, ClusterView, TopicPartition
+from headrace.wire.api_key import ApiKey
+from headrace.wire.error_codes import ErrorCode
+from headrace.world import Clock, Thread
+
+BATCHED_FROM = 4
+"""First version of AddPartitionsToTxn that is for nodes: it holds several transactions."""
+
+T = TypeVar("T")
+Body = ReplyBody | ApiError
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class Addition(NamedTuple):
+    """What a request adds to one transaction, or asks about."""
+
+    transactional_id: str
+    producer: Producer
+    verify_only: bool
+    topics: Sequence[Any]
+
+
+class _Checked(NamedTuple):
+    addition: Addition
+    errors: Mapping[TopicPartition, ErrorCode]
+    """Of every partition once; any error refuses all of them."""
+    refused: bool
+
+
+class TransactionHandlers:
+    """Handlers of the requests about transactions, except InitProducerId and TxnOffsetCommit."""
+
+    def __init__(
+        self,
+        *,
+        view: Callable[[], ClusterView],
+        transactions: TransactionCoordinator,
+        groups: GroupCoordinator,
+        markers: MarkerWriter,
+        metrics: Metrics,
+        clock: Clock,
+        pattern_thread: Thread,
+        authorization: Authorization | None = None,
+    ) -> None:
+        """`authorization`: of the topics in AddPartitionsToTxn."""
+        self._view = view
+        self._transactions = transactions
+        self._groups = groups
+        self._markers = markers
+        self._metrics = metrics
+        self._clock = clock
+        self._pattern_thread = pattern_thread
+        self._authorization = authorization
+
+    def by_key(self) -> dict[int, Handler]:
+        return {
+            ApiKey.WRITE_TXN_MARKERS: self.write_txn_markers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: self.list_transactions,
+        }
+
+    def deferred_by_key(self) -> dict[int, DeferredHandler]:
+        return {
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
+            ApiKey.END_TXN: self.end_txn,
+        }
+
+    def _submit(
+        self, transactional_id: str, make_event: Callable[[ReplyToken], Event], answer: Callable[[Body], None]
+    ) -> None:
+        if transactional_id:
+            self._transactions.submit(transactional_id, make_event, answer)
+        else:
+            answer(ApiError(ErrorCode.invalid_request, "The transactional id is empty."))
+
+    def _told(self, context: RequestContext, error: ErrorCode) -> ErrorCode:
+        """The error as the request's version spells it."""
+        told = error_for(ApiKey(context.api_key), context.api_version, error)
+        if told is not ErrorCode.none:
+            self._metrics.request_error(context.api_key, told)
+        return told
+
+    # AddPartitionsToTxn
+
+    def add_partitions_to_txn(
+        self, context: RequestContext, request: Any, reply: DeferredReply
+    ) -> Coroutine[Any, Any, dict[str, Any]] | None:
+        additions = additions_in(context.api_version, request)
+        if sum(len(topic.partitions) for each in additions for topic in each.topics) > ITEMS_PER_YIELD:
+            return self._add_many(context, additions)
+        checked = [self._check(context, each) for each in additions]
+        answers = _Answers[Body](
+            len(checked), reply.answer_with(lambda bodies: self._added(context, checked, bodies))
+        )
+        for number, each in enumerate(checked):
+            self._add(context.api_version, each, partial(answers.put, number))
+        return None
+
+    async def _add_many(self, context: RequestContext, additions: Sequence[Addition]) -> dict[str, Any]:
+        checked = [self._check(context, each) async for each in yielding(additions)]
+        answered: asyncio.Future[list[Body]] = asyncio.get_running_loop().create_future()
+        answers = _Answers[Body](len(checked), partial(_set, answered))
+        async for number, each in yielding(enumerate(checked)):
+            self._add(context.api_version, each, partial(answers.put, number))
+        return self._added(context, checked, await answered)
+
+    def _check(self, context: RequestContext, addition: Addition) -> _Checked:
+        view, errors = self._view(), dict[TopicPartition, ErrorCode]()
+        for named in addition.topics:
+            topic = view.topics.get(named.name)
+            count = 0 if topic is None else len(topic.partitions)
+            denied = context.api_version < BATCHED_FROM and not self._may_write(context, named.name)
+            for index in named.partitions:
+                if denied:
+                    error = ErrorCode.topic_authorization_failed
+                elif 0 <= index < count:
+                    error = ErrorCode.none
+                else:
+                    error = ErrorCode.unknown_topic_or_partition
+                errors[TopicPartition(named.name, index)] = error
+        return _Checked(addition, errors, any(errors.values()))
+
+    def _may_write(self, context: RequestContext, name: str) -> bool:
+        """No client writes to internal topics; offsets are added by AddOffsetsToTxn."""
+        if name in INTERNAL_TOPICS:
+            return False
+        authorization = self._authorization
+        return authorization is None or authorization.caller(context).may_on_topic(Operation.WRITE, name)
+
+    def _add(self, version: int, checked: _Checked, answer: Callable[[Body], None]) -> None:
+        """Any answer will do for partitions that are refused already."""
+        transactional_id, producer, verify_only, _ = checked.addition
+
+        def event(token: ReplyToken) -> Event:
+            if verify_only:
+                return VerifyPartitionsInTxn(token=token, producer=producer, partitions=tuple(checked.errors))
+            return AddPartitionsToTxn(
+                token=token,
+                producer=producer,
+                partitions=frozenset(checked.errors),
+                transaction_version=version_of_add_partitions(version),
+            )
+
+        if checked.refused:
+            answer(ErrorReply(error=ErrorCode.operation_not_attempted))
+        else:
+            self._submit(transactional_id, event, answer)
+
+    def _added(
+        self, context: RequestContext, checked: Sequence[_Checked], bodies: Sequence[Body]
+    ) -> dict[str, Any]:
+        results = [
+            (each.addition.transactional_id, topic_results(self._codes(context, each, body)))
+            for each, body in zip(checked, bodies, strict=True)
+        ]
+        return added_reply(context.api_version, results)
+
+    def _codes(self, context: RequestContext, checked: _Checked, body: Body) -> Codes:
+        errors: Sequence[ErrorCode]
+        if checked.refused:
+            errors = [error or ErrorCode.operation_not_attempted for error in checked.errors.values()]
+        elif isinstance(body, VerifyPartitionsReply):
+            errors = body.errors
+        else:
+            error = body.code if isinstance(body, ApiError) else _expect(body, ErrorReply).error
+            errors = [error] * len(checked.errors)
+        told = {error: self._told(context, error) for error in dict.fromkeys(errors)}
+        return {partition: told[error] for partition, error in zip(checked.errors, errors, strict=True)}
+
+    # AddOffsetsToTxn
+
+    def add_offsets_to_txn(self, context: RequestContext, request: Any, reply: DeferredReply) -> None:
+        offsets = TopicPartition(OFFSETS_TOPIC, self._groups.partition_of(request.group_id))
+
+        def event(token: ReplyToken) -> AddPartitionsToTxn:
+            return AddPartitionsToTxn(
+                token=token,
+                producer=Producer(request.producer_id, request.producer_epoch),
+                partitions=frozenset({offsets}),
+                transaction_version=BEFORE_KIP_890,  # clients of KIP-890 do not send this request
+            )
+
+        def finish(body: Body) -> dict[str, Any]:
+            return {"error_code": self._told(context, _expect(body, ErrorReply).error)}
+
+        self._submit(request.transactional_id, event, reply.answer_with(finish))
+
+    # EndTxn
+
+    def end_txn(self, context: RequestContext, request: Any, reply: DeferredReply) -> None:
+        def event(token: ReplyToken) -> EndTxn:
+            return EndTxn(
+                token=token,
+                producer=Producer(request.producer_id, request.producer_epoch),
+                committed=request.committed,
+                transaction_version=version_of_end(context.api_version),
+            )
+
+        def finish(body: Body) -> dict[str, Any]:
+            ended = _expect(body, ProducerReply)
+            producer_id, epoch = ended.producer
+            error = self._told(context, ended.error)
+            return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
+
+        self._submit(request.transactional_id, event, reply.answer_with(finish))
+
+    # WriteTxnMarkers
+
+    async def write_txn_markers(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        """Partitions are independent of each other: a long marker is written in parts."""
+        writes = [
+            (_marker(each), part)
+            async for each in yielding(request.markers)
+            for part in _parts(await unique(_marked(each)))
+        ]
+        answered: asyncio.Future[list[Codes]] = asyncio.get_running_loop().create_future()
+        answers = _Answers[Codes](len(writes), partial(_set, answered))
+        async for number, (marker, partitions) in yielding(enumerate(writes), at_a_time=1):
+            self._markers.write(marker, partitions, partial(answers.put, number))
+        by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {
+            marker.producer_id: {} for marker in request.markers
+        }
+        for (marker, _), codes in zip(writes, await answered, strict=True):
+            by_producer[marker.producer_id].update(codes)
+        for error in filter(None, {code for codes in by_producer.values() for code in codes.values()}):
+            self._metrics.request_error(context.api_key, error)
+        return markers_reply(by_producer)
+
+    # DescribeTransactions
+
+    async def describe_transactions(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        return {
+            "transaction_states": [
+                {"transactional_id": name, **await self._describe(context, name)}
+                async for name in yielding(await unique(request.transactional_ids))
+            ]
+        }
+
+    async def _describe(self, context: RequestContext, transactional_id: str) -> dict[str, Any]:
+        try:
+            if not transactional_id:
+                raise ApiError(ErrorCode.invalid_request)
+            machine = await self._transactions.transactional_id(transactional_id)
+            found = None if machine is None else describe(machine)
+            if found is None:
+                raise ApiError(ErrorCode.transactional_id_not_found)
+        except ApiError as error:
+            self._metrics.request_error(context.api_key, error.code)
+            return {"error_code": error.code}
+        return _described(found)
+
+    # ListTransactions
+
+    async def list_transactions(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        wanted = ListingFilter(
+            states=dict.fromkeys(request.state_filters),
+            producer_ids=frozenset(request.producer_id_filters),
+            longer_than_ms=getattr(request, "duration_filter", -1),
+        )
+        machines = await self._transactions.listed()
+        pattern = getattr(request, "transactional_id_pattern", None)
+        if pattern:
+            wanted = replace(wanted, matches_id=(await self._matching(pattern, machines)).__contains__)
+        now_ms = self._clock.wall_ms()
+        return {
+            "unknown_state_filters": wanted.unknown_states,
+            "transaction_states": [
+                {
+                    "transactional_id": found.transactional_id,
+                    "producer_id": found.producer_id,
+                    "transaction_state": found.state,
+                }
+                async for machine in yielding(machines)
+                if (found := listing(machine, wanted, now_ms)) is not None
+            ],
+        }
+
+    async def _matching(self, pattern: str, machines: Iterable[TransactionalId]) -> frozenset[str]:
+        names = [machine.transactional_id async for machine in yielding(machines, 10 * ITEMS_PER_YIELD)]
+        try:
+            return await self._pattern_thread.run(matching, pattern, names)
+        except InvalidPattern as error:
+            raise ApiError(ErrorCode.invalid_regular_expression, str(error)) from None
+
+
+class _Answers(Generic[T]):
+    """Collects the answers to several questions; `done` gets them in the order of the questions."""
+
+    __slots__ = ("_answers", "_done", "_missing")
+
+    def __init__(self, count: int, done: Callable[[list[T]], None]) -> None:
+        self._answers: dict[int, T] = {}
+        self._missing = count
+        self._done = done
+        if not count:
+            done([])
+
+    def put(self, number: int, answer: T) -> None:
+        self._answers[number] = answer
+        self._missing -= 1
+        if not self._missing:
+            self._done([self._answers[each] for each in range(len(self._answers))])
+
+
+def _set(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():  # the request was cancelled
+        future.set_result(result)
+
+
+def _expect(body: Body, wanted: type[T]) -> T:
+    if isinstance(body, ApiError):
+        raise body
+    if not isinstance(body, wanted):
+        raise TypeError(f"expected {wanted.__name__}, not {body!r}")
+    return body
+
+
+def additions_in(version: int, request: Any) -> list[Addition]:
+    """The transactions of an AddPartitionsToTxn request; one below version 4."""
+    if version >= BATCHED_FROM:
+        return [
+            Addition(
+                each.transactional_id,
+                Producer(each.producer_id, each.producer_epoch),
+                each.verify_only,
+                each.topics,
+            )
+            for each in request.transactions
+        ]
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    return [Addition(request.v3_and_below_transactional_id, producer, False, request.v3_and_below_topics)]
+
+
+def added_reply(version: int, results: Sequence[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """`results`: of each transactional id, by topic."""
+    if version >= BATCHED_FROM:
+        entries = [{"transactional_id": name, "topic_results": topics} for name, topics in results]
+        return {"error_code": ErrorCode.none, "results_by_transaction": entries}
+    ((_, topics),) = results
+    return {"results_by_topic_v3_and_below": topics}
+
+
+def topic_results(codes: Codes) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "results_by_partition": [
+                {"partition_index": partition.partition, "partition_error_code": codes[partition]}
+                for partition in partitions
+            ],
+        }
+        for name, partitions in _by_topic(codes).items()
+    ]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for name, some in groupby(partitions, attrgetter("topic")):
+        found.setdefault(name, []).extend(some)
+    return found
+
+
+def _marker(entry: Any) -> Marker:
+    return Marker(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        committed=entry.transaction_result,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_version=getattr(entry, "transaction_version", BEFORE_KIP_890),
+    )
+
+
+def _marked(entry: Any) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, index) for topic in entry.topics for index in topic.partition_indexes)
+
+
+def _parts(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    for start in range(0, len(partitions), ITEMS_PER_YIELD):
+        yield partitions[start : start + ITEMS_PER_YIELD]
+
+
+def markers_reply(codes: Mapping[int, Codes]) -> dict[str, Any]:
+    """`codes` by producer id, as Apache Kafka answers also when a request has two markers of one producer."""
+    return {
+        "markers": [
+            {
+                "producer_id": producer_id,
+                "topics": [
+                    {
+                        "name": name,
+                        "partitions": [
+                            {"partition_index": each.partition, "error_code": of_producer[each]}
+                            for each in partitions
+                        ],
+                    }
+                    for name, partitions in _by_topic(of_producer).items()
+                ],
+            }
+            for producer_id, of_producer in codes.items()
+        ]
+    }
+
+
+def _described(found: TransactionDescription) -> dict[str, Any]:
+    return {
+        "transaction_state": found.state,
+        "transaction_timeout": found.timeout_ms,
+        "transaction_start_time": found.start_timestamp,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "topics": [
+            {"topic": name, "partitions": [each.partition for each in partitions]}
+            for name, partitions in _by_topic(found.partitions).items()
+        ],
+    }
