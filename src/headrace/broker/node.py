@@ -79,6 +79,7 @@ from headrace.broker.security.node_login import NodeLogin
 from headrace.broker.security.tls import RELOAD_S, ListenerTls, Reloaded, reload_all
 from headrace.broker.security.users import Users
 from headrace.broker.transactions.coordinator import TransactionCoordinator
+from headrace.broker.transactions.enrolment import Enrolment
 from headrace.broker.transactions.marker_sender import MarkerSender
 from headrace.broker.transactions.marker_writer import MarkerWriter
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
@@ -165,6 +166,14 @@ class Broker:
             find_led=self.partitions.find_led, groups=self.groups, clock=world.clock
         )
         self.transactions = self._make_transactions()
+        self.enrolment = Enrolment(
+            node_id=self.node_id,
+            clock=world.clock,
+            tasks=world.tasks,
+            coordinator=self.transactions,
+            peers=self.peers,
+            counters=self.metrics.transactions,
+        )
         self.timeline = self._make_timeline()
         self.lag = self._make_lag_samples()
         self.connections = make_connections(world, self.metrics, config, max_connections=descriptors // 2)
@@ -411,6 +420,8 @@ class Broker:
             request_tasks=self._request_tasks,
             authorization=self.authorization,
             throttles=self.throttles,
+            enrolment=self.enrolment,
+            verifies_transactions=self.config["transaction.partition.verification.enable"],
         )
         fetch = FetchHandler(
             node_id=self.node_id,
@@ -725,6 +736,7 @@ class Broker:
         await self._housekeeping.stop()
         await self.disk_report.stop()
         await self.controller_loop.stop()
+        self.enrolment.stop()
         await self.transactions.stop()
         await self.groups.stop()
         await self.replication.stop()

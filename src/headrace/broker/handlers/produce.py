@@ -5,7 +5,11 @@ all (-1) when the high watermark has passed (R17). Version 13 names topics by id
 long to validate go through the worker process first. A batch for a new leader whose epoch is not on disk yet
 is held until it is (R13). Requests of one connection that differ only in their records are appended together
 (`ProduceRun`).
-Not served yet: transactions (a transactional id or batch is refused).
+
+Transactions (KIP-890): before the first batch of a transaction in a partition its coordinator is asked
+whether the partition is part of it, or from version 12 on to add it (`Enrolment`). Meanwhile the connection
+waits; a marker that is written in between drops the partition's guard, and the batch is refused. Later
+batches of the transaction are appended at once.
 """
 
 from __future__ import annotations
@@ -22,16 +26,25 @@ from headrace.broker.network.connection import KafkaConnection, PendingReply
 from headrace.broker.network.frame_memory import FrameMemory
 from headrace.broker.network.request_tasks import NOT_ANSWERED, RequestTasks
 from headrace.broker.partition.commit_tracker import OnAck
-from headrace.broker.partition.partition import Appended, EpochNotSaved, Partition
+from headrace.broker.partition.partition import (
+    Appended,
+    EpochNotSaved,
+    NotVerified,
+    Partition,
+    VerificationGuard,
+)
 from headrace.broker.partition.record_validation import DeepCheck, NeedsWorker, check_batch
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.quotas.client_throttles import ClientThrottles
 from headrace.broker.replication.leader_hints import NO_HINT, Hint, LeaderHints
 from headrace.broker.security.authorization import Authorization
 from headrace.broker.security.node_login import is_from_node
+from headrace.broker.transactions.enrolment import Enrolment, Errors
 from headrace.errors import ApiError, DecodeError
+from headrace.machines.transactions.events import Producer
+from headrace.machines.transactions.versions import adds_partitions, error_of_produce
 from headrace.principal import Principal
-from headrace.types import INTERNAL_TOPICS, OWN_TOPICS, ClusterView
+from headrace.types import INTERNAL_TOPICS, OWN_TOPICS, ClusterView, TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import RequestHeader
 from headrace.wire.batch import has_transactional_bit, read_header
@@ -67,8 +80,8 @@ class _Deferred(NamedTuple):
     """A batch that cannot be appended at once, and the place of its result."""
 
     partition: Partition
-    waits_for: DeepCheck | asyncio.Future[Appended]
-    """The check by the worker, or the append when the partition takes writes."""
+    waits_for: DeepCheck | asyncio.Future[Appended] | VerificationGuard
+    """The check by the worker, the append when the partition takes writes, or the coordinator's answer."""
     batch: bytes
     results: list[ProduceResult]
     place: int
@@ -102,9 +115,13 @@ class ProduceHandler:
         memory: FrameMemory,
         request_tasks: RequestTasks,
         throttles: ClientThrottles,
+        enrolment: Enrolment,
+        verifies_transactions: bool = True,
         authorization: Authorization | None = None,
     ) -> None:
-        self._view = view
+        """`verifies_transactions`: transaction.partition.verification.enable, for versions before 12."""
+        self._enrolment = enrolment
+        self._verifies_transactions = verifies_transactions
         self._throttles = throttles
         self._partitions = partitions
         self._view = view
@@ -170,6 +187,7 @@ class ProduceHandler:
         results: list[ProduceResult] = []
         zstd_known = produce.header.api_version >= ZSTD_FROM
         acks_all = produce.request.acks == ACKS_ALL
+        has_transactional_id = produce.request.transactional_id is not None
         authorization = self._authorization
         for part in topic.partitions:
             try:
@@ -177,8 +195,19 @@ class ProduceHandler:
                     self._authorize(authorization, topic, part, produce, view)
                 partition = self._find(topic, part, produce)
                 appended = partition.append(
-                    view, part.start, part.end, acks_all=acks_all, zstd_known=zstd_known
+                    view,
+                    part.start,
+                    part.end,
+                    acks_all=acks_all,
+                    zstd_known=zstd_known,
+                    has_transactional_id=has_transactional_id,
                 )
+            except NotVerified:
+                batch = bytes(view[part.start : part.end])
+                guard = _begin_verification(produce, partition, batch)
+                produce.deferred.append(_Deferred(partition, guard, batch, results, len(results)))
+                results.append(ProduceResult(part.index))
+                continue
             except EpochNotSaved:
                 batch = bytes(view[part.start : part.end])
                 held = _hold(produce, partition, batch)
@@ -240,10 +269,6 @@ class ProduceHandler:
         request = produce.request
         if not ACKS_ALL <= request.acks <= ACKS_LEADER:
             raise ApiError(ErrorCode.invalid_required_acks, f"acks={request.acks}; use 0, 1 or -1 (all)")
-        if request.transactional_id is not None:
-            raise ApiError(
-                ErrorCode.transactional_id_authorization_failed, "transactions are not served yet"
-            )
         partition = self._partitions.find(topic.name, topic.topic_id, part.index)
         name = partition.topic_partition.topic
         if name in INTERNAL_TOPICS:
@@ -274,18 +299,22 @@ class ProduceHandler:
         size = sum(len(each.batch) for each in produce.deferred)
         self._memory.take(connection, size)
         try:
+            errors = await self._verify(produce)
             for each in produce.deferred:
-                await self._append_later(produce, each)
+                await self._append_later(produce, each, errors)
         finally:
             self._memory.give_back(connection, size)
         self._answer(connection, produce, results, throttle_ms)
 
-    async def _append_later(self, produce: _Produce, each: _Deferred) -> None:
+    async def _append_later(self, produce: _Produce, each: _Deferred, errors: Errors) -> None:
         partition, waits_for, batch, results, place = each
         index = results[place].index
         try:
             if isinstance(waits_for, DeepCheck):
                 appended = await self._check_and_append(produce, partition, waits_for, batch)
+            elif isinstance(waits_for, VerificationGuard):
+                _check_enrolled(produce, partition, errors)
+                appended = await self._append_verified(produce, partition, batch, waits_for)
             else:
                 appended = await self._until_appended(produce, partition, waits_for, batch)
         except ApiError as error:
@@ -303,12 +332,19 @@ class ProduceHandler:
             async with asyncio.timeout(produce.started + limit_s - self._clock.monotonic()):
                 return await held
         except TimeoutError:
-            return _append(produce, partition, batch)
+            return await self._append_in_transaction(produce, partition, batch)
+        except NotVerified:
+            return await self._append_in_transaction(produce, partition, batch)
         except NeedsWorker as long_way:
             return await self._check_and_append(produce, partition, long_way.check, batch)
 
     async def _check_and_append(
-        self, produce: _Produce, partition: Partition, check: DeepCheck, batch: bytes
+        self,
+        produce: _Produce,
+        partition: Partition,
+        check: DeepCheck,
+        batch: bytes,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         checked = await self._bulk(check_batch, check, batch, read_header(batch))
         while (rule := partition.key_rule) is not None and rule != check.keys:  # altered meanwhile
@@ -316,7 +352,66 @@ class ProduceHandler:
             checked = await self._bulk(check_batch, check, batch, read_header(batch))
         if checked.batch is None:
             raise ApiError(ErrorCode(checked.error_code), checked.message, records=checked.records or {})
-        return _append(produce, partition, checked.batch, checked=True)
+        return await self._append_in_transaction(produce, partition, checked.batch, guard, checked=True)
+
+    # Transactions
+
+    async def _append_in_transaction(
+        self,
+        produce: _Produce,
+        partition: Partition,
+        batch: bytes,
+        guard: VerificationGuard | None = None,
+        *,
+        checked: bool = False,
+    ) -> Appended:
+        """Appends a batch of which it may not be known yet whether it begins a transaction."""
+        try:
+            return _append(produce, partition, batch, guard, checked=checked)
+        except NotVerified:
+            guard = _begin_verification(produce, partition, batch)
+            errors = await self._ask(produce, _producer_of(batch), frozenset((partition.topic_partition,)))
+            _check_enrolled(produce, partition, errors)
+            return _append(produce, partition, batch, guard, checked=checked)
+
+    async def _append_verified(
+        self, produce: _Produce, partition: Partition, batch: bytes, guard: VerificationGuard
+    ) -> Appended:
+        try:
+            return _append(produce, partition, batch, guard)
+        except NeedsWorker as long_way:  # the topic was altered meanwhile
+            return await self._check_and_append(produce, partition, long_way.check, batch, guard)
+
+    async def _verify(self, produce: _Produce) -> Errors:
+        """Asks once for all partitions in which a transaction begins."""
+        begun: dict[Producer, list[TopicPartition]] = {}
+        for each in produce.deferred:
+            if isinstance(each.waits_for, VerificationGuard):
+                begun.setdefault(_producer_of(each.batch), []).append(each.partition.topic_partition)
+        if not begun:
+            return {}
+        producer, partitions = begun.popitem()
+        if begun:
+            every = (name for names in (partitions, *begun.values()) for name in names)
+            return dict.fromkeys(every, ErrorCode.invalid_producer_id_mapping)
+        return await self._ask(produce, producer, frozenset(partitions))
+
+    async def _ask(
+        self, produce: _Produce, producer: Producer, partitions: frozenset[TopicPartition]
+    ) -> Errors:
+        adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
+        if not (adds or self._verifies_transactions):
+            return {}
+        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+
+        def answer(errors: Errors) -> None:
+            if not answered.done():
+                answered.set_result(errors)
+
+        transactional_id = produce.request.transactional_id
+        assert transactional_id is not None, "the partition refuses the batch"
+        self._enrolment.enrol(transactional_id, producer, partitions, verify_only=not adds, answer=answer)
+        return await answered
 
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
@@ -344,13 +439,47 @@ def _hold(produce: _Produce, partition: Partition, batch: bytes) -> asyncio.Futu
     return held
 
 
-def _append(produce: _Produce, partition: Partition, batch: bytes, *, checked: bool = False) -> Appended:
+def _begin_verification(produce: _Produce, partition: Partition, batch: bytes) -> VerificationGuard:
+    """Before the coordinator is asked."""
+    adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
+    guard = partition.begin_verification(memoryview(batch), 0, begins_at_zero=adds)
+    assert guard is not None, "the transaction is not open: the append was NotVerified"
+    return guard
+
+
+def _producer_of(batch: bytes) -> Producer:
+    header = read_header(batch)
+    return Producer(header.producer_id, header.producer_epoch)
+
+
+def _check_enrolled(produce: _Produce, partition: Partition, errors: Errors) -> None:
+    """Raises ApiError when the coordinator did not confirm the partition, or was out of reach."""
+    error = errors.get(partition.topic_partition, ErrorCode.none)
+    if error is not ErrorCode.none:
+        code = error_of_produce(produce.header.api_version, error)
+        raise ApiError(code, f"{partition.topic_partition} is not in the transaction: {error.name}")
+
+
+def _append(
+    produce: _Produce,
+    partition: Partition,
+    batch: bytes,
+    guard: VerificationGuard | None = None,
+    *,
+    checked: bool = False,
+) -> Appended:
     """With all checks of the first attempt: the ISR may have shrunk meanwhile."""
     view = memoryview(bytearray(batch))
     zstd_known = produce.header.api_version >= ZSTD_FROM
-    acks_all = produce.request.acks == ACKS_ALL
     return partition.append(
-        view, 0, len(view), acks_all=acks_all, zstd_known=zstd_known, checked=checked
+        view,
+        0,
+        len(view),
+        acks_all=produce.request.acks == ACKS_ALL,
+        zstd_known=zstd_known,
+        checked=checked,
+        guard=guard,
+        has_transactional_id=produce.request.transactional_id is not None,
     )
 
 

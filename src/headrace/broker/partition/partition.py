@@ -25,7 +25,8 @@ from headrace.errors import ApiError, DiskFullError, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.log.producers.state import ProducerEntry, ProducerState
-from headrace.log.producers.verification import VerificationGuard
+from headrace.log.producers.verification import NotVerified as NotVerified
+from headrace.log.producers.verification import VerificationGuard as VerificationGuard
 from headrace.log.segments.cold_read import ColdRead as ColdRead
 from headrace.log.segments.log_slice import LogSlice
 from headrace.log.time_lookup import Ask, Found
@@ -367,13 +368,16 @@ class Partition:
         zstd_known: bool = True,
         checked: bool = False,
         guard: VerificationGuard | None = None,
+        has_transactional_id: bool = True,
     ) -> Appended:
         """Checks and appends a client's batch in `view[start:end]`. Raises ApiError when nothing was written:
-        EpochNotSaved when the caller may append again by `when_writable`.
+        EpochNotSaved when the caller may append again by `when_writable`, NotVerified when it may append
+        again with the guard of `begin_verification`.
 
         `acks_all`: only with min.insync.replicas in sync (R17). Raises NeedsWorker when its records have to
         be validated and are many; the caller appends again with `checked` once that is done.
         `guard`: from `begin_verification`, for a batch that may begin a transaction.
+        `has_transactional_id`: of the request; without one it must not contain a batch of a transaction.
         """
         role = self.role
         if self._write_refusal is not None:
@@ -389,7 +393,7 @@ class Partition:
             ((start, header),) = split_batches(view, start, end, max_batch_bytes=max_bytes, single=True)
         batches = [(start, header)]
         if header.attributes & ~settings.plain_attributes or (settings.checks_records and not checked):
-            view, batches = self._check_unusual(view, batches, checked)
+            view, batches = self._check_unusual(view, batches, checked, has_transactional_id)
             header = batches[0][1]
         elif settings.validates_uncompressed and not (checked or header.codec):
             check_uncompressed(view, start, header)
@@ -462,6 +466,13 @@ class Partition:
         return self.log.producers.begin_verification(
             read_header(view, start), begins_at_zero=begins_at_zero
         )
+
+    def check_own(self, batch: bytearray, guard: VerificationGuard | None) -> None:
+        """Whether `append_own` would take a batch of this producer now. Raises ApiError.
+
+        `guard`: of a transaction that was verified; it must not have ended since.
+        """
+        self.log.producers.check_own(read_header(batch), guard)
 
     def _check_writable(self) -> None:
         if self._write_refusal is not None:
@@ -562,10 +573,19 @@ class Partition:
         return ApiError(ErrorCode.kafka_storage_error, why)
 
     def _check_unusual(
-        self, view: memoryview, batches: list[tuple[int, BatchHeader]], checked: bool
+        self,
+        view: memoryview,
+        batches: list[tuple[int, BatchHeader]],
+        checked: bool,
+        has_transactional_id: bool,
     ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
         """Handles what is off the hot path: transactions, record validation, recompression."""
         position, header = batches[0]
+        if header.is_transactional and not has_transactional_id:
+            raise ApiError(
+                ErrorCode.transactional_id_authorization_failed,
+                "a batch of a transaction in a request without a transactional id",
+            )
         if header.is_transactional and header.producer_id < 0:
             raise ApiError(ErrorCode.invalid_txn_state, "a transactional batch without a producer id")
         settings = self.settings

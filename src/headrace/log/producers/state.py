@@ -14,7 +14,7 @@ from struct import Struct
 from headrace.errors import ApiError
 from headrace.log.producers.markers import EndTransactionMarker
 from headrace.log.producers.open_transactions import EndedTransaction, OpenTransactions
-from headrace.log.producers.verification import VerificationGuard, VerificationGuards
+from headrace.log.producers.verification import NotVerified, VerificationGuard, VerificationGuards
 from headrace.log.segments.transaction_index import AbortedTransaction
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from headrace.wire.error_codes import ErrorCode
@@ -127,7 +127,8 @@ class ProducerState:
     def check(self, header: BatchHeader, guard: VerificationGuard | None = None) -> int | None:
         """Of a client's batch. None: append it. An offset: a duplicate, already written there. ApiError: no.
 
-        `guard`: the one that was taken before the transaction was verified; needed for the first batch.
+        `guard`: the one that was taken before the transaction was verified; needed for the first batch, which
+        is NotVerified without one.
         """
         entry = self._entries.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
@@ -154,10 +155,11 @@ class ProducerState:
     def _check_verified(
         self, header: BatchHeader, entry: ProducerEntry | None, guard: VerificationGuard | None
     ) -> None:
-        """A batch that begins a transaction needs the guard, unless a marker dropped it (KIP-890)."""
+        """A batch that begins a transaction needs the guard, which any marker drops (KIP-890)."""
         known = self.guards.get(header.producer_id)
         if not _is_open(entry, header.producer_epoch) and (guard is None or guard is not known):
-            raise ApiError(
+            refusal = NotVerified if guard is None else ApiError
+            raise refusal(
                 ErrorCode.invalid_txn_state,
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: the batch belongs to no "
                 "transaction that was verified",

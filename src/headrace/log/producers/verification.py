@@ -6,6 +6,12 @@ marker in between drops it: the answer then speaks of a transaction that has end
 
 from __future__ import annotations
 
+from headrace.errors import ApiError
+
+
+class NotVerified(ApiError):
+    """The first batch of a transaction came without a guard: its coordinator has to be asked first."""
+
 
 class VerificationGuard:
     """One verification under way. Compared by identity."""

@@ -20,8 +20,9 @@ _FIRST_WITH_PRODUCER_FENCED = {
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-_FIRST_PRODUCE_WITH_ABORTABLE = 11
-_FIRST_PRODUCE_OF_KIP_890 = 12
+_FIRST_WITH_ABORTABLE = {ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4}
+_FIRST_THAT_EXPECTS_LOADING = 2
+_FIRST_THAT_ADDS = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5}
 _OUT_OF_REACH = frozenset(
     {
         ErrorCode.network_exception,
@@ -46,6 +47,11 @@ def version_of_end(api_version: int) -> int:
     return KIP_890 if api_version >= 5 else BEFORE_KIP_890
 
 
+def adds_partitions(api: ApiKey, api_version: int) -> bool:
+    """Whether the leader, or the group's coordinator, adds its partition; else it only verifies it."""
+    return api_version >= _FIRST_THAT_ADDS[api]
+
+
 def error_for(api: ApiKey, api_version: int, error: ErrorCode) -> ErrorCode:
     """The error as this version knows it: PRODUCER_FENCED came with KIP-588."""
     if error is ErrorCode.producer_fenced and api_version < _FIRST_WITH_PRODUCER_FENCED.get(api, 0):
@@ -58,9 +64,33 @@ def error_of_produce(api_version: int, error: ErrorCode) -> ErrorCode:
 
     An old producer stops at an error it does not expect here; NOT_ENOUGH_REPLICAS it retries.
     """
+    if _is_unexpected(ApiKey.PRODUCE, api_version, error):
+        return ErrorCode.not_enough_replicas
+    return _of_a_leader(ApiKey.PRODUCE, api_version, error)
+
+
+def error_of_txn_offset_commit(api_version: int, error: ErrorCode) -> ErrorCode:
+    """What a producer gets when its offsets were not committed.
+
+    COORDINATOR_LOAD_IN_PROGRESS is retried without a look-up of the group's coordinator, which is not the one
+    that is out of reach; but clients of versions 0 and 1 may stop at it (KAFKA-7296).
+    """
+    if _is_unexpected(ApiKey.TXN_OFFSET_COMMIT, api_version, error):
+        error = ErrorCode.coordinator_load_in_progress
+    if error is ErrorCode.coordinator_load_in_progress and api_version < _FIRST_THAT_EXPECTS_LOADING:
+        return ErrorCode.coordinator_not_available
+    return _of_a_leader(ApiKey.TXN_OFFSET_COMMIT, api_version, error)
+
+
+def _is_unexpected(api: ApiKey, api_version: int, error: ErrorCode) -> bool:
+    """Whether it is an error of the transaction's coordinator that the client would not retry here."""
+    concurrent = error is ErrorCode.concurrent_transactions and not adds_partitions(api, api_version)
+    return concurrent or error in _OUT_OF_REACH
+
+
+def _of_a_leader(api: ApiKey, api_version: int, error: ErrorCode) -> ErrorCode:
     if error is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch
-    if error is ErrorCode.transaction_abortable and api_version < _FIRST_PRODUCE_WITH_ABORTABLE:
+    if error is ErrorCode.transaction_abortable and api_version < _FIRST_WITH_ABORTABLE[api]:
         return ErrorCode.invalid_txn_state
-    concurrent = error is ErrorCode.concurrent_transactions and api_version < _FIRST_PRODUCE_OF_KIP_890
-    return ErrorCode.not_enough_replicas if concurrent or error in _OUT_OF_REACH else error
+    return error
