@@ -69,6 +69,8 @@ class Node:
     """Partitions whose log is damaged on this node (R27)."""
     logs_in: bool = False
     """It proves its identity to the other nodes (S3); nodes of earlier releases do not."""
+    transaction_versions: tuple[int, int] = (0, 0)
+    """Lowest and highest `transaction.version` it serves; 0 alone (earlier releases): no transactions."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)
@@ -119,6 +121,15 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FinalizedFeatures:
+    """Levels that the controller has finalized, by feature; each change has a higher epoch."""
+
+    epoch: int = -1
+    """-1: nothing was ever finalized."""
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """An immutable, versioned view of the cluster, on which decisions are based."""
 
@@ -146,6 +157,14 @@ class ClusterView:
     """SCRAM credentials by user."""
     acls: Mapping[str, AclBinding] = field(default_factory=dict)
     """All ACLs, by the key of their entry; the same object as long as none has changed."""
+    finalized_features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    transaction_version: int = 0
+    """The `transaction.version` in effect: finalized, and served by every registered node; 0: none is."""
+
+    @property
+    def registered(self) -> Mapping[int, Node]:
+        """All registered nodes: live, joining and fenced."""
+        return {**self.nodes, **self.joining, **self.fenced}
 
     def topic_by_id(self, topic_id: TopicId) -> Topic | None:
         name = self.topic_names.get(topic_id)

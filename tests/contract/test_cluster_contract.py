@@ -18,10 +18,11 @@ from headrace.coordination.node_lifecycle import DuplicateNode
 from headrace.coordination.store import Changes, Delete, Store
 from headrace.errors import ApiError, CoordinationError, ErrorCode
 from headrace.realworld import RealWorld
-from headrace.types import NO_NODE, ClusterView, Endpoint, PartitionState, Topic
+from headrace.types import NO_NODE, ClusterView, Endpoint, FinalizedFeatures, PartitionState, Topic
 from tests.harness import waiting
 
 TTL_MS = 30_000
+FEATURE = "transaction.version"
 ENDPOINTS = (
     Endpoint(listener="OUTSIDE", host="localhost", port=9092),
     Endpoint(listener="INSIDE", host="node", port=29092),
@@ -447,6 +448,27 @@ def test_node_settings_are_kept_per_node_and_for_all(run: Run) -> None:
         await cluster.alter_node_configs("1", {"log.retention.ms": "2"})
         await cluster.alter_node_configs("", {})
         assert cluster.view.node_configs == {"": {}, "1": {"log.retention.ms": "2"}}
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_each_change_of_a_feature_has_a_higher_epoch_and_keeps_the_other_features(run: Run) -> None:
+    async def scenario(backend: Backend) -> None:
+        cluster = await controlling(await backend.open())
+        assert cluster.view.finalized_features == FinalizedFeatures()
+        changes = [("share.version", 1), (FEATURE, 2), (FEATURE, 0), (FEATURE, 1)]
+        for epoch, (name, level) in enumerate(changes):
+            await cluster.finalize_feature(name, level)
+            assert cluster.view.finalized_features.epoch == epoch
+            assert cluster.view.finalized_features.levels[name] == level
+        assert cluster.view.finalized_features.levels == {"share.version": 1, FEATURE: 1}
+        assert cluster.view.transaction_version == 1
+        other = await ClusterMetadata.open(await backend.open(), RealWorld())
+        assert other.view.finalized_features == cluster.view.finalized_features
+        with pytest.raises(ApiError, match="not the controller"):
+            await other.finalize_feature(FEATURE, 2)
+        await other.close()
         await cluster.close()
 
     run(scenario)

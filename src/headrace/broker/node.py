@@ -566,7 +566,9 @@ class Broker:
     ) -> dict[int, DeferredHandler]:
         """By API key: ApiVersions and the requests of group members and transactional producers, handled
         without a task if possible."""
-        versions = ApiVersionsHandlers(node_listener=self.config.inter_broker_listener, metrics=self.metrics)
+        versions = ApiVersionsHandlers(
+            cluster=self.cluster, node_listener=self.config.inter_broker_listener, metrics=self.metrics
+        )
         members = GroupMemberHandlers(groups=self.groups, metrics=self.metrics, random=self.world.random)
         return {
             **versions.deferred_by_key(),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from headrace.config.coordination_address import FORMS, coordination_problem
+from headrace.config.feature_settings import FEATURES
 from headrace.config.group_settings import GROUPS
 from headrace.config.log_settings import DISK, LOG, TOPICS
 from headrace.config.metrics_settings import METRICS
@@ -207,6 +208,7 @@ NODE_GROUPS: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "The disk": DISK,
         "Consumer groups": GROUPS,
         "Transactions": TRANSACTIONS,
+        "Features": FEATURES,
         "Metrics endpoint": METRICS,
         "Operation": OPERATIONS,
     }

@@ -35,7 +35,7 @@ from headrace.coordination.store import (
 )
 from headrace.errors import ApiError, CoordinationError
 from headrace.scram_credential import UserCredentials
-from headrace.types import ClusterView, Endpoint, Node, Topic
+from headrace.types import ClusterView, Endpoint, FinalizedFeatures, Node, Topic
 from headrace.world import World, new_uuid
 
 _CHANGES_TIMEOUT_MS = 30_000
@@ -292,6 +292,12 @@ class ClusterMetadata:
     async def require_node_login(self) -> None:
         """From now on, and for good, requests between nodes need a login (S3). Raises Changed."""
         await self._set(documents.NODE_LOGIN, documents.encode(required=True))
+
+    async def finalize_feature(self, name: str, level: int) -> None:
+        """Writes the level of a feature under the next epoch; other features keep theirs. Raises Changed."""
+        present = self.view.finalized_features
+        features = FinalizedFeatures(epoch=present.epoch + 1, levels={**present.levels, name: level})
+        await self._set(documents.FEATURES, documents.encode_features(features))
 
     def has_known(self, node_id: int) -> bool:
         """Whether a node with this id was ever registered or configured."""

@@ -17,7 +17,7 @@ from headrace.acls import AclBinding, Operation, PatternType, Permission, Resour
 from headrace.client_quotas import DEFAULT, QuotaEntity
 from headrace.errors import CoordinationError
 from headrace.scram_credential import ScramCredential, UserCredentials
-from headrace.types import Endpoint, Move, Node, PartitionState, Topic
+from headrace.types import Endpoint, FinalizedFeatures, Move, Node, PartitionState, Topic
 
 FORMAT = 1
 
@@ -27,6 +27,10 @@ CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_IDS = "/producer_ids"
 NODE_SECRET = "/security/node_secret"
 NODE_LOGIN = "/security/node_login"
+FEATURES = "/features"
+TRANSACTION_VERSION = "transaction.version"
+"""Apache Kafka's name of the feature (KIP-890), in documents and in the ApiVersions reply."""
+_NO_TRANSACTIONS = (0, 0)
 _NODES = "/nodes/"
 _ADMISSIONS = "/admissions/"
 _TOPICS = "/topics/"
@@ -180,6 +184,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["full"] = True
     if node.logs_in:
         unusual["logs_in"] = True
+    if node.transaction_versions != _NO_TRANSACTIONS:
+        unusual["features"] = {TRANSACTION_VERSION: node.transaction_versions}
     if node.offline:
         unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
     return encode(
@@ -193,6 +199,7 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
 
 def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredNode:
     document = decode(key, value)
+    lowest, highest = document.get("features", {}).get(TRANSACTION_VERSION, _NO_TRANSACTIONS)
     node = Node(
         node_id=node_id,
         epoch=epoch,
@@ -206,8 +213,19 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         full=document.get("full", False),
         logs_in=document.get("logs_in", False),
         offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
+        transaction_versions=(int(lowest), int(highest)),
     )
     return RegisteredNode(node, document.get("waits", False))
+
+
+def encode_features(features: FinalizedFeatures) -> bytes:
+    return encode(epoch=features.epoch, levels=dict(features.levels))
+
+
+def decode_features(key: str, value: bytes) -> FinalizedFeatures:
+    document = decode(key, value)
+    levels = {str(name): int(level) for name, level in document["levels"].items()}
+    return FinalizedFeatures(epoch=int(document["epoch"]), levels=levels)
 
 
 def encode_secret(secret: bytes) -> bytes:

@@ -27,6 +27,7 @@ from headrace.coordination.store import (
     Set,
     Store,
 )
+from headrace.coordination.transaction_version import SERVED
 from headrace.errors import CoordinationError
 from headrace.types import ClusterView, Endpoint, Node, TopicId
 from headrace.world import World
@@ -189,6 +190,7 @@ class NodeLifecycle:
             rack=asked.rack,
             directory_id=asked.directory_id,
             logs_in=True,
+            transaction_versions=SERVED,
             # An admitted node kept running, and has lost nothing since (R21). After a registration without
             # admission the controller has not handled its loss yet (R20).
             lossless=asked.lossless or self._was_admitted,

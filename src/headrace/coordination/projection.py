@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from headrace.coordination import documents
 from headrace.coordination.store import Changes, Entry, View
+from headrace.coordination.transaction_version import level_in_effect
 from headrace.errors import CoordinationError
-from headrace.types import NO_NODE, ClusterView, Node
+from headrace.types import NO_NODE, ClusterView, FinalizedFeatures, Node
 
 T = TypeVar("T")
 
@@ -100,8 +101,14 @@ class _Draft:
             self._fields["cluster_id"] = documents.decode(key, entry.value)["id"]
         elif key == documents.PRODUCER_IDS and entry:
             self.next_producer_id = documents.decode(key, entry.value)["next"]
+        elif key == documents.FEATURES:
+            self._put_features(key, entry)
         else:
             self._put_access(key, entry)
+
+    def _put_features(self, key: str, entry: Entry | None) -> None:
+        found = documents.decode_features(key, entry.value) if entry else FinalizedFeatures()
+        self._fields["finalized_features"] = found
 
     def _put_access(self, key: str, entry: Entry | None) -> None:
         """Who may connect, do what, and how much."""
@@ -133,6 +140,11 @@ class _Draft:
         self._fields |= {"nodes": live, "joining": joining, "fenced": fenced}
 
     def finish(self, version: int) -> ClusterView:
+        if not self._fields.keys().isdisjoint(("nodes", "finalized_features")):
+            features = self._fields.get("finalized_features", self._view.finalized_features)
+            nodes = (registered.node for registered in self.registered.values())
+            finalized = features.levels.get(documents.TRANSACTION_VERSION, 0)
+            self._fields["transaction_version"] = level_in_effect(nodes, finalized)
         return replace(self._view, version=version, **self._fields)
 
     def _put_topic(self, key: str, name: str, entry: Entry | None) -> None:

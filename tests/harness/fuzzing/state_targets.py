@@ -19,7 +19,7 @@ from headrace.errors import CoordinationError
 from headrace.machines.groups.events import RetentionCheck
 from headrace.machines.groups.group import Group, GroupSettings
 from headrace.machines.machine import Loaded, Now
-from headrace.types import ClusterView, Endpoint, Move, Node, PartitionState, Topic
+from headrace.types import ClusterView, Endpoint, FinalizedFeatures, Move, Node, PartitionState, Topic
 from headrace.wire.batch import read_header
 from headrace.wire.coordinator.consumer_group_records import (
     ClassicMemberMetadata,
@@ -200,6 +200,7 @@ _KEYS = (
     documents.CLUSTER,
     documents.PRODUCER_IDS,
     documents.NODE_SECRET,
+    documents.FEATURES,
     documents.user_key("u"),
     documents._ACLS + "x",
     documents._QUOTAS + "users/u",
@@ -218,6 +219,7 @@ def _documents() -> Sequence[bytes]:
         endpoints=(Endpoint(listener="main", host="h", port=1),),
         offline=frozenset({(_TOPIC_ID, 0)}),
         logs_in=True,
+        transaction_versions=(0, 2),
     )
     admission = documents.Admission(epoch=2, fenced=False)
     configs = documents.encode_configs({"a": "b"})
@@ -233,6 +235,7 @@ def _documents() -> Sequence[bytes]:
         documents.encode(id="c"),
         documents.encode(next=1000),
         documents.encode_secret(b"s" * 32),
+        documents.encode_features(FinalizedFeatures(epoch=1, levels={"transaction.version": 2})),
     )
     sound = [bytes([place]) + value for place, value in enumerate(values)]
     strange = (

@@ -87,6 +87,10 @@ class Controller:
         """How many partitions each node leads, of internal topics or of all others; a copy."""
         return self._index.leaders(internal=internal)
 
+    def replica_holders(self) -> set[int]:
+        """Ids of the nodes that hold a replica of some partition, registered or not."""
+        return self._index.replica_holders()
+
     def altered_node_settings(self) -> dict[str, str]:
         """Dynamic configs of this node: those of all nodes, overridden by its own."""
         altered = self._cluster.view.node_configs

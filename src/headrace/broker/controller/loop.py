@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.broker.controller.controller import Controller
 from headrace.broker.controller.election_audit import audit_election
+from headrace.broker.controller.feature_levels import FeatureLevels
 from headrace.broker.controller.isr_updater import IsrUpdater
 from headrace.broker.controller.metadata_cache import MetadataCache
 from headrace.broker.controller.partition_reconciler import (
@@ -92,6 +93,9 @@ class ControllerLoop:
         """By topic: its configs and replica count, the configs of nodes, and the rules made of both."""
         self._task: asyncio.Task[None] | None = None
         self.isr = IsrUpdater(cluster, world, self.rules_of, self.record_change)
+        self._features = FeatureLevels(
+            cluster=cluster, config=config, replica_holders=controller.replica_holders
+        )
 
     def start(self) -> None:
         self._cluster.subscribe(self._on_view_change)
@@ -208,6 +212,7 @@ class ControllerLoop:
         if len(self._rules) > len(self._cluster.view.topics):
             self._rules.clear()  # some are of deleted topics
         joined = tuple(self._cluster.view.joining.values()) if dirty is None else ()
+        await self._features.finalize()  # before a node of an earlier release is admitted
         awaiting = await self._reconcile(dirty)
         for node in joined:
             await self._admit(node)
@@ -218,8 +223,7 @@ class ControllerLoop:
     async def _require_logins(self) -> None:
         """Requests of nodes need a login (S3) once no node of an earlier release is registered."""
         view = self._cluster.view
-        registered = (*view.nodes.values(), *view.joining.values(), *view.fenced.values())
-        if not view.node_login_required and all(node.logs_in for node in registered):
+        if not view.node_login_required and all(node.logs_in for node in view.registered.values()):
             with contextlib.suppress(Changed):
                 await self._cluster.require_node_login()
                 logger.info("every node logs in: requests between nodes need a login from now on")

@@ -24,6 +24,9 @@ class TopicIndex:
         """A copy, to plan with."""
         return self._load.copy()
 
+    def replica_holders(self) -> set[int]:
+        return {node_id for node_id, count in self._load.replicas.items() if count}
+
     def leaders(self, *, internal: bool) -> Counter[int]:
         """How many partitions each node leads, of internal topics or of all others; a copy.
 
