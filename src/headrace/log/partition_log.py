@@ -242,7 +242,7 @@ class PartitionLog:
                 base_offset = last_offset - header.last_offset_delta
                 aborted = self.producers.update(header, base_offset, marker)
                 if aborted is not None:
-                    segment.note_aborted(aborted)
+                    self._transactions.note_aborted(segment, aborted)
         self.log_end_offset = end_offset
 
     def _roll(self) -> Segment:

@@ -8,8 +8,6 @@ from headrace.log.epochs import EpochHistory
 from headrace.log.producers.markers import read_marker
 from headrace.log.producers.snapshot import SnapshotFiles
 from headrace.log.producers.state import ProducerEntry, ProducerState
-from headrace.log.segments.batch_walk import corrupt
-from headrace.log.segments.scan import scan
 from headrace.log.segments.segment import Segment
 from headrace.wire.batch import CONTROL_BIT, BatchHeader
 
@@ -49,19 +47,4 @@ class StateFold:
         self._producers.restore(entries, self._producers_from)
         replay_from = 0 if fold_epochs else self._producers_from
         for segment in segments:
-            if segment.next_offset > replay_from:
-                self._replay(segment, replay_from)
-
-    def _replay(self, segment: Segment, from_offset: int) -> None:
-        place = segment.find(from_offset)
-        if place is None:
-            return
-        end = scan(
-            segment.pooled.get(),
-            size=segment.size,
-            position=place.position,
-            expected_offset=place.base_offset,
-            visit=self.visit,
-        )
-        if end.fault is not None:
-            raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
+            segment.visit_batches(replay_from, self.visit)

@@ -13,13 +13,11 @@ from headrace.log.producers.markers import read_marker
 from headrace.log.producers.open_transactions import EndedTransaction, OpenTransactions
 from headrace.log.producers.snapshot import SnapshotFiles
 from headrace.log.producers.state import open_transactions
-from headrace.log.segments.batch_walk import corrupt
 from headrace.log.segments.cold_read import ColdIndex
 from headrace.log.segments.files import TRANSACTION_INDEX_SUFFIX
-from headrace.log.segments.scan import scan
 from headrace.log.segments.segment import Segment
 from headrace.log.segments.segment_list import SegmentList
-from headrace.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from headrace.log.segments.transaction_index import NO_ABORTS, AbortedTransaction, TransactionIndex
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from headrace.world import Files
 
@@ -49,18 +47,7 @@ class TransactionFold:
     def replay(self, segments: Iterable[Segment]) -> None:
         """What lies behind the offset from which this began. Raises CorruptLogError."""
         for segment in segments:
-            place = segment.find(self._from_offset) if segment.next_offset > self._from_offset else None
-            if place is None:
-                continue
-            end = scan(
-                segment.pooled.get(),
-                size=segment.size,
-                position=place.position,
-                expected_offset=place.base_offset,
-                visit=self.visit,
-            )
-            if end.fault is not None:
-                raise corrupt(segment.pooled.path, end.position, end.next_offset, end.fault)
+            segment.visit_batches(self._from_offset, self.visit)
 
 
 def fold_from(
@@ -82,6 +69,9 @@ class TransactionIndexes:
         self._files = files
         self._segments = segments
         self._snapshots = snapshots
+        self._none_from = NO_ABORTS
+        """No marker of an aborted transaction lies at or above this offset, so that readers of a log without
+        aborted transactions need no index. Truncation, compaction and retention only remove markers."""
 
     def of(self, segment: Segment) -> TransactionIndex:
         """Of one of the log's segments; rebuilt where it is not known."""
@@ -101,6 +91,12 @@ class TransactionIndexes:
         segment.save_aborted(durable=True)
         return index
 
+    def note_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
+        """The marker of an aborted transaction was appended to the segment."""
+        segment.note_aborted(entry)
+        if self._none_from <= entry.last_offset:
+            self._none_from = entry.last_offset + 1
+
     def overlapping(
         self, start_offset: int, end_offset: int, *, wait: bool = True
     ) -> list[AbortedTransaction]:
@@ -109,26 +105,41 @@ class TransactionIndexes:
         Their markers may lie in later segments. Raises ColdRead when the disk would be waited for, unless
         `wait`.
         """
+        if start_offset >= self._none_from:
+            return []
         segments = self._segments
-        candidates = []
+        found: list[AbortedTransaction] = []
+        none_behind = True
         for slot in range(max(segments.slot_of(start_offset), 0), len(segments)):
             segment = segments[slot]
-            if segment.aborted_from is None or segment.aborted_from < end_offset:
-                candidates.append(segment)
-        if not wait:
-            self._check_at_hand(candidates)
-        found: list[AbortedTransaction] = []
-        for segment in candidates:
-            entries, complete = self.of(segment).overlapping(start_offset, end_offset)
+            lowest = segment.aborted_from
+            if lowest is not None and lowest >= end_offset:
+                none_behind = none_behind and lowest == NO_ABORTS
+                continue
+            if not (wait or segment.aborted_at_hand):
+                raise self._cold_from(slot, end_offset)
+            index = self.of(segment)
+            entries, complete = index.overlapping(start_offset, end_offset)
             found += entries
             if complete:
-                break
+                return found
+            none_behind = none_behind and index.last_offset < start_offset
+        if none_behind:
+            self._none_from = start_offset
         return found
 
-    def _check_at_hand(self, segments: list[Segment]) -> None:
-        cold = [segment for segment in segments if not segment.aborted_at_hand]
-        if cold:
-            raise ColdIndex(self._files, [segment.path(TRANSACTION_INDEX_SUFFIX) for segment in cold])
+    def _cold_from(self, slot: int, end_offset: int) -> ColdIndex:
+        """All that the read may need, so that it has to be tried again only once."""
+        later = (self._segments[number] for number in range(slot, len(self._segments)))
+        return ColdIndex(
+            self._files,
+            [
+                segment.path(TRANSACTION_INDEX_SUFFIX)
+                for segment in later
+                if (segment.aborted_from is None or segment.aborted_from < end_offset)
+                and not segment.aborted_at_hand
+            ],
+        )
 
     def ended_from(self, offset: int) -> list[EndedTransaction]:
         """Transactions whose markers are not below `offset`."""

@@ -435,3 +435,76 @@ def test_cold_index_is_named_before_it_is_waited_for() -> None:
     cold.value.release()
     files.cold_names.clear()
     assert again.aborted_transactions(0, 1, wait=False)
+
+
+class TestReadersBehindTheLastAbort:
+    def make_all_cold(self, files: MemoryFiles, log: PartitionLog) -> None:
+        """Whoever reads an index has to wait for the disk from now on."""
+        for segment in log._segments:
+            segment.save_aborted()
+            segment.release_indexes()
+        files.cold_names = set(index_files(files))
+
+    def test_a_log_without_aborts_is_read_without_its_indexes(self) -> None:
+        files = MemoryFiles()
+        log = open_log(files, SMALL)
+        for _ in range(20):
+            log.append(*batch(bytes(50)), 0)
+        log.close()
+        log = open_log(files, SMALL, recovery_point=log.log_end_offset)
+        assert log.aborted_transactions(0, 1) == []
+        self.make_all_cold(files, log)
+        for start in range(log.log_end_offset):
+            assert log.aborted_transactions(start, log.log_end_offset, wait=False) == []
+
+    def test_only_readers_below_the_last_abort_need_an_index(self) -> None:
+        files = MemoryFiles()
+        log = with_aborts(files)
+        last = all_aborted(log)[-1].last_offset
+        assert log.aborted_transactions(last + 1, log.log_end_offset) == []
+        self.make_all_cold(files, log)
+        assert log.aborted_transactions(last + 1, log.log_end_offset, wait=False) == []
+        with pytest.raises(ColdRead):
+            log.aborted_transactions(last, log.log_end_offset, wait=False)
+
+    def test_an_abort_after_the_reading_is_found(self) -> None:
+        log = with_aborts(MemoryFiles())
+        start = all_aborted(log)[-1].last_offset + 1
+        assert log.aborted_transactions(start, log.log_end_offset) == []
+        producer = TransactionalProducer(9)
+        first = producer.send(log)
+        last = producer.abort(log)
+        assert [each.first_offset for each in log.aborted_transactions(start, last)] == [first]
+        assert log.aborted_transactions(last + 1, last + 2) == []
+        check_answers(log)
+
+    def test_an_abort_in_the_place_of_a_truncated_one_is_found(self) -> None:
+        log = with_aborts(MemoryFiles())
+        cut = all_aborted(log)[0].last_offset
+        assert log.aborted_transactions(log.log_end_offset - 1, log.log_end_offset) == []
+        log.truncate_to(cut)
+        producer = TransactionalProducer(9)
+        first = producer.send(log, leader_epoch=1)
+        last = producer.end(log, commits=False, leader_epoch=1)
+        assert [each.first_offset for each in log.aborted_transactions(first, last)] == [first]
+        check_answers(log)
+
+    def test_an_emptied_log_that_starts_lower_has_its_own_aborts(self) -> None:
+        log = with_aborts(MemoryFiles())
+        assert log.aborted_transactions(log.log_end_offset - 1, log.log_end_offset) == []
+        log.truncate_fully_and_start_at(3)
+        producer = TransactionalProducer(9)
+        producer.send(log)
+        producer.abort(log)
+        assert [each.first_offset for each in log.aborted_transactions(3, 4)] == [3]
+
+    def test_a_later_transaction_that_began_behind_the_range_is_not_lost_for_the_next_reader(self) -> None:
+        """Nothing overlaps the first range, yet there are aborts above it."""
+        log = open_log(MemoryFiles(), SMALL)
+        for _ in range(8):
+            log.append(*batch(bytes(50)), 0)
+        producer = TransactionalProducer(1)
+        first = producer.send(log, bytes(50))
+        producer.abort(log)
+        assert log.aborted_transactions(0, 2) == []
+        assert [each.first_offset for each in log.aborted_transactions(2, first + 1)] == [first]

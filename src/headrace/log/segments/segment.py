@@ -37,7 +37,7 @@ from headrace.log.segments.index import (
     TimeEntry,
     TimeIndex,
 )
-from headrace.log.segments.scan import scan
+from headrace.log.segments.scan import Visit, scan
 from headrace.log.segments.transaction_index import (
     NO_ABORTS,
     UNKNOWN_BYTES,
@@ -466,6 +466,21 @@ class Segment:
             raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
         self.next_offset = end.next_offset
         return end.next_offset
+
+    def visit_batches(self, from_offset: int, visit: Visit) -> None:
+        """Calls `visit` as `scan` does, from the batch with `from_offset` on. Raises CorruptLogError."""
+        place = self.find(from_offset) if self.next_offset > from_offset else None
+        if place is None:
+            return
+        end = scan(
+            self.pooled.get(),
+            size=self.size,
+            position=place.position,
+            expected_offset=place.base_offset,
+            visit=visit,
+        )
+        if end.fault is not None:
+            raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
 
     def walk(self, position: int) -> Iterator[BatchPlace]:
         """The batches from `position`, where one must begin, to the end."""

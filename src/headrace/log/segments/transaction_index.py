@@ -63,6 +63,11 @@ class TransactionIndex:
         """Where the earliest of the transactions began; NO_ABORTS when there is none."""
         return min(self._words[1::_FIELDS], default=NO_ABORTS)
 
+    @property
+    def last_offset(self) -> int:
+        """Of the last marker; -1 when there is none."""
+        return self._words[-2] if self._words else -1
+
     def truncate(self, offset: int) -> None:
         """Forgets transactions whose marker lies at or behind `offset`."""
         del self._words[_FIELDS * self._first_ending_at(offset) :]
