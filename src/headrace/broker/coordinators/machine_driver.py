@@ -12,7 +12,7 @@ still holds when it is written.
 Below min.insync.replicas nothing is begun that may write (R17). An ISR that shrinks between step and append,
 or after it, is found out by the wait for the commit, as by a producer.
 Independent of groups and of the protocol. Read next: machine_loading.py, machine_timers.py,
-open_transactions.py, groups/coordinator.py.
+transaction_machines.py, groups/coordinator.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.broker.coordinators.machine_timers import MachineTimers
-from headrace.broker.coordinators.open_transactions import OpenTransactions
+from headrace.broker.coordinators.transaction_machines import TransactionMachines
 from headrace.errors import ApiError
 from headrace.machines.machine import (
     CancelTimer,
@@ -199,7 +199,7 @@ class MachineDriver(Generic[M]):
         self._entries: dict[str, _Entry[M]] = {}
         self._answers: dict[ReplyToken, Answer] = {}
         self._last_token = 0
-        self._transactions = OpenTransactions()
+        self._transactions = TransactionMachines()
         self._open: _Batch[M] | None = None
         self._in_flight: deque[_Batch[M]] = deque()
         """Appended but not committed, in order."""
@@ -211,10 +211,10 @@ class MachineDriver(Generic[M]):
     # Start and end
 
     def set_machines(
-        self, machines: dict[str, M], version: int, transactions: OpenTransactions | None = None
+        self, machines: dict[str, M], version: int, transactions: TransactionMachines | None = None
     ) -> None:
         """Machines loaded from the log. The caller then steps each with `Loaded` and calls `serve`."""
-        self._transactions = transactions or OpenTransactions()
+        self._transactions = transactions or TransactionMachines()
         self._entries = {name: _Entry(machine, version) for name, machine in machines.items()}
         self._end_offset = self.partition.log_end_offset
 

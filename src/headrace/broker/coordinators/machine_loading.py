@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from headrace.broker.coordinators.open_transactions import OpenTransactions
+from headrace.broker.coordinators.transaction_machines import TransactionMachines
 from headrace.broker.partition.partition import ColdRead, Partition
 from headrace.errors import DecodeError, StorageError
 from headrace.log.segments.log_slice import LogSlice
@@ -36,7 +36,7 @@ kinds of records. A transaction marker has no name: it concerns the machines tha
 class MachineLoading(Generic[M]):
     def __init__(self, name: object, make: Callable[[str], M], read: ReadRecord) -> None:
         self.machines: dict[str, M] = {}
-        self.transactions = OpenTransactions()
+        self.transactions = TransactionMachines()
         self.records = 0
         self._name = name
         self._make = make

@@ -7,7 +7,7 @@ thousands. The same fold of the log live and at load (R33). Read next: machine_d
 from __future__ import annotations
 
 
-class OpenTransactions:
+class TransactionMachines:
     def __init__(self) -> None:
         self._names: dict[int, dict[str, None]] = {}
         """By producer id; in the order of their first records, so that a marker has the same effect on
