@@ -443,6 +443,9 @@ class Broker:
         group_offsets = GroupOffsetHandlers(
             cluster=self.cluster,
             groups=self.groups,
+            partitions=self.partitions,
+            enrolment=self.enrolment,
+            verifies_transactions=self.config["transaction.partition.verification.enable"],
             metrics=self.metrics,
             authorization=self.authorization,
         )

@@ -64,6 +64,7 @@ NEEDED: Mapping[int, Needed] = MappingProxyType(
         ApiKey.END_TXN: Needed(transactional_id=_WRITE),
         # Or Alter (KIP-1037).
         ApiKey.WRITE_TXN_MARKERS: Needed(cluster=_CLUSTER_ACTION),
+        ApiKey.TXN_OFFSET_COMMIT: Needed(topic=_READ, group=_READ, transactional_id=_WRITE),
         ApiKey.DESCRIBE_ACLS: Needed(cluster=_DESCRIBE),
         ApiKey.CREATE_ACLS: Needed(cluster=_ALTER),
         ApiKey.DELETE_ACLS: Needed(cluster=_ALTER),

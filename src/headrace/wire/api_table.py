@@ -86,6 +86,7 @@ _TABLE = (
     _api(ApiKey.END_TXN, (0, 5), 3, "transactions"),
     # Also for tools that end a hanging transaction.
     _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "transactions"),
+    _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "group_offsets"),
     _api(ApiKey.DESCRIBE_ACLS, (1, 3), 2, "acls"),
     _api(ApiKey.CREATE_ACLS, (1, 3), 2, "acls"),
     _api(ApiKey.DELETE_ACLS, (1, 3), 2, "acls"),
@@ -121,7 +122,6 @@ _TABLE = (
 _SPOKEN_OTHERWISE = (
     # Up to 3: later versions are for requests between brokers.
     _api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 3), 3, "client"),
-    _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "client"),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key.value: api for api in _TABLE})
@@ -130,7 +130,7 @@ NODE_APIS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.BROKER_HE
 SPOKEN_APIS: Mapping[int, Api] = MappingProxyType(
     {**APIS, **{api.key.value: api for api in _SPOKEN_OTHERWISE}}
 )
-"""APIs as the client speaks them: those served here, some in fewer versions, and those of other brokers."""
+"""APIs as the client speaks them: those served here, one in fewer versions."""
 
 
 class RequestHeader(NamedTuple):

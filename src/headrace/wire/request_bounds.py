@@ -52,6 +52,7 @@ MAX_ITEMS: Mapping[int, int] = MappingProxyType(
         # The coordinator takes all partitions of a transaction in one turn of the event loop.
         ApiKey.ADD_PARTITIONS_TO_TXN: 20_000,
         ApiKey.WRITE_TXN_MARKERS: _PARTITIONS,
+        ApiKey.TXN_OFFSET_COMMIT: 10_000,
         ApiKey.DESCRIBE_TRANSACTIONS: _TRANSACTIONAL_IDS,
         ApiKey.LIST_TRANSACTIONS: 10_000,
         ApiKey.ALTER_CLIENT_QUOTAS: _USERS,

@@ -1,12 +1,14 @@
 """Authorizes requests about transactions: of their producers, of other nodes and of tools.
 
-The topics of AddPartitionsToTxn are authorized where they are looked up (handlers/transactions.py).
+The topics of AddPartitionsToTxn and TxnOffsetCommit are authorized where they are looked up
+(handlers/transactions.py, handlers/group_offsets.py).
 Read next: guard.py, member_requests.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from headrace.acls import CLUSTER_NAME, Operation, ResourceType
@@ -20,6 +22,7 @@ from headrace.broker.authorization.guard import (
     plain_reply,
 )
 from headrace.broker.authorization.member_requests import MemberGuard, Refusal
+from headrace.broker.handlers.group_offsets import txn_commit_topics
 from headrace.broker.handlers.transactions import (
     BATCHED_FROM,
     added_reply,
@@ -38,6 +41,7 @@ from headrace.wire.messages import encode_reply
 
 def by_key() -> dict[int, Guard]:
     return {
+        ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
         ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
         ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
         ApiKey.LIST_TRANSACTIONS: _list_transactions,
@@ -92,6 +96,19 @@ def _add_offsets_to_txn(caller: Caller, context: RequestContext, request: Any) -
 
 def _end_txn(caller: Caller, context: RequestContext, request: Any) -> Refusal | None:
     return None if _may_on_id(caller, request.transactional_id) else denied(TRANSACTIONAL_ID_DENIED)
+
+
+async def _txn_offset_commit(
+    caller: Caller, context: RequestContext, request: Any, handler: Handler
+) -> Reply:
+    if not _may_on_id(caller, request.transactional_id):
+        refusal = TRANSACTIONAL_ID_DENIED
+    elif not may_on_group(caller, request.group_id):
+        refusal = GROUP_DENIED
+    else:
+        return await handler(context, request)
+    count = sum(len(topic.partitions) for topic in request.topics)
+    return {"topics": txn_commit_topics(request.topics, repeat(refusal, count))}
 
 
 # Nodes and tools

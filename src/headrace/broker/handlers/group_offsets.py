@@ -1,28 +1,36 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0.
+"""OffsetCommit 2-10, TxnOffsetCommit 0-5, OffsetFetch 1-10, OffsetDelete 0.
 
 Resolves topic names and ids (ids from version 10 on) and checks that the partitions exist. Who may commit
 what is decided in machines/groups/offsets.py. The coordinator that cannot answer OffsetFetch yet replies with
 COORDINATOR_LOAD_IN_PROGRESS, the only coordinator error after which librdkafka retries (decision 19).
 
-Gaps: offsets of transactions (TxnOffsetCommit).
+Before the first offsets of a transaction the transaction's coordinator is asked whether the group's partition
+of `__consumer_offsets` is part of it, or from version 5 of TxnOffsetCommit on to add it (KIP-890). A marker
+that is written meanwhile drops the partition's guard, and the commit is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from headrace.acls import Operation
-from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.deferred_reply import DeferredHandler, DeferredReply
 from headrace.broker.network.request_context import Handler, RequestContext
 from headrace.broker.network.yielding import yielding
+from headrace.broker.partition.partition import Partition, VerificationGuard
+from headrace.broker.partition.registry import Partitions
 from headrace.broker.security.authorization import Authorization, Caller
+from headrace.broker.transactions.enrolment import Enrolment, Errors
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
 from headrace.machines.groups.events import (
+    NO_GENERATION,
+    NO_MEMBER_ID,
     FetchedOffset,
     OffsetCommit,
     OffsetCommitReply,
@@ -32,12 +40,22 @@ from headrace.machines.groups.events import (
     OffsetFetchReply,
 )
 from headrace.machines.machine import ReplyBody, ReplyToken
+from headrace.machines.transactions.events import Producer
+from headrace.machines.transactions.versions import adds_partitions, error_for, error_of_txn_offset_commit
 from headrace.types import ClusterView, Topic
 from headrace.wire.api_key import ApiKey
 from headrace.wire.coordinator.commit_records import CommitPartitions
+from headrace.wire.coordinator.group_records import NO_EPOCH
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.requests.offset_commit import CommitTopics, OffsetCommitRequest, write_offset_commit_reply
+from headrace.wire.plain_batch import plain_batch
+from headrace.wire.requests.offset_commit import (
+    CommitTopic,
+    CommitTopics,
+    OffsetCommitRequest,
+    write_offset_commit_reply,
+)
 
+_BY_NAME = 0
 _IDS_FROM = 10
 _BATCHED_FROM = 8
 _TOP_LEVEL_ERROR_FROM = 2
@@ -94,24 +112,35 @@ def _commit_errors(body: ReplyBody | ApiError, count: int) -> Iterable[ErrorCode
 
 
 class GroupOffsetHandlers:
-    """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
+    """Handlers of OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete."""
 
     def __init__(
         self,
         *,
         cluster: ClusterMetadata,
         groups: GroupCoordinator,
+        partitions: Partitions,
+        enrolment: Enrolment,
         metrics: Metrics,
+        verifies_transactions: bool = True,
         authorization: Authorization | None = None,
     ) -> None:
-        """`authorization`: of the topics in OffsetCommit."""
+        """`authorization`: of the topics in OffsetCommit and TxnOffsetCommit. `verifies_transactions`:
+        transaction.partition.verification.enable, for clients before KIP-890."""
         self._cluster = cluster
         self._groups = groups
+        self._partitions = partitions
+        self._enrolment = enrolment
+        self._verifies_transactions = verifies_transactions
         self._metrics = metrics
         self._authorization = authorization
 
     def by_key(self) -> dict[int, Handler]:
-        return {ApiKey.OFFSET_FETCH: self.offset_fetch, ApiKey.OFFSET_DELETE: self.offset_delete}
+        return {
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+        }
 
     def deferred_by_key(self) -> dict[int, DeferredHandler]:
         return {ApiKey.OFFSET_COMMIT: self.offset_commit}
@@ -157,6 +186,119 @@ class GroupOffsetHandlers:
             self._groups.submit(request.group_id, event, reply.answer_with(finish))
         else:
             reply.send(finish(OffsetCommitReply()))
+
+    # TxnOffsetCommit
+
+    async def txn_offset_commit(self, context: RequestContext, request: Any) -> dict[str, Any]:
+        version = context.api_version
+        topics = CommitTopics(
+            CommitTopic(
+                name=topic.name,
+                topic_id=None,
+                partitions=[(each.partition_index, each.committed_metadata) for each in topic.partitions],
+            )
+            for topic in request.topics
+        )
+        caller = None if self._authorization is None else self._authorization.caller(context)
+        _, partitions, codes = _resolve(self._cluster.view, topics, _BY_NAME, caller)
+        decided: Iterable[ErrorCode] = ()
+        if len(partitions):
+            decided = await self._commit_in_transaction(version, request, partitions, codes)
+        answers = iter(decided)
+        results = [next(answers) if code is None else code for code in codes or [None] * len(partitions)]
+        told = [error_for(ApiKey.TXN_OFFSET_COMMIT, version, code) for code in results]
+        for code in filter(None, told):
+            self._metrics.request_error(context.api_key, code)
+        return {"topics": txn_commit_topics(request.topics, iter(told))}
+
+    async def _commit_in_transaction(
+        self,
+        version: int,
+        request: Any,
+        partitions: CommitPartitions,
+        codes: list[ErrorCode | None] | None,
+    ) -> Iterable[ErrorCode]:
+        """The error of each partition that exists."""
+        try:
+            if not request.group_id:
+                raise ApiError(ErrorCode.invalid_group_id)
+            if request.producer_id < 0:
+                raise ApiError(ErrorCode.invalid_producer_id_mapping)
+            partition = self._partition_of(request.group_id)
+            guard = await self._verify(version, request, partition)
+            body = await self._submit(version, request, partitions, codes, partition, guard)
+        except ApiError as refusal:
+            body = refusal
+        return _commit_errors(body, len(partitions))
+
+    def _partition_of(self, group_id: str) -> Partition:
+        partition = self._partitions.get(OFFSETS_TOPIC, self._groups.partition_of(group_id))
+        if partition is None or not partition.leads:
+            raise ApiError(ErrorCode.not_coordinator)
+        return partition
+
+    async def _verify(self, version: int, request: Any, partition: Partition) -> VerificationGuard | None:
+        """Raises ApiError when the group's partition is not in the transaction. None: it was written to by it
+        already, or is not verified."""
+        adds = adds_partitions(ApiKey.TXN_OFFSET_COMMIT, version)
+        if not (adds or self._verifies_transactions):
+            return None
+        guard = partition.begin_verification(memoryview(_empty_batch(request)), 0, begins_at_zero=adds)
+        if guard is None:
+            return None
+        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+
+        def answer(errors: Errors) -> None:
+            if not answered.done():
+                answered.set_result(errors)
+
+        producer, name = Producer(request.producer_id, request.producer_epoch), partition.topic_partition
+        self._enrolment.enrol(
+            request.transactional_id, producer, frozenset((name,)), verify_only=not adds, answer=answer
+        )
+        error = (await answered)[name]
+        if error is not ErrorCode.none:
+            raise ApiError(error_of_txn_offset_commit(version, error))
+        return guard
+
+    async def _submit(
+        self,
+        version: int,
+        request: Any,
+        partitions: CommitPartitions,
+        codes: list[ErrorCode | None] | None,
+        partition: Partition,
+        guard: VerificationGuard | None,
+    ) -> ReplyBody | ApiError:
+        positions = [each for topic in request.topics for each in topic.partitions]
+        offsets = tuple(each.committed_offset for each in positions)
+        leader_epochs = tuple(getattr(each, "committed_leader_epoch", NO_EPOCH) for each in positions)
+        if codes is not None:
+            offsets, leader_epochs = _undecided(offsets, codes), _undecided(leader_epochs, codes)
+        batch = _empty_batch(request)
+
+        def event(token: ReplyToken) -> OffsetCommit:
+            return OffsetCommit(
+                token=token,
+                version=version,
+                partitions=partitions,
+                offsets=offsets,
+                leader_epochs=leader_epochs,
+                member_id=getattr(request, "member_id", NO_MEMBER_ID),
+                group_instance_id=getattr(request, "group_instance_id", None),
+                generation=getattr(request, "generation_id", NO_GENERATION),
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            )
+
+        answered: asyncio.Future[ReplyBody | ApiError] = asyncio.get_running_loop().create_future()
+
+        def answer(body: ReplyBody | ApiError) -> None:
+            if not answered.done():
+                answered.set_result(body)
+
+        self._groups.submit(request.group_id, event, answer, check=lambda: partition.check_own(batch, guard))
+        return await answered
 
     # OffsetFetch
 
@@ -241,6 +383,25 @@ class GroupOffsetHandlers:
         for place, code in zip(places, body.errors, strict=True):
             place["error_code"] = code
         return {"topics": topics}
+
+
+def _empty_batch(request: Any) -> bytearray:
+    """What the producer state of a log is asked with: only its producer matters."""
+    return plain_batch((), 0, 0, producer_id=request.producer_id, producer_epoch=request.producer_epoch)
+
+
+def txn_commit_topics(topics: Iterable[Any], codes: Iterator[ErrorCode]) -> list[dict[str, Any]]:
+    """Of the reply; `codes` of all partitions in turn."""
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": each.partition_index, "error_code": next(codes)}
+                for each in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
 
 
 async def _groups_once(groups: Iterable[Any]) -> list[Any]:

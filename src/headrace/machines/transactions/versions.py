@@ -21,7 +21,7 @@ _FIRST_WITH_PRODUCER_FENCED = {
     ApiKey.END_TXN: 2,
 }
 _FIRST_WITH_ABORTABLE = {ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4}
-_FIRST_THAT_EXPECTS_LOADING = 2
+_FIRST_WITH_LOADING = {ApiKey.TXN_OFFSET_COMMIT: 2}
 _FIRST_THAT_ADDS = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5}
 _OUT_OF_REACH = frozenset(
     {
@@ -53,7 +53,10 @@ def adds_partitions(api: ApiKey, api_version: int) -> bool:
 
 
 def error_for(api: ApiKey, api_version: int, error: ErrorCode) -> ErrorCode:
-    """The error as this version knows it: PRODUCER_FENCED came with KIP-588."""
+    """The error as this version knows it: PRODUCER_FENCED came with KIP-588, and producers that commit
+    offsets may stop at COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+    if error is ErrorCode.coordinator_load_in_progress and api_version < _FIRST_WITH_LOADING.get(api, 0):
+        return ErrorCode.coordinator_not_available
     if error is ErrorCode.producer_fenced and api_version < _FIRST_WITH_PRODUCER_FENCED.get(api, 0):
         return ErrorCode.invalid_producer_epoch
     return error
@@ -70,15 +73,13 @@ def error_of_produce(api_version: int, error: ErrorCode) -> ErrorCode:
 
 
 def error_of_txn_offset_commit(api_version: int, error: ErrorCode) -> ErrorCode:
-    """What a producer gets when its offsets were not committed.
+    """What a producer gets when the transaction's coordinator did not confirm the group's partition.
 
     COORDINATOR_LOAD_IN_PROGRESS is retried without a look-up of the group's coordinator, which is not the one
-    that is out of reach; but clients of versions 0 and 1 may stop at it (KAFKA-7296).
+    that is out of reach.
     """
     if _is_unexpected(ApiKey.TXN_OFFSET_COMMIT, api_version, error):
-        error = ErrorCode.coordinator_load_in_progress
-    if error is ErrorCode.coordinator_load_in_progress and api_version < _FIRST_THAT_EXPECTS_LOADING:
-        return ErrorCode.coordinator_not_available
+        return ErrorCode.coordinator_load_in_progress
     return _of_a_leader(ApiKey.TXN_OFFSET_COMMIT, api_version, error)
 
 

@@ -10,6 +10,7 @@ from headrace.machines.transactions.versions import (
     KIP_890,
     error_for,
     error_of_produce,
+    error_of_txn_offset_commit,
     version_of_add_partitions,
     version_of_end,
 )
@@ -176,3 +177,28 @@ def test_what_a_producer_is_told_when_its_partition_is_not_confirmed(
     version: int, error: ErrorCode, told: ErrorCode
 ) -> None:
     assert error_of_produce(version, error) is told
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "told"),
+    [
+        (3, ErrorCode.transaction_abortable, ErrorCode.invalid_txn_state),
+        (4, ErrorCode.transaction_abortable, ErrorCode.transaction_abortable),
+        (4, ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress),
+        (5, ErrorCode.concurrent_transactions, ErrorCode.concurrent_transactions),
+        (5, ErrorCode.network_exception, ErrorCode.coordinator_load_in_progress),
+        (5, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress),
+        (5, ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch),
+        (3, ErrorCode.invalid_producer_id_mapping, ErrorCode.invalid_producer_id_mapping),
+    ],
+)
+def test_what_a_producer_is_told_when_the_partition_of_its_group_is_not_confirmed(
+    version: int, error: ErrorCode, told: ErrorCode
+) -> None:
+    assert error_of_txn_offset_commit(version, error) is told
+
+
+def test_old_producers_that_commit_offsets_do_not_hear_of_a_load() -> None:
+    loading = ErrorCode.coordinator_load_in_progress
+    assert error_for(ApiKey.TXN_OFFSET_COMMIT, 1, loading) is ErrorCode.coordinator_not_available
+    assert error_for(ApiKey.TXN_OFFSET_COMMIT, 2, loading) is loading
