@@ -1,15 +1,17 @@
 """Sends the markers of decided transactions to the leaders of their partitions.
 
-Partitions that this node leads are written at once, without a socket. The markers of all transactions that
-were decided in one turn of the event loop go to another node in one WriteTxnMarkers. The leader is looked up
-at each send. Every partition is answered exactly once; what is to be retried, and when, is the machine's
-decision (machines/transactions/markers.py). Read next: marker_writer.py, coordinator.py.
+Partitions that this node leads are written at once, without a socket. Markers for another node are batched:
+those of one turn of the event loop, and all that come while MOST_IN_FLIGHT requests are not answered, go in
+one WriteTxnMarkers. The leader is looked up at each send. Every partition is answered exactly once; what is
+to be retried, and when, is the machine's decision (machines/transactions/markers.py).
+Read next: marker_writer.py, coordinator.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +35,10 @@ PURPOSE = "markers"
 """Of the connection: a marker waits for its replicas, and no other request may wait behind it."""
 REQUEST_TIMEOUT_MS = 15_000
 """Longer than the leader waits for its replicas (ACK_TIMEOUT_S of marker_writer.py)."""
+MOST_IN_FLIGHT = 2
+"""Requests to one node. More markers per request cost both nodes less than more requests."""
+LONGEST_WAIT_S = 0.02
+"""Then a request is sent in any case: those before may wait for a replica of their partitions."""
 
 OnAnswer = Callable[[MarkersAnswered], None]
 
@@ -96,9 +102,11 @@ class MarkerSender:
         self._writer = writer
         self._tasks = tasks
         self._queues: dict[int, list[_Queued]] = {}
+        self._in_flight: Counter[int] = Counter()
         self._unknown: list[_Unknown] = []
         self._looking_up = False
         self._running: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def send(self, command: SendMarkers, coordinator_epoch: int, answer: OnAnswer) -> None:
         """`answer` is called in any turn, also before this returns, and covers each partition once."""
@@ -123,6 +131,7 @@ class MarkerSender:
 
     async def stop(self) -> None:
         """Requests under way are not answered any more; the next coordinator sends the markers again."""
+        self._stopped = True
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -140,6 +149,9 @@ class MarkerSender:
         return {leader: tuple(names) for leader, names in found.items()}
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        if self._stopped:
+            coroutine.close()
+            return
         task = self._tasks.spawn(coroutine, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -150,11 +162,17 @@ class MarkerSender:
         queue = self._queues.get(node_id)
         if queue is None:
             queue = self._queues[node_id] = []
-            self._tasks.call_soon(self._send_queue, node_id)
+            if self._in_flight[node_id] < MOST_IN_FLIGHT:
+                self._tasks.call_soon(self._send_queue, node_id)
+            else:
+                self._tasks.call_later(LONGEST_WAIT_S, self._send_queue, node_id)
         queue.append(queued)
 
     def _send_queue(self, node_id: int) -> None:
-        self._spawn(self._request(node_id, self._queues.pop(node_id)), f"markers for node {node_id}")
+        queue = self._queues.pop(node_id, None)
+        if queue is not None:
+            self._in_flight[node_id] += 1
+            self._spawn(self._request(node_id, queue), f"markers for node {node_id}")
 
     async def _request(self, node_id: int, queue: list[_Queued]) -> None:
         body = {"markers": [_fields(each) for each in queue]}
@@ -163,10 +181,13 @@ class MarkerSender:
             reply = await self._peers.request(
                 node_id, ApiKey.WRITE_TXN_MARKERS, None, body, REQUEST_TIMEOUT_MS, purpose=PURPOSE
             )
+            codes = _codes_of(reply)
         except PeerLost as error:
             logger.info("transaction markers will be sent again: %s", error)
-        else:
-            codes = _codes_of(reply)
+        except Exception:  # whatever it was: a marker without an answer would never be sent again
+            logger.exception("transaction markers for node %d will be sent again", node_id)
+        self._in_flight[node_id] -= 1
+        self._send_queue(node_id)
         for each in queue:
             producer_id = each.marker.producer_id
             each.answer({
@@ -197,6 +218,9 @@ class MarkerSender:
             await self._cluster.catch_up()
         except (HeadraceError, OSError) as error:
             logger.warning("cannot tell whether partitions of a transaction were deleted: %s", error)
+            return None
+        except Exception:  # whatever it was: the markers would never be sent again
+            logger.exception("cannot tell whether partitions of a transaction were deleted")
             return None
         return self._cluster.view
 

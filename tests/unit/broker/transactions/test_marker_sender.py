@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.broker.replication.peers import PeerLost
-from headrace.broker.transactions.marker_sender import MarkerSender
+from headrace.broker.transactions.marker_sender import LONGEST_WAIT_S, MOST_IN_FLIGHT, MarkerSender
 from headrace.broker.transactions.marker_writer import Marker, OnWritten
 from headrace.errors import CoordinationError
 from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, Producer, SendMarkers
@@ -204,9 +204,60 @@ def test_markers_of_one_turn_go_to_a_node_in_one_request() -> None:
         (_, body, _) = lab.peers.requests[0]
         assert (body["markers"][0]["coordinator_epoch"], body["markers"][0]["transaction_version"]) == (9, 2)
         assert body["markers"][0]["transaction_result"] is True
-        lab.send("u-0", number=6)
+
+    in_lab(scenario)
+
+
+def test_markers_are_collected_while_earlier_requests_are_not_answered() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER,))
+        for number in range(MOST_IN_FLIGHT + 3):
+            lab.send("t-0", number=number, producer_id=number)
+            await asyncio.sleep(LONGEST_WAIT_S / 40)
+        await asyncio.sleep(LONGEST_WAIT_S / 4)
+        assert len(lab.peers.requests) == MOST_IN_FLIGHT
+        lab.peers.reply({(0, "t", 0): ErrorCode.none})
+        await asyncio.sleep(LONGEST_WAIT_S / 4)
+        together = [(number, {"t": [0]}) for number in range(MOST_IN_FLIGHT, MOST_IN_FLIGHT + 3)]
+        assert lab.peers.asked()[MOST_IN_FLIGHT:] == [(OTHER, together)]
+        assert lab.answers == [(0, {"t-0": WRITTEN})]
+
+    in_lab(scenario)
+
+
+def test_markers_do_not_wait_for_a_request_that_waits_for_replicas() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER,))
+        for number in range(MOST_IN_FLIGHT + 1):
+            lab.send("t-0", number=number, producer_id=number)
+            await asyncio.sleep(LONGEST_WAIT_S / 40)
+        await asyncio.sleep(2 * LONGEST_WAIT_S)
+        assert len(lab.peers.requests) == MOST_IN_FLIGHT + 1
+
+    in_lab(scenario)
+
+
+def test_a_reply_that_cannot_be_read_is_answered_as_retry() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER,))
+        lab.send("t-0")
         await lab.turns()
-        assert len(lab.peers.requests) == 3, "a later turn does not wait for the answers"
+        lab.peers.requests[0][2].set_result(None)
+        await lab.turns()
+        assert lab.answers == [(1, {"t-0": RETRY})]
+
+    in_lab(scenario)
+
+
+def test_nothing_is_sent_after_the_stop() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER,))
+        lab.send("t-0")
+        await lab.turns()
+        await lab.sender.stop()
+        lab.send("t-0", "deleted-0", number=2)
+        await asyncio.sleep(2)
+        assert (len(lab.peers.requests), lab.cluster.caught_up, lab.answers) == (1, 0, [])
 
     in_lab(scenario)
 
