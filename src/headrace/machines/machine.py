@@ -5,6 +5,7 @@ event (`fresh_member_id`) or as `now`; what it wants done leaves as an effect.
 
 How a driver (broker/coordinators/machine_driver.py) runs one:
 - Load: `apply` every record of the log in order, then one `step(Loaded(), now)`; its effects set the timers.
+  Where a kind of machine says that there is nothing to do (`acts_when_loaded`), the step is left out.
 - Request: `step(event, now)` where the event carries a `ReplyToken`. The machine has applied its records when
   `step` returns; the driver appends them in order, a large step in several batches, and gives the step's
   replies when they, and all that was appended before them, are committed (R31). A step without records may
