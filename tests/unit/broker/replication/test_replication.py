@@ -221,6 +221,7 @@ def test_the_isr_counts_again_after_the_worker_has_checked_the_records(
         trio.simulation.machine(f"node{leader.node_id}").work = slow
         connection = await leader.connect()
         reply = connection.send(PRODUCE, leader.produce_fields(*many), version=8)
+        await trio.clients.tasks.sleep(1)  # simulated: the request is there, and the worker needs 20 s
         for follower in trio.followers:
             await follower.kill()
         await trio.until(lambda: trio.state.isr == (leader.node_id,))
