@@ -490,6 +490,8 @@ def test_elections_are_recorded_whichever_node_leads_the_audit_topic() -> None:
         written_by.add(view(lab).controller_id == broker.node_id)
 
     written_by: set[bool] = set()
-    for seed in range(1, 7):
+    for seed in range(1, 25):
         simulate_cluster(scenario, seed)
-    assert written_by == {True, False}  # here, and sent to another node
+        if written_by == {True, False}:  # here, and sent to another node
+            return
+    pytest.fail(f"no seed has both cases, only {written_by}")

@@ -11,9 +11,8 @@ FEATURES = (
         2,
         "The highest level of Kafka's feature `transaction.version` in this cluster. The level is 2 while "
         "every registered node serves it. 1 keeps producers on the protocol before KIP-890; 0 refuses "
-        "transactions, for example before nodes go back to an earlier release. Of the static values that of "
-        "the controller counts; one altered for all nodes takes precedence. `kafka-features.sh describe` "
-        "shows the level.",
+        "transactions, for example before nodes go back to an earlier release. The lowest value of all nodes "
+        "counts; of values that were not altered while nodes run, that of the controller.",
         between(0, 2),
         dynamic=True,
     ),

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection
 
-from headrace.config import NODE_SETTINGS, NodeConfig
+from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import Changed, ClusterMetadata
 from headrace.coordination.documents import TRANSACTION_VERSION
 from headrace.coordination.transaction_version import SETTING, finalized_level, level_to_finalize
@@ -41,10 +41,11 @@ class FeatureLevels:
             logger.info("%s is %d now, was %d", TRANSACTION_VERSION, level, present)
 
     def _held_at(self) -> int:
-        """What is set for a single node does not count: the next controller would have another value."""
-        altered = self._cluster.view.node_configs.get("", {}).get(SETTING)
-        value: int = self._config[SETTING] if altered is None else NODE_SETTINGS[SETTING].parse(altered)
-        return value
+        """The lowest of all nodes; of what they were started with, only this node's is known here."""
+        configs = self._cluster.view.node_configs
+        of_all = configs.get("", {}).get(SETTING, str(self._config[SETTING]))
+        of_each = (configs.get(str(node), {}).get(SETTING, of_all) for node in self._cluster.view.registered)
+        return min((int(text) for text in of_each), default=int(of_all))
 
     def _report_awaited(self, node_ids: list[int]) -> None:
         if node_ids and node_ids != self._awaited:

@@ -63,9 +63,9 @@ def finalized(trio: SimTrio) -> tuple[int, int]:
     return features.levels.get("transaction.version", 0), features.epoch
 
 
-async def alter(trio: SimTrio, value: str | None) -> None:
+async def alter(trio: SimTrio, value: str | None, node: str = "") -> None:
     change = {"name": SETTING, "config_operation": 1 if value is None else 0, "value": value}
-    resource = {"resource_type": BROKER, "resource_name": "", "configs": [change]}
+    resource = {"resource_type": BROKER, "resource_name": node, "configs": [change]}
     fields: dict[str, Any] = {"resources": [resource], "validate_only": False}
     reply = await trio.up[0].ask(ALTER_CONFIGS, fields)
     assert int(reply.responses[0].error_code) == 0
@@ -165,6 +165,17 @@ def test_the_level_is_held_by_a_setting_altered_for_all_nodes() -> None:
             await alter(trio, value)
             await trio.until(lambda level=level: levels(trio) == {level})  # type: ignore[misc]
             assert await level_told(trio.up[0]) == (level, epoch)
+
+    on_three_nodes(scenario)
+
+
+def test_the_lowest_setting_of_all_nodes_counts() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        for node_id in NODES:  # also of those that are not the controller
+            await alter(trio, "1", node=str(node_id))
+            await trio.until(lambda: levels(trio) == {1})
+            await alter(trio, None, node=str(node_id))
+            await trio.until(lambda: levels(trio) == {2})
 
     on_three_nodes(scenario)
 
