@@ -1,8 +1,12 @@
-"""A cluster of the release before node logins is upgraded node by node under load, and keeps serving (S3)."""
+"""A cluster of an earlier release is upgraded node by node under load, and keeps serving.
+
+Nodes ask each other for logins (S3), and transaction.version rises, once the last one is upgraded.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.client.connection import Connection
@@ -10,7 +14,12 @@ from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from tests.harness import soak
 from tests.harness.live.cluster import LiveCluster
-from tests.harness.live.earlier_release import LAST_WITHOUT_LOGINS, MixedReleases, earlier_sources
+from tests.harness.live.earlier_release import (
+    LAST_WITHOUT_LOGINS,
+    LAST_WITHOUT_TRANSACTIONS,
+    MixedReleases,
+    earlier_sources,
+)
 from tests.harness.live.kill_loop import strike_under_load
 from tests.harness.waiting import wait_until
 
@@ -23,11 +32,8 @@ def test_nodes_of_the_earlier_release_are_replaced_without_a_lost_record(tmp_pat
         assert [serves_logins(cluster, node_id) for node_id in cluster.node_ids] == [False] * 3
 
         def upgrade(cluster: LiveCluster, node_id: int) -> None:
-            cluster.stop(node_id)
             releases.upgraded.add(node_id)
-            plan = cluster.folder.read()
-            cluster.supervisor.prepare(plan, [plan.member(node_id)])
-            cluster.start(node_id)
+            restart(cluster, node_id)
 
         strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=upgrade, order="nodes").check()
         assert all(serves_logins(cluster, node_id) for node_id in cluster.node_ids)
@@ -35,6 +41,56 @@ def test_nodes_of_the_earlier_release_are_replaced_without_a_lost_record(tmp_pat
             lambda: all(refuses_strangers(cluster, node_id) for node_id in cluster.node_ids),
             "every node asks for a login",
         )
+
+
+def test_transactions_are_served_while_no_node_of_an_earlier_release_is_there(tmp_path: Path) -> None:
+    releases = MixedReleases(earlier_sources(LAST_WITHOUT_TRANSACTIONS, tmp_path))
+    with LiveCluster(tmp_path / "cluster", settings=SETTINGS, dress=releases) as cluster:
+        first, second, last = cluster.node_ids
+        cluster.create_topic("t", [list(cluster.node_ids)])
+        for node_id in (first, second):
+            releases.upgraded.add(node_id)
+            restart(cluster, node_id)
+            assert transaction_version(cluster, node_id) == 0
+        cluster.stop(last)  # as it may return as the release that it was
+        cluster.wait_until(lambda metadata: last not in metadata.addresses)
+        assert transaction_version(cluster, first) == 0
+        releases.upgraded.add(last)
+        restart(cluster, last)
+        wait_for_level(cluster, 2, cluster.node_ids)
+        releases.upgraded.remove(last)
+        restart(cluster, last)
+        wait_for_level(cluster, 0, (first, second))
+        assert transaction_version(cluster, last) == 0
+        releases.upgraded.add(last)
+        restart(cluster, last)
+        wait_for_level(cluster, 2, cluster.node_ids)
+
+
+def restart(cluster: LiveCluster, node_id: int) -> None:
+    cluster.stop(node_id)
+    plan = cluster.folder.read()
+    cluster.supervisor.prepare(plan, [plan.member(node_id)])
+    cluster.start(node_id)
+
+
+def wait_for_level(cluster: LiveCluster, level: int, node_ids: Iterable[int]) -> None:
+    wait_until(
+        lambda: {transaction_version(cluster, node_id) for node_id in node_ids} == {level},
+        f"nodes are at transaction.version {level}",
+    )
+
+
+def transaction_version(cluster: LiveCluster, node_id: int) -> int:
+    async def features() -> int:
+        member = cluster.folder.read().member(node_id)
+        connection = await Connection.open(member.host, member.port)
+        try:
+            return connection.features.get("transaction.version", 0)
+        finally:
+            await connection.close()
+
+    return asyncio.run(features())
 
 
 def serves_logins(cluster: LiveCluster, node_id: int) -> bool:

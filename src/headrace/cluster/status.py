@@ -61,6 +61,8 @@ class ClusterMetadata:
     partitions: tuple[Partition, ...] = ()
     disks: DiskEvents = field(default_factory=lambda: DiskEvents({}, {}))
     """Read only when replicas are out of sync or offline."""
+    transaction_version: int = 0
+    """The finalized level of Kafka's feature; 0: no transactions, or an Apache Kafka without the feature."""
 
     @property
     def damaged_logs(self) -> list[tuple[Partition, int, str]]:
@@ -119,6 +121,7 @@ class ClusterStatus:
                 {"node": node, "reason": reason} for node, reason in sorted(metadata.disks.full.items())
             ],
             "same_host": len(metadata.same_host),
+            "transaction_version": metadata.transaction_version,
             "supervised": self.supervised,
         }
 
@@ -194,11 +197,13 @@ def _with_reasons(metadata: ClusterMetadata, cluster: Cluster) -> ClusterMetadat
 async def _fetch_metadata(cluster: Cluster) -> ClusterMetadata:
     async with Brokers(cluster, timeout_ms=_TIMEOUT_MS) as brokers:
         reply = await brokers.metadata(None)
+        features = (await brokers.any_connection()).features
     return ClusterMetadata(
         cluster_id=str(reply.cluster_id or ""),
         controller=None if reply.controller_id < 0 else int(reply.controller_id),
         addresses={int(node.node_id): f"{node.host}:{node.port}" for node in reply.brokers},
         partitions=tuple(_partitions(reply.topics, {int(node.node_id) for node in reply.brokers})),
+        transaction_version=features.get("transaction.version", 0),
     )
 
 

@@ -16,6 +16,8 @@ from tests.harness.left_out import leave_out
 ROOT = Path(__file__).resolve().parents[3]
 LAST_WITHOUT_LOGINS = "a5aae69"
 """Its nodes do not log in to each other."""
+LAST_WITHOUT_TRANSACTIONS = "5043bf5"
+"""Its nodes neither serve transactions nor say which levels of transaction.version they serve."""
 
 
 def earlier_sources(commit: str, folder: Path) -> Path:

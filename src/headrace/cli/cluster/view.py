@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _NAMES_SHOWN = 8
+_NEWEST_TRANSACTION_VERSION = 2
 _COLUMNS = ("NODE", "STATE", "ADDRESS", "PID", "LEADS", "HOLDS", "BEHIND", "MEMORY")
 
 
@@ -61,6 +62,8 @@ def _sentences(status: ClusterStatus) -> list[str]:
         lines.append(f"OFFLINE: {each} on node {node}: {reason}")
     lines += [f"node {node}: {reason}" for node, reason in sorted(metadata.disks.full.items())]
     lines += _host_sentences(status)
+    if status.engine == "headrace" and metadata.transaction_version < _NEWEST_TRANSACTION_VERSION:
+        lines.append(f"transaction.version is {metadata.transaction_version}: see docs/transactions.md")
     return lines
 
 
