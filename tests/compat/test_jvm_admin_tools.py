@@ -11,6 +11,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from java_tool import JavaTool
 
+from tests.harness.waiting import wait_until
+
 pytestmark = pytest.mark.compat_jvm
 
 
@@ -169,3 +171,22 @@ def test_client_quotas_are_set_described_and_removed(java: JavaTool, topic: str)
     ):
         java("configs", *entity, "--alter", "--delete-config", name)
         assert "_rate=" not in java.run("configs", *entity, "--describe").output
+
+
+def test_the_transaction_version_is_described_and_follows_its_setting(java: JavaTool) -> None:
+    def level() -> str:
+        described = java("features", "describe")
+        (line,) = [line for line in described.splitlines() if "transaction.version" in line]
+        levels = r"SupportedMinVersion: 0\s+SupportedMaxVersion: 2\s+FinalizedVersionLevel: (\d)"
+        found = re.search(levels, line)
+        assert found, described
+        return found[1]
+
+    everywhere = ("--alter", "--entity-type", "brokers", "--entity-default")
+    assert level() == "2"
+    java("configs", *everywhere, "--add-config", "headrace.transaction.version=1")
+    try:
+        wait_until(lambda: level() == "1", "the level is held at 1")
+    finally:
+        java("configs", *everywhere, "--delete-config", "headrace.transaction.version")
+    wait_until(lambda: level() == "2", "the level has risen")
