@@ -1,6 +1,7 @@
 """FindCoordinator 0-6: the coordinator of a group, or of a transactional id.
 
-Creates `__consumer_offsets` or `__transaction_state` when it does not exist.
+Creates `__consumer_offsets` or `__transaction_state` when it does not exist. At level 0 of
+transaction.version there is no coordinator of transactions (docs/decisions/0030).
 
 Gaps: share groups are not served.
 """
@@ -61,6 +62,8 @@ class CoordinatorHandlers:
         try:
             await coordinators.ensure_topic()
         except ApiError as error:
+            if error.code is ErrorCode.coordinator_not_available:
+                return error
             message = f"{_TOPICS[key_type]} could not be created: {error}"
             return ApiError(ErrorCode.coordinator_not_available, message)
         return None

@@ -22,9 +22,11 @@ from headrace.broker.transactions.transaction_log import pack_transaction_record
 from headrace.broker.transactions.transaction_settings import transaction_settings, transactions_topic
 from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import ClusterMetadata
-from headrace.errors import HeadraceError
+from headrace.coordination.transaction_version import why_no_transactions
+from headrace.errors import ApiError, HeadraceError
 from headrace.machines.machine import Command, Event, Question, ReplyBody, ReplyToken, TimelineEvent
 from headrace.machines.transactions.events import (
+    AddPartitionsToTxn,
     AllocateProducerId,
     ExpirationCheck,
     ProducerIdAllocated,
@@ -40,6 +42,7 @@ from headrace.world import World
 logger = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
+_NO_TOKEN = ReplyToken(-1)
 COMMIT_TIMEOUT_MS = 5_000
 """Of a reply that waits for its records to be committed."""
 
@@ -109,6 +112,8 @@ class TransactionCoordinator:
 
     async def ensure_topic(self) -> Topic:
         """Returns `__transaction_state`, created when it does not exist. Raises ApiError."""
+        if not self._cluster.view.transaction_version:
+            raise self._not_served()
         return await self._topic.ensure()
 
     def partition_of(self, transactional_id: str) -> int:
@@ -126,8 +131,18 @@ class TransactionCoordinator:
     def submit(
         self, transactional_id: str, make_event: Callable[[ReplyToken], Event], answer: Answer
     ) -> None:
-        """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError."""
-        self._topic.submit(transactional_id, make_event, answer)
+        """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError.
+
+        Open transactions can always be ended; nothing is added to them while some node does not serve any.
+        """
+        held = not self._cluster.view.transaction_version
+        if held and isinstance(make_event(_NO_TOKEN), AddPartitionsToTxn):
+            answer(self._not_served())
+        else:
+            self._topic.submit(transactional_id, make_event, answer)
+
+    def _not_served(self) -> ApiError:
+        return ApiError(ErrorCode.coordinator_not_available, why_no_transactions(self._cluster.view))
 
     async def ask(self, transactional_id: str, make_event: Callable[[ReplyToken], Event]) -> ReplyBody:
         """As `submit`, for coroutines. Raises ApiError."""
