@@ -39,6 +39,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
             topics.append({"name": "wide", "num_partitions": WIDE_PARTITIONS, "replication_factor": 1})
             client.call(19, 7, {"topics": topics, "timeout": 60_000})
             client.call(10, 4, {"key_type": 0, "coordinator_keys": [GROUP]})
+            client.call(10, 4, {"key_type": 1, "coordinator_keys": ["x"]})
         yield node
         node.kill()  # a clean stop would wait for the disk 3,000 times
 

@@ -28,6 +28,7 @@ def largest_requests(topics: Sequence[str], wide: str, group: str) -> Iterator[L
     yield from _of_configs(topics)
     yield from _of_partitions(topics, wide)
     yield from _of_groups(topics, group)
+    yield from _of_transactions(topics, wide)
 
 
 def _bound(key: ApiKey) -> int:
@@ -174,3 +175,39 @@ def _of_groups(topics: Sequence[str], group: str) -> Iterator[LargeRequest]:
         "topic_partitions": [],
     }
     yield LargeRequest("ConsumerGroupHeartbeat", ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, beat)
+
+
+def _of_transactions(topics: Sequence[str], wide: str) -> Iterator[LargeRequest]:
+    """Of producers that nobody knows: partitions are looked up before the producer is."""
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    spread = [
+        {"name": entry["name"], "partitions": entry["partition_indexes"]}
+        for entry in _spread(topics, wide, ApiKey.ADD_PARTITIONS_TO_TXN, "partition_indexes")
+    ]
+    of_client = {f"v3_and_below_{name}": value for name, value in producer.items()}
+    fields: dict[str, Any] = {**of_client, "v3_and_below_transactional_id": "x"}
+    largest = {**fields, "v3_and_below_topics": spread}
+    yield LargeRequest("AddPartitionsToTxn", ApiKey.ADD_PARTITIONS_TO_TXN, 3, largest)
+    known = [{"name": name, "partitions": [0]} for name in topics] + [
+        {"name": wide, "partitions": list(range(1000))}
+    ]
+    existing = {**fields, "v3_and_below_topics": known}
+    yield LargeRequest("AddPartitionsToTxn that exist", ApiKey.ADD_PARTITIONS_TO_TXN, 3, existing)
+    one = [{"name": wide, "partitions": [0]}]
+    transactions = [
+        {**producer, "transactional_id": f"id-{number}", "topics": one}
+        for number in range(_bound(ApiKey.ADD_PARTITIONS_TO_TXN) // 3)
+    ]
+    several = {"transactions": transactions}
+    yield LargeRequest("AddPartitionsToTxn of nodes", ApiKey.ADD_PARTITIONS_TO_TXN, 5, several)
+    absent = _spread([], "absent", ApiKey.WRITE_TXN_MARKERS, "partition_indexes")
+    marker = {**producer, "transaction_result": False, "coordinator_epoch": 0, "topics": absent[:-1]}
+    yield LargeRequest("WriteTxnMarkers", ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+    written = {**marker, "topics": [{"name": wide, "partition_indexes": list(range(1000))}]}
+    yield LargeRequest("WriteTxnMarkers, written", ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [written]})
+    names = [f"id-{number}" for number in range(_bound(ApiKey.DESCRIBE_TRANSACTIONS))]
+    fields = {"transactional_ids": names}
+    yield LargeRequest("DescribeTransactions", ApiKey.DESCRIBE_TRANSACTIONS, 0, fields)
+    half = _bound(ApiKey.LIST_TRANSACTIONS) // 2
+    filters = {"state_filters": names[:half], "producer_id_filters": list(range(half))}
+    yield LargeRequest("ListTransactions", ApiKey.LIST_TRANSACTIONS, 2, filters)

@@ -25,17 +25,18 @@ from headrace.broker.authorization.member_requests import MemberGuard, Refusal
 from headrace.broker.handlers.group_offsets import txn_commit_topics
 from headrace.broker.handlers.transactions import (
     BATCHED_FROM,
+    MarkerCodes,
     added_reply,
     additions_in,
     markers_reply,
     topic_results,
 )
 from headrace.broker.network.request_context import Handler, Reply, RequestContext
+from headrace.broker.network.yielding import yielding
 from headrace.broker.security.authorization import Caller
 from headrace.types import TopicPartition
 from headrace.wire.api_authorization import NEEDED
 from headrace.wire.api_key import ApiKey
-from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_reply
 
 
@@ -79,12 +80,12 @@ def _add_partitions_to_txn(caller: Caller, context: RequestContext, request: Any
     (addition,) = additions_in(context.api_version, request)
     if _may_on_id(caller, addition.transactional_id):
         return None
-    codes = {
+    partitions = {
         TopicPartition(topic.name, index): TRANSACTIONAL_ID_DENIED
         for topic in addition.topics
         for index in topic.partitions
     }
-    results = [(addition.transactional_id, topic_results(codes))]
+    results = [(addition.transactional_id, topic_results(partitions.items()))]
     return encode_reply(*context[:3], added_reply(context.api_version, results))
 
 
@@ -120,13 +121,13 @@ async def _write_txn_markers(
     """Alter suffices, too: it lets tools end hanging transactions (KIP-1037)."""
     if caller.access.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) or _may_on_cluster(caller):
         return await handler(context, request)
-    codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
-    for marker in request.markers:
+    codes: MarkerCodes = {}
+    async for marker in yielding(request.markers):
         of_producer = codes.setdefault(marker.producer_id, {})
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
-                of_producer[TopicPartition(topic.name, index)] = CLUSTER_DENIED
-    return markers_reply(codes)
+        async for topic in yielding(marker.topics):
+            refused = dict.fromkeys(topic.partition_indexes, CLUSTER_DENIED)
+            of_producer.setdefault(topic.name, {}).update(refused)
+    return await markers_reply(codes)
 
 
 async def _describe_transactions(

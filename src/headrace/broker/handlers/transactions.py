@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -56,9 +56,14 @@ from headrace.world import Clock, Thread
 BATCHED_FROM = 4
 """First version of AddPartitionsToTxn that is for nodes: it holds several transactions."""
 
+_MANY = 10 * ITEMS_PER_YIELD
+"""Of items that take less than a microsecond each."""
+
 T = TypeVar("T")
 Body = ReplyBody | ApiError
 Codes = Mapping[TopicPartition, ErrorCode]
+MarkerCodes = dict[int, dict[str, dict[int, ErrorCode]]]
+"""By producer id, topic and partition."""
 
 
 class Addition(NamedTuple):
@@ -74,7 +79,14 @@ class _Checked(NamedTuple):
     addition: Addition
     errors: Mapping[TopicPartition, ErrorCode]
     """Of every partition once; any error refuses all of them."""
-    refused: bool
+
+    @property
+    def name(self) -> str:
+        return self.addition.transactional_id
+
+    @property
+    def refused(self) -> bool:
+        return any(self.errors.values())
 
 
 class TransactionHandlers:
@@ -139,26 +151,40 @@ class TransactionHandlers:
         additions = additions_in(context.api_version, request)
         if sum(len(topic.partitions) for each in additions for topic in each.topics) > ITEMS_PER_YIELD:
             return self._add_many(context, additions)
-        checked = [self._check(context, each) for each in additions]
-        answers = _Answers[Body](
-            len(checked), reply.answer_with(lambda bodies: self._added(context, checked, bodies))
-        )
+        checked = [_Checked(each, dict(self._errors(context, each))) for each in additions]
+
+        def finish(bodies: list[Body]) -> dict[str, Any]:
+            pairs = zip(checked, bodies, strict=True)
+            return added_reply(
+                context.api_version,
+                [(each.name, topic_results(self._codes(context, each, body))) for each, body in pairs],
+            )
+
+        answers = _Answers[Body](len(checked), reply.answer_with(finish))
         for number, each in enumerate(checked):
             self._add(context.api_version, each, partial(answers.put, number))
         return None
 
     async def _add_many(self, context: RequestContext, additions: Sequence[Addition]) -> dict[str, Any]:
-        checked = [self._check(context, each) async for each in yielding(additions)]
+        checked = []
+        async for addition in yielding(additions):
+            found = {name: error async for name, error in yielding(self._errors(context, addition), _MANY)}
+            checked.append(_Checked(addition, found))
         answered: asyncio.Future[list[Body]] = asyncio.get_running_loop().create_future()
         answers = _Answers[Body](len(checked), partial(_set, answered))
         async for number, each in yielding(enumerate(checked)):
             self._add(context.api_version, each, partial(answers.put, number))
-        return self._added(context, checked, await answered)
+        results = []
+        async for each, body in yielding(zip(checked, await answered, strict=True)):
+            codes = [pair async for pair in yielding(self._codes(context, each, body), _MANY)]
+            results.append((each.name, topic_results(codes)))
+        return added_reply(context.api_version, results)
 
-    def _check(self, context: RequestContext, addition: Addition) -> _Checked:
-        view, errors = self._view(), dict[TopicPartition, ErrorCode]()
+    def _errors(
+        self, context: RequestContext, addition: Addition
+    ) -> Iterator[tuple[TopicPartition, ErrorCode]]:
         for named in addition.topics:
-            topic = view.topics.get(named.name)
+            topic = self._view().topics.get(named.name)
             count = 0 if topic is None else len(topic.partitions)
             denied = context.api_version < BATCHED_FROM and not self._may_write(context, named.name)
             for index in named.partitions:
@@ -168,8 +194,7 @@ class TransactionHandlers:
                     error = ErrorCode.none
                 else:
                     error = ErrorCode.unknown_topic_or_partition
-                errors[TopicPartition(named.name, index)] = error
-        return _Checked(addition, errors, any(errors.values()))
+                yield TopicPartition(named.name, index), error
 
     def _may_write(self, context: RequestContext, name: str) -> bool:
         """No client writes to internal topics; offsets are added by AddOffsetsToTxn."""
@@ -197,26 +222,22 @@ class TransactionHandlers:
         else:
             self._submit(transactional_id, event, answer)
 
-    def _added(
-        self, context: RequestContext, checked: Sequence[_Checked], bodies: Sequence[Body]
-    ) -> dict[str, Any]:
-        results = [
-            (each.addition.transactional_id, topic_results(self._codes(context, each, body)))
-            for each, body in zip(checked, bodies, strict=True)
-        ]
-        return added_reply(context.api_version, results)
-
-    def _codes(self, context: RequestContext, checked: _Checked, body: Body) -> Codes:
-        errors: Sequence[ErrorCode]
+    def _codes(
+        self, context: RequestContext, checked: _Checked, body: Body
+    ) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+        errors: Iterable[ErrorCode]
         if checked.refused:
-            errors = [error or ErrorCode.operation_not_attempted for error in checked.errors.values()]
+            errors = (error or ErrorCode.operation_not_attempted for error in checked.errors.values())
         elif isinstance(body, VerifyPartitionsReply):
             errors = body.errors
         else:
             error = body.code if isinstance(body, ApiError) else _expect(body, ErrorReply).error
-            errors = [error] * len(checked.errors)
-        told = {error: self._told(context, error) for error in dict.fromkeys(errors)}
-        return {partition: told[error] for partition, error in zip(checked.errors, errors, strict=True)}
+            errors = repeat(error, len(checked.errors))
+        told: dict[ErrorCode, ErrorCode] = {}
+        for partition, error in zip(checked.errors, errors, strict=True):
+            if error not in told:
+                told[error] = self._told(context, error)
+            yield partition, told[error]
 
     # AddOffsetsToTxn
 
@@ -268,14 +289,13 @@ class TransactionHandlers:
         answers = _Answers[Codes](len(writes), partial(_set, answered))
         async for number, (marker, partitions) in yielding(enumerate(writes), at_a_time=1):
             self._markers.write(marker, partitions, partial(answers.put, number))
-        by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {
-            marker.producer_id: {} for marker in request.markers
-        }
-        for (marker, _), codes in zip(writes, await answered, strict=True):
-            by_producer[marker.producer_id].update(codes)
-        for error in filter(None, {code for codes in by_producer.values() for code in codes.values()}):
-            self._metrics.request_error(context.api_key, error)
-        return markers_reply(by_producer)
+        codes: MarkerCodes = {each.producer_id: {} for each in request.markers}
+        async for (marker, _), written in yielding(zip(writes, await answered, strict=True), at_a_time=10):
+            for name, code in written.items():
+                codes[marker.producer_id].setdefault(name.topic, {})[name.partition] = code
+            for error in filter(None, set(written.values())):
+                self._metrics.request_error(context.api_key, error)
+        return await markers_reply(codes)
 
     # DescribeTransactions
 
@@ -391,24 +411,12 @@ def added_reply(version: int, results: Sequence[tuple[str, list[dict[str, Any]]]
     return {"results_by_topic_v3_and_below": topics}
 
 
-def topic_results(codes: Codes) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "results_by_partition": [
-                {"partition_index": partition.partition, "partition_error_code": codes[partition]}
-                for partition in partitions
-            ],
-        }
-        for name, partitions in _by_topic(codes).items()
-    ]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {}
-    for name, some in groupby(partitions, attrgetter("topic")):
-        found.setdefault(name, []).extend(some)
-    return found
+def topic_results(codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> list[dict[str, Any]]:
+    """The results of one transaction."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (name, index), code in codes:
+        found.setdefault(name, []).append({"partition_index": index, "partition_error_code": code})
+    return [{"name": name, "results_by_partition": results} for name, results in found.items()]
 
 
 def _marker(entry: Any) -> Marker:
@@ -430,8 +438,8 @@ def _parts(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicParti
         yield partitions[start : start + ITEMS_PER_YIELD]
 
 
-def markers_reply(codes: Mapping[int, Codes]) -> dict[str, Any]:
-    """`codes` by producer id, as Apache Kafka answers also when a request has two markers of one producer."""
+async def markers_reply(codes: MarkerCodes) -> dict[str, Any]:
+    """One entry for each producer, as Apache Kafka answers also when a request has two markers of one."""
     return {
         "markers": [
             {
@@ -440,14 +448,14 @@ def markers_reply(codes: Mapping[int, Codes]) -> dict[str, Any]:
                     {
                         "name": name,
                         "partitions": [
-                            {"partition_index": each.partition, "error_code": of_producer[each]}
-                            for each in partitions
+                            {"partition_index": index, "error_code": code}
+                            for index, code in partitions.items()
                         ],
                     }
-                    for name, partitions in _by_topic(of_producer).items()
+                    async for name, partitions in yielding(topics.items())
                 ],
             }
-            for producer_id, of_producer in codes.items()
+            async for producer_id, topics in yielding(codes.items())
         ]
     }
 
@@ -461,6 +469,6 @@ def _described(found: TransactionDescription) -> dict[str, Any]:
         "producer_epoch": found.producer_epoch,
         "topics": [
             {"topic": name, "partitions": [each.partition for each in partitions]}
-            for name, partitions in _by_topic(found.partitions).items()
+            for name, partitions in groupby(found.partitions, attrgetter("topic"))
         ],
     }

@@ -12,6 +12,7 @@ from headrace.machines.transactions.events import Producer
 from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.records import Record, build_batch
 from headrace.wire.request_bounds import max_items
 from tests.harness.broker.acl_node import Client
 from tests.harness.broker.simulated_node import SimBroker, on_a_node
@@ -176,9 +177,7 @@ def test_internal_topics_are_no_part_of_a_clients_transaction(name: str) -> None
     with_node(scenario)
 
 
-@pytest.mark.parametrize(
-    ("version", "fenced"), [(0, OLD_FENCED), (1, OLD_FENCED), (2, FENCED), (3, FENCED)]
-)
+@pytest.mark.parametrize(("version", "fenced"), [(0, OLD_FENCED), (1, OLD_FENCED), (2, FENCED), (3, FENCED)])
 def test_partitions_of_a_wrong_producer_are_refused(version: int, fenced: ErrorCode) -> None:
     async def scenario(node: SimBroker, client: Client) -> None:
         producer = await new_producer(client, ID)
@@ -353,6 +352,22 @@ def test_the_end_of_a_wrong_producer_is_refused(version: int) -> None:
 # WriteTxnMarkers
 
 
+def open_transaction(node: SimBroker, producer: Producer) -> None:
+    """A record in the first partition, as if its coordinator had confirmed it."""
+    partition = node.partition()
+    batch = memoryview(
+        build_batch(
+            [Record(0, 0, b"key", b"value")],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=partition.log_end_offset // 2,
+            is_transactional=True,
+        )
+    )
+    guard = partition.begin_verification(batch, 0, begins_at_zero=False)
+    partition.append(batch, 0, len(batch), guard=guard)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_markers_are_written_where_this_node_leads(version: int) -> None:
     async def scenario(node: SimBroker, client: Client) -> None:
@@ -388,13 +403,15 @@ def test_markers_of_the_past_are_refused(version: int) -> None:
     with_node(scenario)
 
 
-def test_a_marker_of_kip_890_says_so() -> None:
+def test_a_marker_of_kip_890_needs_a_raised_epoch() -> None:
     async def scenario(node: SimBroker, client: Client) -> None:
         producer = Producer(7, 3)
-        await node.produce(b"open", producer_id=7, producer_epoch=3, base_sequence=0)
-        plain = marker(producer, {TOPIC: [0]}, transaction_version=0)
-        assert await write_markers(client, plain, version=2) == [(7, {FIRST: ErrorCode.none})]
-        raised = marker(producer._replace(epoch=4), {TOPIC: [0]}, transaction_version=2)
+        for version in (1, 2):
+            open_transaction(node, producer)
+            same = marker(producer, {TOPIC: [0]}, transaction_version=2)
+            raised = marker(producer._replace(epoch=4), {TOPIC: [0]}, transaction_version=2)
+            wanted = OLD_FENCED if version == 2 else ErrorCode.none  # version 1 cannot say it
+            assert await write_markers(client, same, version=version) == [(7, {FIRST: wanted})]
         assert await write_markers(client, raised, version=2) == [(7, {FIRST: ErrorCode.none})]
 
     with_node(scenario)
@@ -490,9 +507,7 @@ def test_transactions_are_listed_by_duration() -> None:
         ("(a*)*b", []),
     ],
 )
-def test_transactions_are_listed_by_a_pattern_of_the_whole_id(
-    pattern: str | None, names: list[str]
-) -> None:
+def test_transactions_are_listed_by_a_pattern_of_the_whole_id(pattern: str | None, names: list[str]) -> None:
     async def scenario(node: SimBroker, client: Client) -> None:
         for name in (ID, OTHER):
             await new_producer(client, name)
