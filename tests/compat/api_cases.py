@@ -47,6 +47,10 @@ def _transactional_id(operation: Operation) -> Need:
 
 
 _OF_X = {"transactional_id": "x", "producer_id": 5, "producer_epoch": 0}
+_COMMITTED = {
+    "name": TOPIC,
+    "partitions": [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}],
+}
 _MARKER = {
     "producer_id": 5, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
     "topics": [{"name": GHOST, "partition_indexes": [0]}],
@@ -293,6 +297,24 @@ CASES: dict[str, Case] = {
         {**_OF_X, "group_id": "hidden"},
     ),
     "EndTxn": Case(ApiKey.END_TXN, 5, (_transactional_id(Operation.WRITE),), {**_OF_X, "committed": True}),
+    "TxnOffsetCommit": Case(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        (_transactional_id(Operation.WRITE), *_READ_BOTH),
+        {**_OF_X, "group_id": GROUP, "topics": [_COMMITTED]},
+    ),
+    "TxnOffsetCommit, one topic denied": Case(
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        (_transactional_id(Operation.WRITE), *_READ_BOTH),
+        {**_OF_X, "group_id": GROUP, "topics": [_COMMITTED, {**_COMMITTED, "name": "hidden"}]},
+    ),
+    "TxnOffsetCommit without its group": Case(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        (_transactional_id(Operation.WRITE), _topic(Operation.READ)),
+        {**_OF_X, "group_id": "hidden", "topics": [_COMMITTED]},
+    ),
     "WriteTxnMarkers": Case(
         ApiKey.WRITE_TXN_MARKERS, 1, (_cluster(Operation.CLUSTER_ACTION),), {"markers": [_MARKER]}
     ),

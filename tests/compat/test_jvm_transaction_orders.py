@@ -50,7 +50,12 @@ _FENCED = (
     "the coordinator raised the epoch of an older client: its producer is fenced, and must not get the new "
     "epoch by repeating an abort (machines/transactions/ends.py)"
 )
+_NO_PRODUCER = (
+    "a transactional batch without a producer id would belong to no transaction, and be read as committed: "
+    "Apache Kafka stores it"
+)
 DIFFERENT = {
+    **{("no_producer", f"Produce {version}"): _NO_PRODUCER for version in PRODUCE_VERSIONS},
     ("timed_out", "EndTxn 5 commit"): _FENCED,
     ("timed_out", "EndTxn 5 abort"): _FENCED,
 }

@@ -66,7 +66,7 @@ class ProducerHandlers:
             getattr(request, "producer_epoch", NO_PRODUCER.epoch),
         )
         is_complete = (known.producer_id == NO_PRODUCER.producer_id) == (known.epoch == NO_PRODUCER.epoch)
-        if request.transactional_id == "" or not is_complete:
+        if not is_complete:
             raise ApiError(ErrorCode.invalid_request)
         if request.transactional_id is None:
             (producer_id,) = await self._cluster.allocate_producer_ids(1)

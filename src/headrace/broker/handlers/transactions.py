@@ -2,8 +2,8 @@
 ListTransactions 0-2.
 
 Translates requests of any version to events of a transactional id and its replies back. The decisions are in
-machines/transactions/transactional_id.py. What needs no state is checked here: empty ids, and that partitions
-exist. AddPartitionsToTxn 4 and 5 come from other nodes, for the transactions of several producers at once.
+machines/transactions/transactional_id.py; that partitions exist is checked here. AddPartitionsToTxn 4 and 5
+come from other nodes, for the transactions of several producers at once.
 
 Gaps: two-phase commit (KIP-939).
 Read next: broker/transactions/coordinator.py, broker/transactions/marker_writer.py.
@@ -128,14 +128,6 @@ class TransactionHandlers:
             ApiKey.END_TXN: self.end_txn,
         }
 
-    def _submit(
-        self, transactional_id: str, make_event: Callable[[ReplyToken], Event], answer: Callable[[Body], None]
-    ) -> None:
-        if transactional_id:
-            self._transactions.submit(transactional_id, make_event, answer)
-        else:
-            answer(ApiError(ErrorCode.invalid_request, "The transactional id is empty."))
-
     def _told(self, context: RequestContext, error: ErrorCode) -> ErrorCode:
         """The error as the request's version spells it."""
         told = error_for(ApiKey(context.api_key), context.api_version, error)
@@ -220,7 +212,7 @@ class TransactionHandlers:
         if checked.refused:
             answer(ErrorReply(error=ErrorCode.operation_not_attempted))
         else:
-            self._submit(transactional_id, event, answer)
+            self._transactions.submit(transactional_id, event, answer)
 
     def _codes(
         self, context: RequestContext, checked: _Checked, body: Body
@@ -255,7 +247,7 @@ class TransactionHandlers:
         def finish(body: Body) -> dict[str, Any]:
             return {"error_code": self._told(context, _expect(body, ErrorReply).error)}
 
-        self._submit(request.transactional_id, event, reply.answer_with(finish))
+        self._transactions.submit(request.transactional_id, event, reply.answer_with(finish))
 
     # EndTxn
 
@@ -274,7 +266,7 @@ class TransactionHandlers:
             error = self._told(context, ended.error)
             return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
 
-        self._submit(request.transactional_id, event, reply.answer_with(finish))
+        self._transactions.submit(request.transactional_id, event, reply.answer_with(finish))
 
     # WriteTxnMarkers
 
@@ -309,8 +301,6 @@ class TransactionHandlers:
 
     async def _describe(self, context: RequestContext, transactional_id: str) -> dict[str, Any]:
         try:
-            if not transactional_id:
-                raise ApiError(ErrorCode.invalid_request)
             machine = await self._transactions.transactional_id(transactional_id)
             found = None if machine is None else describe(machine)
             if found is None:

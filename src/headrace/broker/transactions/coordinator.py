@@ -45,6 +45,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 _NO_TOKEN = ReplyToken(-1)
 COMMIT_TIMEOUT_MS = 5_000
 """Of a reply that waits for its records to be committed."""
+_EMPTY = "The transactional id is empty."
 
 
 class TransactionCoordinator:
@@ -136,7 +137,9 @@ class TransactionCoordinator:
         Open transactions can always be ended; nothing is added to them while some node does not serve any.
         """
         held = not self._cluster.view.transaction_version
-        if held and isinstance(make_event(_NO_TOKEN), AddPartitionsToTxn):
+        if not transactional_id:
+            answer(ApiError(ErrorCode.invalid_request, _EMPTY))
+        elif held and isinstance(make_event(_NO_TOKEN), AddPartitionsToTxn):
             answer(self._not_served())
         else:
             self._topic.submit(transactional_id, make_event, answer)
@@ -146,12 +149,16 @@ class TransactionCoordinator:
 
     async def ask(self, transactional_id: str, make_event: Callable[[ReplyToken], Event]) -> ReplyBody:
         """As `submit`, for coroutines. Raises ApiError."""
+        if not transactional_id:
+            raise ApiError(ErrorCode.invalid_request, _EMPTY)
         return await self._topic.ask(transactional_id, make_event)
 
     # Reading
 
     async def transactional_id(self, name: str) -> TransactionalId | None:
         """The transactional id with its state committed; None: there is none. Raises ApiError."""
+        if not name:
+            raise ApiError(ErrorCode.invalid_request, _EMPTY)
         return await self._topic.machine(name)
 
     async def listed(self) -> list[TransactionalId]:

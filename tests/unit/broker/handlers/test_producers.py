@@ -35,13 +35,6 @@ def test_half_an_identity_is_an_invalid_request(producer_id: int, epoch: int) ->
     assert reply.error_code is ErrorCode.invalid_request
 
 
-def test_an_empty_transactional_id_is_an_invalid_request() -> None:
-    broker = FakeBroker()
-    reply = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="")
-    assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (ErrorCode.invalid_request, -1, -1)
-    assert broker.metrics.errors == {(22, ErrorCode.invalid_request): 1}
-
-
 # DescribeProducers
 
 

@@ -76,6 +76,16 @@ def test_each_init_raises_the_epoch_of_the_transactional_id(version: int) -> Non
     with_node(scenario)
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_an_empty_transactional_id_is_an_invalid_request(version: int) -> None:
+    async def scenario(node: SimBroker, client: Client) -> None:
+        await find_coordinator(client, ID)
+        assert await init(client, "", version=version) == (ErrorCode.invalid_request, NO_PRODUCER)
+        assert node.broker.metrics.errors == {(ApiKey.INIT_PRODUCER_ID, ErrorCode.invalid_request): 1}
+
+    with_node(scenario)
+
+
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001, 2**31 - 1])
 @pytest.mark.parametrize("version", range(6))
 def test_a_timeout_beyond_the_limit_is_refused(version: int, timeout_ms: int) -> None:
