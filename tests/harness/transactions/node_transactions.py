@@ -34,21 +34,23 @@ OLD, NEW = 8, 12
 
 
 class TransactionalProducer:
-    def __init__(self, node: SimBroker, transactional_id: str = ID) -> None:
+    def __init__(
+        self, node: SimBroker, transactional_id: str = ID, *, coordinator: SimBroker | None = None
+    ) -> None:
+        """`node`: where it produces; it may be changed. `coordinator`: another node, which coordinates."""
         self.node = node
+        self.coordinating = coordinator
         self.transactional_id = transactional_id
         self.producer = Producer(-1, -1)
         self.sequences: dict[int, int] = {}
 
     @property
     def coordinator(self) -> TransactionCoordinator:
-        return self.node.broker.transactions
+        return (self.coordinating or self.node).broker.transactions
 
     async def init(self) -> TransactionalProducer:
         await self.coordinator.ensure_topic()
-        reply = await self._until_not_concurrent(
-            lambda token: InitProducerId(token=token, timeout_ms=60_000)
-        )
+        reply = await self._ask(lambda token: InitProducerId(token=token, timeout_ms=60_000))
         assert isinstance(reply, ProducerReply)
         assert reply.error is ErrorCode.none
         self._continue_as(reply.producer)
@@ -62,7 +64,7 @@ class TransactionalProducer:
     async def add(self, *indexes: int, topic: str = TOPIC) -> None:
         """As AddPartitionsToTxn of a client before KIP-890."""
         names = frozenset(TopicPartition(topic, index) for index in indexes or (0,))
-        reply = await self._until_not_concurrent(
+        reply = await self._ask(
             lambda token: AddPartitionsToTxn(
                 token=token, producer=self.producer, partitions=names, transaction_version=BEFORE_KIP_890
             )
@@ -70,7 +72,7 @@ class TransactionalProducer:
         assert reply == ErrorReply()
 
     async def end(self, *, committed: bool = True, version: int = BEFORE_KIP_890) -> None:
-        reply = await self._until_not_concurrent(
+        reply = await self._ask(
             lambda token: EndTxn(
                 token=token, producer=self.producer, committed=committed, transaction_version=version
             )
@@ -88,11 +90,17 @@ class TransactionalProducer:
                 return
             await self.node.clients.tasks.sleep(0.01)
 
-    async def _until_not_concurrent(self, event: Callable[[ReplyToken], Event]) -> ReplyBody:
+    async def _ask(self, event: Callable[[ReplyToken], Event]) -> ReplyBody:
+        """Asks until the coordinator is loaded and the markers before are written."""
         while True:
-            reply = await self.coordinator.ask(self.transactional_id, event)
-            if getattr(reply, "error", None) is not ErrorCode.concurrent_transactions:
-                return reply
+            try:
+                reply = await self.coordinator.ask(self.transactional_id, event)
+            except ApiError as error:
+                if error.code is not ErrorCode.coordinator_load_in_progress:
+                    raise
+            else:
+                if getattr(reply, "error", None) is not ErrorCode.concurrent_transactions:
+                    return reply
             await self.node.clients.tasks.sleep(0.01)
 
     def batch(self, *values: bytes, index: int = 0, sequence: int | None = None, **fields: Any) -> bytes:
