@@ -150,18 +150,29 @@ def result_of(reply: Any, place: int = 0) -> tuple[ErrorCode, int]:
 
 
 class HeldAnswers:
-    """Between the enrolment of a node and its coordinator."""
+    """Between the enrolment of a node and its coordinator, or between that and what it keeps."""
 
     def __init__(self, node: SimBroker) -> None:
-        self._real = node.broker.transactions
+        self._real: Any = node.broker.transactions
         self._node = node
         self._answers: list[tuple[Answer, ReplyBody | ApiError]] = []
         self.asked = 0
         self.holds = True
         node.broker.enrolment._coordinator = self
 
+    @classmethod
+    def of_requests(cls, node: SimBroker) -> HeldAnswers:
+        """Of all that is asked of the node's coordinator, also by other nodes."""
+        held = cls(node)
+        coordinator = node.broker.transactions
+        held._real = coordinator._topic
+        coordinator.submit = held.submit  # type: ignore[method-assign]
+        node.broker.enrolment._coordinator = coordinator
+        return held
+
     def coordinator_of(self, transactional_id: str) -> Node | None:
-        return self._real.coordinator_of(transactional_id)
+        found: Node | None = self._real.coordinator_of(transactional_id)
+        return found
 
     def submit(
         self, transactional_id: str, make_event: Callable[[ReplyToken], Event], answer: Answer

@@ -241,6 +241,7 @@ class Enrolment:
             except Exception as error:  # whatever it was: nobody may wait for ever
                 unforeseen = None if isinstance(error, PeerLost) else error
                 logger.warning("transactions are not verified: %s", error, exc_info=unforeseen)
+                self._peers.drop(node_id, ENROLMENT)  # replies come in order: this one would delay the next
                 questions += queue.waiting
                 queue.waiting = []
                 self._fail(questions, ErrorCode.network_exception)

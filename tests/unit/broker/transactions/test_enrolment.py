@@ -60,6 +60,10 @@ class FakePeers:
 
     requests: list[Any] = field(default_factory=list)
     answers: list[asyncio.Future[dict[str, Any]]] = field(default_factory=list)
+    dropped: int = 0
+
+    def drop(self, node_id: int, purpose: str) -> None:
+        self.dropped += 1
 
     async def request(
         self, node_id: int, api_key: int, version: int, body: Any, timeout_ms: int, *, purpose: str
@@ -280,6 +284,7 @@ def test_a_node_out_of_reach_answers_also_what_waits_behind_the_request() -> Non
         await asked.pass_s(0.01)
         network = {0: ErrorCode.network_exception}
         assert (asked.codes("a"), asked.codes("b")) == (network, network)
+        assert asked.peers.dropped == 1, "the late reply must not delay those of the next requests"
         asked.ask("c")
         await asked.pass_s(0.01)
         asked.peers.answers[1].set_result(reply_of(p0=OK))

@@ -11,7 +11,7 @@ from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.simulated_node import TOPIC
 from tests.harness.broker.three_nodes import SimMember, SimTrio, on_three_nodes
-from tests.harness.transactions.node_transactions import NEW, OLD, TransactionalProducer
+from tests.harness.transactions.node_transactions import NEW, OLD, HeldAnswers, TransactionalProducer
 
 NONE, NO_OFFSET = ErrorCode.none, -1
 SETTINGS = {"transaction.state.log.num.partitions": "6"}
@@ -72,5 +72,38 @@ def test_a_coordinator_that_died_is_out_of_reach_until_another_takes_over(versio
         while (await producer.produce(b"v", sequence=0, version=version)) != (NONE, 0):
             assert trio.clients.clock.monotonic() < deadline
             await trio.clients.tasks.sleep(0.1)
+
+    on_three_nodes(scenario, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_coordinator_that_does_not_answer_is_waited_for_no_longer_than_the_limit(version: int) -> None:
+    async def scenario(trio: SimTrio) -> None:
+        producer, coordinator = await led_elsewhere(trio)
+        await producer.add()
+        answers = HeldAnswers.of_requests(coordinator)
+        began = trio.clients.clock.monotonic()
+        refused = await producer.produce(b"v", sequence=0, version=version)
+        assert refused == (ErrorCode.not_enough_replicas, NO_OFFSET)
+        waited_s = trio.clients.clock.monotonic() - began
+        assert 0 <= waited_s - ANSWER_TIMEOUT_MS / 1000 < 0.5
+        answers.holds = False
+        assert await producer.produce(b"v", sequence=0, version=version) == (NONE, 0)
+
+    on_three_nodes(scenario, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_batch_for_a_leader_whose_epoch_is_not_on_disk_is_verified_when_it_is(version: int) -> None:
+    async def scenario(trio: SimTrio) -> None:
+        producer, _ = await led_elsewhere(trio)
+        await producer.add()
+        partition = trio.leader.partition()
+        partition.become_leader(partition.role, partition.leader_epoch)
+        assert not partition.takes_writes
+        trio.clients.tasks.call_later(0.5, partition.open_for_writes)
+        began = trio.clients.clock.monotonic()
+        assert await producer.produce(b"v", version=version) == (NONE, 0)
+        assert trio.clients.clock.monotonic() - began >= 0.5
 
     on_three_nodes(scenario, settings=SETTINGS)
