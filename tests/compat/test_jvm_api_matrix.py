@@ -59,7 +59,14 @@ STATES = (
 )
 
 
-DIFFERENT: dict[tuple[str, str], str] = {}
+_NODE_IS_ANONYMOUS = (
+    "Apache Kafka's node asks the coordinator of transactions on its PLAINTEXT listener, and ANONYMOUS may "
+    "not do that yet; ours asks itself"
+)
+DIFFERENT = {
+    ("SASL, with the ACLs it needs", "TxnOffsetCommit"): _NODE_IS_ANONYMOUS,
+    ("SASL, with the ACLs it needs", "TxnOffsetCommit, one topic denied"): _NODE_IS_ANONYMOUS,
+}
 """By state and request: why our answer is another one."""
 NOT_READY = (ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available)
 

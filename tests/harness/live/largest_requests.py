@@ -200,6 +200,13 @@ def _of_transactions(topics: Sequence[str], wide: str) -> Iterator[LargeRequest]
     ]
     several = {"transactions": transactions}
     yield LargeRequest("AddPartitionsToTxn of nodes", ApiKey.ADD_PARTITIONS_TO_TXN, 5, several)
+    offsets = [
+        {"partition_index": index, "committed_offset": 0, "committed_metadata": "m"}
+        for index in range(_bound(ApiKey.TXN_OFFSET_COMMIT) - 1)
+    ]
+    committed = {**producer, "transactional_id": "x", "group_id": "g"}
+    committed["topics"] = [{"name": wide, "partitions": offsets}]
+    yield LargeRequest("TxnOffsetCommit", ApiKey.TXN_OFFSET_COMMIT, 5, committed)
     absent = _spread([], "absent", ApiKey.WRITE_TXN_MARKERS, "partition_indexes")
     marker = {**producer, "transaction_result": False, "coordinator_epoch": 0, "topics": absent[:-1]}
     yield LargeRequest("WriteTxnMarkers", ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
