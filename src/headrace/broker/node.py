@@ -382,7 +382,7 @@ class Broker:
             partitions=self.partitions.all,
             damaged=self.partitions.damaged,
             groups=self.groups.groups,
-            transactional_ids=self.transactions.transactional_ids,
+            transactions=self.transactions.figures,
             replication=self.replication.figures,
             view=lambda: self.cluster.view,
             is_controller=lambda: self.cluster.is_controller,

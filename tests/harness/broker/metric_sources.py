@@ -7,6 +7,7 @@ from typing import Any
 from headrace.broker.metrics import Metrics
 from headrace.broker.replication.replicas import ReplicationFigures
 from headrace.broker.reporting.metric_family import MetricSources
+from headrace.broker.transactions.coordinator import TransactionFigures
 from headrace.types import ClusterView
 
 
@@ -16,7 +17,7 @@ def metric_sources(metrics: Metrics, **sources: Any) -> MetricSources:
         "partitions": tuple,
         "damaged": dict,
         "groups": tuple,
-        "transactional_ids": tuple,
+        "transactions": lambda: TransactionFigures(by_state={}, pending_markers=0),
         "replication": lambda: ReplicationFigures(followed=0, longest_lag=0, below_min_insync=0),
         "view": lambda: view,
         "is_controller": lambda: True,

@@ -234,6 +234,7 @@ class Lab:
                 answer_question=self._answer_question,
                 committed=lambda *step: self.committed.append(step),
                 start_command=lambda *order: self.orders.append(order),
+                measure=lambda toy: () if toy.is_gone else (("toys", 1), ("texts", len(toy.written))),
             ),
             timers=self.timers,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,

@@ -14,15 +14,10 @@ from headrace.broker.metrics import (
 from headrace.broker.replication.replicas import ReplicationFigures
 from headrace.broker.reporting.metric_family import MetricSources
 from headrace.broker.reporting.metrics_export import FAMILIES, MetricsExport, api_label
+from headrace.broker.transactions.coordinator import TransactionFigures
 from headrace.machines.groups.group import Group, GroupSettings
-from headrace.machines.transactions.transactional_id import TransactionalId, TransactionSettings
 from headrace.testing.simworld import Simulation
 from headrace.types import ClusterView, TopicPartition
-from headrace.wire.coordinator.transaction_records import (
-    TransactionMetadata,
-    TransactionRecord,
-    TransactionState,
-)
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.metric_sources import metric_sources
 
@@ -45,15 +40,6 @@ class FakePartition(NamedTuple):
     high_watermark: int = 100
     last_stable_offset: int = 100
     open_transaction_since_ms: int | None = None
-
-
-def prepared_id() -> TransactionalId:
-    """Two of its markers are not written."""
-    machine = TransactionalId("copier", TransactionSettings())
-    partitions = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
-    metadata = TransactionMetadata(1, 0, 60_000, TransactionState.PREPARE_COMMIT, partitions, 0)
-    machine.apply(TransactionRecord("copier", metadata))
-    return machine
 
 
 def minute_later(metrics: Metrics, clock: Clock) -> None:
@@ -205,7 +191,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
             damaged=lambda: {0: (damaged, "a batch has a wrong checksum")},
             replication=lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1),
             groups=lambda: [Group("g", GroupSettings(), view)],
-            transactional_ids=lambda: [prepared_id()],
+            transactions=lambda: TransactionFigures(by_state={"PrepareCommit": 1}, pending_markers=2),
             wall_ms=lambda: 2_000,
         )
         families = {

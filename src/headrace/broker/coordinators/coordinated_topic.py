@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -24,6 +25,7 @@ from headrace.broker.coordinators.machine_driver import (
     MachineKind,
 )
 from headrace.broker.coordinators.machine_loading import MachineLoading, ReadRecord
+from headrace.broker.coordinators.machine_sums import MachineSums
 from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.broker.metrics import Histogram
 from headrace.broker.network.yielding import yielding
@@ -152,6 +154,7 @@ class CoordinatedTopic(Generic[M]):
         version, began = self._cluster.view.version, self._world.clock.monotonic()
         try:
             await loading.load(partition, self._thread)
+            sums = await self._thread.run(MachineSums, self._kind.measure, loading.machines.values())
         except Exception as error:  # whatever it was: the driver would never end loading
             unforeseen = None if isinstance(error, (OSError, HeadraceError)) else error
             logger.error(
@@ -161,7 +164,7 @@ class CoordinatedTopic(Generic[M]):
             driver.end()
             return
         await partition.writable()
-        driver.set_machines(loading.machines, version, loading.transactions)
+        driver.set_machines(loading.machines, version, loading.transactions, sums)
         acts = self._kind.acts_when_loaded
         async for name in yielding([name for name, machine in loading.machines.items() if acts(machine)]):
             driver.notify(name, Loaded())
@@ -286,6 +289,13 @@ class CoordinatedTopic(Generic[M]):
         """All machines as they are now, for metrics."""
         for driver in list(self.drivers.values()):
             yield from driver.machines()
+
+    def sums(self) -> Counter[str]:
+        """What the kind of machine measures, over all machines as they are now."""
+        total: Counter[str] = Counter()
+        for driver in self.drivers.values():
+            total.update(driver.sums.values)
+        return total
 
     # Events
 

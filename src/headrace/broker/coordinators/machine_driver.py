@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from headrace.broker.coordinators.machine_sums import MachineSums, Measure
 from headrace.broker.coordinators.machine_timers import MachineTimers
 from headrace.broker.coordinators.transaction_machines import TransactionMachines
 from headrace.errors import ApiError
@@ -121,6 +122,8 @@ class MachineKind(Generic[M]):
     to the function, in any turn and as often as there is something to say. None: there are no commands."""
     acts_when_loaded: Callable[[M], bool] = lambda machine: True
     """Whether a machine that was loaded has something to do: only then it is stepped with `Loaded`."""
+    measure: Measure[M] | None = None
+    """What is summed over all machines, for metrics. Cheap: it is called around every step."""
 
 
 class _Entry(Generic[M]):
@@ -197,6 +200,7 @@ class MachineDriver(Generic[M]):
         self._commit_timeout_s = commit_timeout_ms / 1000
         self._on_end = on_end
         self._entries: dict[str, _Entry[M]] = {}
+        self.sums = MachineSums(kind.measure)
         self._answers: dict[ReplyToken, Answer] = {}
         self._last_token = 0
         self._transactions = TransactionMachines()
@@ -211,9 +215,19 @@ class MachineDriver(Generic[M]):
     # Start and end
 
     def set_machines(
-        self, machines: dict[str, M], version: int, transactions: TransactionMachines | None = None
+        self,
+        machines: dict[str, M],
+        version: int,
+        transactions: TransactionMachines | None = None,
+        sums: MachineSums[M] | None = None,
     ) -> None:
-        """Machines loaded from the log. The caller then steps each with `Loaded` and calls `serve`."""
+        """Machines loaded from the log. The caller then steps each with `Loaded` and calls `serve`.
+
+        `sums`: of these machines, where they were worked out on a thread.
+        """
+        if self.ended:
+            return
+        self.sums = sums or MachineSums(self._kind.measure, machines.values())
         self._transactions = transactions or TransactionMachines()
         self._entries = {name: _Entry(machine, version) for name, machine in machines.items()}
         self._end_offset = self.partition.log_end_offset
@@ -232,6 +246,7 @@ class MachineDriver(Generic[M]):
         self._in_flight.clear()
         self._answers.clear()
         self._entries.clear()
+        self.sums = MachineSums(self._kind.measure)
         self._open = None
         for answer in waiting:
             answer(ApiError(code))
@@ -312,7 +327,9 @@ class MachineDriver(Generic[M]):
             return
         for name in self._transactions.end(producer_id):
             if (entry := self._entries.get(name)) is not None:
+                measured = self.sums.of(entry.machine)
                 entry.machine.apply(marker)
+                self.sums.update(measured, entry.machine)
                 self._drop_if_gone(name, entry)
                 batch.committed_steps.append((name, [marker], []))
         self._await_commit(batch)
@@ -401,12 +418,14 @@ class MachineDriver(Generic[M]):
             del self._entries[name]
 
     def _run(self, name: str, entry: _Entry[M], event: Event) -> None:
+        measured = self.sums.of(entry.machine)
         try:
             effects = entry.machine.step(event, self._now())
         except Exception:
             logger.exception("%s: a machine failed at %r; its state is read again", name, event)
             self._fail_step(event)
             return
+        self.sums.update(measured, entry.machine)
         if effects.timers:
             self._set_timers(name, entry, effects.timers)
         for question in effects.questions:

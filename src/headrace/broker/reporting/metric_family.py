@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.replication.replicas import ReplicationFigures
+from headrace.broker.transactions.coordinator import TransactionFigures
 from headrace.machines.groups.group import Group
-from headrace.machines.transactions.transactional_id import TransactionalId
 from headrace.types import ClusterView, TopicPartition
 
 Sample = tuple[Sequence[str], Any]
@@ -42,7 +42,7 @@ class MetricSources:
     partitions: Callable[[], Iterable[PartitionFigures]]
     damaged: Callable[[], Mapping[Any, tuple[TopicPartition, str]]]
     groups: Callable[[], Iterable[Group]]
-    transactional_ids: Callable[[], Iterable[TransactionalId]]
+    transactions: Callable[[], TransactionFigures]
     replication: Callable[[], ReplicationFigures]
     view: Callable[[], ClusterView]
     is_controller: Callable[[], bool]

@@ -10,11 +10,13 @@ marker_sender.py, machines/transactions/transactional_id.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from headrace.broker.controller.controller import Controller
 from headrace.broker.coordinators.coordinated_topic import CoordinatedTopic
 from headrace.broker.coordinators.machine_driver import Answer, MachineKind
+from headrace.broker.coordinators.machine_sums import Measures
 from headrace.broker.metrics import TransactionCounters
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.transactions.marker_sender import MarkerSender, retry
@@ -46,6 +48,17 @@ _NO_TOKEN = ReplyToken(-1)
 COMMIT_TIMEOUT_MS = 5_000
 """Of a reply that waits for its records to be committed."""
 _EMPTY = "The transactional id is empty."
+_PENDING_MARKERS = "pending markers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFigures:
+    """Of the transactional ids that a node coordinates, for metrics."""
+
+    by_state: Mapping[str, int]
+    """How many there are; states that none is in are left out."""
+    pending_markers: int
+    """Of decided transactions: not known to be written."""
 
 
 class TransactionCoordinator:
@@ -87,6 +100,7 @@ class TransactionCoordinator:
             committed=self._committed,
             start_command=self._start_command,
             acts_when_loaded=lambda machine: not machine.is_idle,
+            measure=_measure,
         )
 
     # Start and stop
@@ -166,9 +180,14 @@ class TransactionCoordinator:
         loaded."""
         return await self._topic.listed()
 
-    def transactional_ids(self) -> Iterable[TransactionalId]:
-        """All as they are now, for metrics."""
-        return self._topic.machines()
+    def figures(self) -> TransactionFigures:
+        """As they are now, without a visit to every transactional id."""
+        sums = self._topic.sums()
+        labels = (state.label for state in TransactionState)
+        return TransactionFigures(
+            by_state={label: sums[label] for label in labels if sums[label]},
+            pending_markers=sums[_PENDING_MARKERS],
+        )
 
     # Functions for the drivers
 
@@ -225,3 +244,15 @@ class TransactionCoordinator:
 
 _PREPARED_COMMIT = TransactionState.PREPARE_COMMIT.label
 _COMMITTED = TransactionState.COMPLETE_COMMIT.label
+
+
+def _measure(machine: TransactionalId) -> Measures:
+    metadata = machine.metadata
+    if metadata is None:
+        return ()
+    if pending := machine.pending_markers:
+        return ((metadata.state.label, 1), (_PENDING_MARKERS, pending))
+    return _ONE_IN[metadata.state]
+
+
+_ONE_IN: Mapping[TransactionState, Measures] = {state: ((state.label, 1),) for state in TransactionState}

@@ -120,6 +120,14 @@ class TransactionalId(BaseMachine):
             return frozenset(self._sending.missing)
         return self._metadata.partitions if self._metadata is not None else transitions.NO_PARTITIONS
 
+    @property
+    def pending_markers(self) -> int:
+        """Of a decided transaction: how many are not known to be written."""
+        metadata = self._metadata
+        if metadata is None or metadata.state not in PREPARED:
+            return 0
+        return len(metadata.partitions if self._sending is None else self._sending.missing)
+
     def apply(self, record: CoordinatorRecord) -> None:
         assert isinstance(record, TransactionRecord)
         value = record.value

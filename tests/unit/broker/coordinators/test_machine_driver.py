@@ -9,7 +9,7 @@ from headrace.broker.coordinators.machine_timers import FIRED_PER_ITERATION
 from headrace.errors import ApiError
 from headrace.wire.coordinator.record import BatchProducer
 from headrace.wire.error_codes import ErrorCode
-from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Do, Lab, Told, Toy, in_lab
+from tests.harness.broker.toy_machines import COMMIT_TIMEOUT_MS, Do, Lab, Told, Toy, Wrote, in_lab
 
 PRODUCER = BatchProducer(7, 3)
 OTHER = BatchProducer(8, 0)
@@ -606,5 +606,27 @@ def test_below_the_minimum_a_change_of_the_metadata_comes_before_a_later_step():
         lab.partition.role.too_few_in_sync = False
         lab.ask("read")
         assert machine.received == ["1->4"]
+
+    in_lab(scenario)
+
+
+def test_sums_follow_every_step_marker_and_load_and_end_with_the_driver():
+    async def scenario(lab: Lab) -> None:
+        loaded = Toy("a")
+        loaded.apply(Wrote("x"))
+        lab.driver.set_machines({"a": loaded}, version=1)
+        assert lab.driver.sums.values == {"toys": 1, "texts": 1}
+        lab.ask("write", name="a", size=2)
+        lab.ask("write", name="b", producer=PRODUCER)
+        lab.ask("read", name="c")
+        assert lab.driver.sums.values == {"toys": 2, "texts": 4}
+        lab.end_transaction(PRODUCER.producer_id)
+        assert lab.driver.sums.values == {"toys": 2, "texts": 5}
+        lab.ask("end", name="a")
+        assert lab.driver.sums.values == {"toys": 1, "texts": 2}
+        lab.driver.end()
+        assert not lab.driver.sums.values
+        lab.driver.set_machines({"a": loaded}, version=1)
+        assert (lab.driver.names(), not lab.driver.sums.values) == ([], True), "loaded too late"
 
     in_lab(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -21,6 +22,7 @@ from headrace.machines.transactions.events import (
     VerifyPartitionsInTxn,
     VerifyPartitionsReply,
 )
+from headrace.machines.transactions.transitions import PREPARED
 from headrace.machines.transactions.versions import BEFORE_KIP_890, KIP_890
 from headrace.types import TopicPartition
 from headrace.wire.batch import read_header
@@ -32,6 +34,7 @@ from tests.harness.transactions.coordinator import partitions
 
 ID = "copier"
 NONE = ErrorCode.none
+LONG_UNUSED_S = 200
 S = TransactionState
 COMMITTED = EndTransactionMarker(commits=True, coordinator_epoch=0)
 ABORTED = EndTransactionMarker(commits=False, coordinator_epoch=0)
@@ -117,7 +120,7 @@ def states(node: SimBroker, name: str = ID) -> list[TransactionState | None]:
     return found
 
 
-async def until_state(node: SimBroker, state: TransactionState, name: str = ID) -> None:
+async def until_state(node: SimBroker, state: TransactionState | None, name: str = ID) -> None:
     for _ in range(2_000):
         found = await _state(node, name)
         if found is state:
@@ -464,5 +467,61 @@ def test_a_scrape_counts_transactions() -> None:
         assert 'headrace_transaction_ends_total{cause="client_commit"} 1.0' in text
         assert "headrace_transaction_commit_seconds_count 1.0" in text
         assert "headrace_transaction_markers_pending 0.0" in text
+
+    on_a_node(scenario)
+
+
+def walked(node: SimBroker) -> tuple[dict[str, int], int]:
+    """What a scrape tells of transactional ids, worked out from all of them."""
+    found = [
+        (each.metadata.state, len(each.partitions_without_marker))
+        for each in node.broker.transactions._topic.machines()
+        if each.metadata is not None
+    ]
+    by_state = Counter(state.label for state, _ in found)
+    return dict(by_state), sum(missing for state, missing in found if state in PREPARED)
+
+
+def counted(node: SimBroker) -> tuple[dict[str, int], int]:
+    figures = node.broker.transactions.figures()
+    return dict(figures.by_state), figures.pending_markers
+
+
+def test_ids_and_pending_markers_are_counted_by_every_step_restart_and_expiry() -> None:
+    async def scenario(node: SimBroker) -> None:
+        producers = {name: await begin(node, name=name) for name in ("idle", "open", "decided", "ended")}
+        for name in ("open", "decided", "ended"):
+            await add(node, producers[name], "t-0", "t-1", name=name)
+        await end(node, producers["ended"], name="ended")
+        await until_state(node, S.COMPLETE_COMMIT, name="ended")
+        node.partition("t", 0).suspend()  # it takes no marker
+        await end(node, producers["decided"], committed=False, name="decided")
+        await asyncio.sleep(1)
+        assert counted(node) == walked(node)
+        expected = {"Empty": 1, "Ongoing": 1, "PrepareAbort": 1, "CompleteCommit": 1}
+        assert counted(node) == (expected, 1), "the marker of t-1 is written"
+        await node.stop()
+        await node.start()
+        await until_state(node, S.COMPLETE_ABORT, name="decided")
+        assert counted(node) == walked(node)
+        del expected["PrepareAbort"]
+        assert counted(node) == ({**expected, "CompleteAbort": 1}, 0)
+        await asyncio.sleep(LONG_UNUSED_S)
+        await node.broker.transactions.check_expiration()
+        await until_state(node, None, name="idle")
+        assert counted(node) == walked(node) == ({}, 0)
+
+    on_a_node(scenario, settings={"transactional.id.expiration.ms": str(LONG_UNUSED_S * 500)})
+
+
+def test_ids_of_a_partition_that_this_node_lost_are_counted_no_more() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await begin(node)
+        assert counted(node) == ({"Empty": 1}, 0)
+        (driver,) = (each for each in node.broker.transactions._topic.drivers.values() if each.names())
+        driver.end()
+        assert counted(node) == ({}, 0)
+        await until_state(node, S.EMPTY)  # the driver is made again
+        assert counted(node) == ({"Empty": 1}, 0)
 
     on_a_node(scenario)

@@ -108,14 +108,9 @@ class Lab:
 
     @property
     def state(self) -> TransactionState | None:
-        found = [
-            machine.metadata.state
-            for member in (self.coordinator,)
-            if member is not None
-            for machine in member.broker.transactions.transactional_ids()
-            if machine.metadata is not None
-        ]
-        return found[0] if found else None
+        member = self.coordinator
+        machine = None if member is None else member.broker.transactions._topic.peek(ID)
+        return None if machine is None or machine.metadata is None else machine.metadata.state
 
     async def until(self, state: TransactionState) -> None:
         await self.trio.until(lambda: self.state is state)
