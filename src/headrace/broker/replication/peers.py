@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.broker.network.request_context import EncodedReply
 from headrace.broker.security.node_login import NodeLogin
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, RequestTimedOut
 from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
 from headrace.types import ClusterView, Endpoint, Node
@@ -45,6 +45,10 @@ class PeerLost(HeadraceError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class PeerTimedOut(PeerLost):
+    """The reply did not come in time. Those to later requests of the connection can only come after it."""
 
 
 class NotServed(PeerLost):
@@ -120,6 +124,8 @@ class Peers:
             raise NotServed(f"node {node_id} does not serve API {api_key}", sent=False)
         try:
             return await connection.call(api_key, body, version=version, timeout_ms=timeout_ms)
+        except RequestTimedOut as error:
+            raise PeerTimedOut(f"node {node_id}: {error}", sent=True) from error
         except ClientError as error:
             raise PeerLost(f"node {node_id}: {error}", sent=True) from error
 

@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
-from headrace.broker.replication.peers import PeerLost
+from headrace.broker.replication.peers import PeerLost, PeerTimedOut
 from headrace.broker.transactions.marker_writer import Marker, MarkerCodes, OnWritten
 from headrace.errors import HeadraceError
 from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, SendMarkers
@@ -62,6 +62,8 @@ class PeerRequests(Protocol):
         *,
         purpose: str,
     ) -> Any: ...
+
+    def drop(self, node_id: int, purpose: str) -> None: ...
 
 
 class LocalMarkers(Protocol):
@@ -184,6 +186,8 @@ class MarkerSender:
             codes = _codes_of(reply)
         except PeerLost as error:
             logger.info("transaction markers will be sent again: %s", error)
+            if isinstance(error, PeerTimedOut):  # replies come in order: this one would delay the next
+                self._peers.drop(node_id, PURPOSE)
         except Exception:  # whatever it was: a marker without an answer would never be sent again
             logger.exception("transaction markers for node %d will be sent again", node_id)
         self._in_flight[node_id] -= 1

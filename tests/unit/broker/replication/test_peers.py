@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.broker.replication.peers import CONNECT_TIMEOUT_MS, PeerLost, Peers
+from headrace.broker.replication.peers import CONNECT_TIMEOUT_MS, PeerLost, Peers, PeerTimedOut
 from headrace.broker.security.node_login import NodeLogin
 from headrace.types import ClusterView
 from headrace.wire.messages import decode_reply, encode_request
@@ -42,6 +42,21 @@ def test_requests_share_one_connection() -> None:
         before = len(node.simulation.network.transports)
         await neighbour.ask()
         assert len(node.simulation.network.transports) == before
+        await neighbour.peers.close()
+
+    on_a_node(scenario)
+
+
+def test_a_late_reply_is_told_from_a_lost_connection() -> None:
+    async def scenario(node: SimBroker) -> None:
+        neighbour = Neighbour(node)
+        await neighbour.ask()
+        with pytest.raises(PeerTimedOut):
+            await neighbour.peers.request(1, DESCRIBE_CLUSTER, None, {}, timeout_ms=0)
+        await node.kill()
+        with pytest.raises(PeerLost) as lost:
+            await neighbour.ask()
+        assert not isinstance(lost.value, PeerTimedOut)
         await neighbour.peers.close()
 
     on_a_node(scenario)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.broker.replication.peers import PeerLost
-from headrace.broker.transactions.marker_sender import LONGEST_WAIT_S, MOST_IN_FLIGHT, MarkerSender
+from headrace.broker.replication.peers import PeerLost, PeerTimedOut
+from headrace.broker.transactions.marker_sender import LONGEST_WAIT_S, MOST_IN_FLIGHT, PURPOSE, MarkerSender
 from headrace.broker.transactions.marker_writer import Marker, OnWritten
 from headrace.errors import CoordinationError
 from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, Producer, SendMarkers
@@ -74,6 +74,15 @@ class FakePeers:
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, Mapping[str, Any], asyncio.Future[Any]]] = []
+        self.dropped: list[int] = []
+
+    def drop(self, node_id: int, purpose: str) -> None:
+        """As Peers: the requests of the connection that are not answered are lost."""
+        assert purpose == PURPOSE
+        self.dropped.append(node_id)
+        for number, (asked, _, reply) in enumerate(self.requests):
+            if asked == node_id and not reply.done():
+                self.lose(to=number)
 
     async def request(
         self,
@@ -126,6 +135,9 @@ class FakePeers:
 
     def lose(self, *, to: int = 0) -> None:
         self.requests[to][2].set_exception(PeerLost("node 2: gone", sent=True))
+
+    def time_out(self, *, to: int = 0) -> None:
+        self.requests[to][2].set_exception(PeerTimedOut("node 2: no reply", sent=True))
 
 
 class FakeWriter:
@@ -296,6 +308,26 @@ def test_a_lost_connection_is_answered_as_retry_and_the_leader_is_looked_up_agai
         lab.send("t-0")
         await lab.turns()
         assert [node_id for node_id, _ in lab.peers.asked()] == [OTHER, THIRD]
+
+    in_lab(scenario)
+
+
+def test_a_connection_whose_reply_is_late_is_dropped_once() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER, THIRD))
+        lab.send("t-0", "t-1")
+        await lab.turns()
+        lab.send("t-0", number=2)
+        await lab.turns()
+        lab.peers.time_out()
+        await lab.turns()
+        assert lab.answers == [(1, {"t-0": RETRY}), (2, {"t-0": RETRY})], "it would wait behind the first"
+        lab.send("t-0", number=3)
+        await lab.turns()
+        assert lab.peers.dropped == [OTHER], "the next request has a connection of its own"
+        lab.peers.reply({(7, "t", 0): ErrorCode.none}, to=-1)
+        await lab.turns()
+        assert lab.answers[2:] == [(3, {"t-0": WRITTEN})]
 
     in_lab(scenario)
 
