@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from headrace.broker.transactions.coordinator import TRANSACTIONS_TOPIC
 from headrace.errors import ApiError
 from headrace.log.producers.markers import EndTransactionMarker, read_marker
@@ -25,8 +23,6 @@ from headrace.wire.coordinator.transaction_records import TransactionState
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.simulated_node import TOPIC
 from tests.harness.broker.three_nodes import NODES, SimMember, SimTrio, on_three_nodes
-
-pytest.importorskip("headrace.broker.handlers.transactions", reason="nobody answers WriteTxnMarkers")
 
 ID = "copier"
 S = TransactionState
