@@ -124,7 +124,7 @@ class ClusterLab(ClusterRun):
             if code is not ErrorCode.none:
                 raise TryAgain(code.name)
 
-        await self._retry(attempt, f"{value!r} is acknowledged")
+        await self.cluster.retry(attempt, f"{value!r} is acknowledged")
 
     async def read_all(self) -> list[bytes]:
         target = self.targets[0]
@@ -138,7 +138,7 @@ class ClusterLab(ClusterRun):
             finally:
                 connection.abort()
 
-        values: list[bytes] = await self._retry(attempt, "the topic is read")
+        values: list[bytes] = await self.cluster.retry(attempt, "the topic is read")
         return values
 
 

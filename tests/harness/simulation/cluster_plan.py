@@ -5,6 +5,7 @@ Read next: several_nodes.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -59,7 +60,7 @@ def draw_plan(random: Random, duration_s: float = DURATION_S) -> ClusterPlan:
     )
 
 
-def node_config(plan: ClusterPlan, node_id: int) -> NodeConfig:
+def node_config(plan: ClusterPlan, node_id: int, more: Mapping[str, str]) -> NodeConfig:
     settings = {
         "node.id": str(node_id),
         "log.dirs": str(DATA_DIRECTORY),
@@ -72,6 +73,7 @@ def node_config(plan: ClusterPlan, node_id: int) -> NodeConfig:
         "headrace.flush.interval.ms": "300",
         "headrace.metrics.port": "-1",
         "headrace.disk.reserve.bytes": "500",
+        **more,
     }
     return load_config(None, settings, None)
 

@@ -1,6 +1,6 @@
 """The simulation of a cluster: three to five nodes of the real broker code and one store under seeded faults.
 
-`run_seed` raises when anything promised was broken; the same seed gives the same run. Read next:
+`run_seed` raises when anything promised was broken; the same seed gives the same run. Read next: cluster.py,
 cluster_faults.py, cluster_invariants.py, routing.py, one_node.py (the same for a single node).
 """
 
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.testing.simworld import Simulation
-from headrace.types import NO_NODE, TopicPartition
+from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
-from headrace.wire.error_codes import ErrorCode
 from tests.harness.history import FinalLog, History, check
 from tests.harness.simulation.clients import (
     EARLIEST,
@@ -28,27 +26,15 @@ from tests.harness.simulation.clients import (
     TryAgain,
     list_offset,
 )
-from tests.harness.simulation.cluster_faults import ClusterFaults
-from tests.harness.simulation.cluster_invariants import ClusterInvariants, needed_insync
-from tests.harness.simulation.cluster_plan import (
-    DURATION_S,
-    PORT,
-    ClusterPlan,
-    draw_plan,
-    host_of,
-    node_config,
-)
+from tests.harness.simulation.cluster import PROGRESS_S, SimCluster
+from tests.harness.simulation.cluster_plan import DURATION_S, PORT, ClusterPlan, draw_plan
 from tests.harness.simulation.committer import SimCommitter
 from tests.harness.simulation.consumer import SimConsumer, fetch_all
-from tests.harness.simulation.node import SimNode
 from tests.harness.simulation.producer import ProducerKind, SimProducer
-from tests.harness.simulation.routing import Address, LeaderTarget, open_any
+from tests.harness.simulation.routing import LeaderTarget
 from tests.harness.simulation.run import carry_out
-from tests.harness.simulation.store import StoreServer
 
 TOPIC = "topic"
-PROGRESS_S = 30
-"""After the faults all goes on within this much virtual time: every producer gets home, all are in sync."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,21 +56,9 @@ class ClusterRun:
         self.plan = plan
         self.random = simulation.random_for("scenario")
         self.history = History()
-        self.world = simulation.start_process("clients")
-        self.store = StoreServer(simulation, plan.profile)
-        self.nodes = [self._node(node_id) for node_id in range(plan.nodes)]
-        self.addresses: tuple[Address, ...] = tuple((host_of(node_id), PORT) for node_id in range(plan.nodes))
-        self.invariants = ClusterInvariants(self.nodes, self.store, simulation.loop, flush=plan.flush)
-        self.faults = ClusterFaults(
-            self.nodes,
-            simulation.network,
-            self.store,
-            simulation.random_for("faults"),
-            plan.allowed_faults,
-            likely_victims=self._likely_victims,
-            may_lose_power=self._may_lose_power,
-            may_be_damaged=self._may_be_damaged,
-        )
+        self.cluster = cluster = SimCluster(simulation, plan, busy_topics=(TOPIC,))
+        self.world, self.store, self.nodes = cluster.world, cluster.store, cluster.nodes
+        self.addresses, self.invariants, self.faults = cluster.addresses, cluster.invariants, cluster.faults
         self.targets = [self._target(index) for index in range(plan.partitions)]
         self.producers = [
             self._producer(target, number, kind)
@@ -99,15 +73,8 @@ class ClusterRun:
             group_id="group",
             topic=TOPIC,
         )
-        self._lost_power: set[int] = set()
 
     # -- the parts ------------------------------------------------------------------------------------
-
-    def _node(self, node_id: int) -> SimNode:
-        config = node_config(self.plan, node_id)
-        node = SimNode(self.simulation, config, self.store.connect, machine=host_of(node_id))
-        node.on_death = self.store.process_died
-        return node
 
     def _target(self, index: int) -> LeaderTarget:
         return LeaderTarget(
@@ -131,48 +98,6 @@ class ClusterRun:
         random = self.simulation.random_for(f"consumer {name}")
         return SimConsumer(self.world, target, self.history, random, name=name, slow=False, pause_s=0.5)
 
-    # -- nodes that faults may hit ------------------------------------------------------------------------
-
-    def _likely_victims(self) -> Sequence[int]:
-        view = self.invariants.view
-        topic = view.topics.get(TOPIC)
-        leaders = [state.leader for state in topic.partitions] if topic is not None else []
-        return sorted({node for node in (*leaders, view.controller_id) if node != NO_NODE})
-
-    def _may_lose_power(self, node_id: int) -> bool:
-        """Fewer than min.insync.replicas may lose at a time: the others hold what is acknowledged."""
-        if self.plan.flush == "ack":
-            return True
-        self._forget_who_caught_up()
-        for topic in self.invariants.view.topics.values():
-            needed = needed_insync(topic)
-            for state in topic.partitions:
-                sound = {*state.isr, *state.elr} - self._lost_power - {node_id}
-                if needed > 1 and len(state.replicas) - len(sound) >= needed:
-                    return False
-        self._lost_power.add(node_id)
-        return True
-
-    def _may_be_damaged(self) -> bool:
-        """One log at a time: all others hold everything, and the last one was fetched anew."""
-        view = self.invariants.view
-        brokers = [node.broker for node in self.nodes]
-        return (
-            all({*s.isr} == {*s.replicas} for topic in view.topics.values() for s in topic.partitions)
-            and not any(node.offline for node in view.nodes.values())
-            and all(broker is not None and not broker.partitions.damaged() for broker in brokers)
-        )
-
-    def _forget_who_caught_up(self) -> None:
-        topics = self.invariants.view.topics.values()
-        states = [state for topic in topics if needed_insync(topic) > 1 for state in topic.partitions]
-        self._lost_power = {
-            node_id
-            for node_id in self._lost_power
-            if self.nodes[node_id].broker is None
-            or any(node_id in state.replicas and node_id not in state.isr for state in states)
-        }
-
     # -- the run ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -195,27 +120,14 @@ class ClusterRun:
         self._judge(final)
 
     async def _create_topic(self) -> None:
-        topic = {
-            "name": TOPIC,
-            "num_partitions": self.plan.partitions,
-            "replication_factor": self.plan.replicas,
-            "configs": [{"name": "headrace.flush", "value": self.plan.flush}],
-        }
-
-        async def create(connection: SimConnection) -> None:
-            reply = await connection.call(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 10_000})
-            code = reply.topics[0].error_code
-            if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-                raise TryAgain(f"{code.name}: {reply.topics[0].error_message}")
-
-        await self._insist(create, "the topic is created")
+        await self.cluster.create_topic(TOPIC, self.plan.partitions, {"headrace.flush": self.plan.flush})
 
     async def _ask_for_moves(self) -> None:
         while self.plan.moves:
             await asyncio.sleep(self.random.uniform(0.5, 2))
             act = self.random.choice((self._elect, self._reassign))
             try:
-                await self._with_any(act)
+                await self.cluster.with_any(act)
             except (ClientError, TryAgain, OSError):
                 continue
 
@@ -230,33 +142,8 @@ class ClusterRun:
         fields = {"timeout": 5_000, "topics": [{"name": TOPIC, "partitions": [partition]}]}
         await connection.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
 
-    async def _with_any(self, act: Callable[[SimConnection], Awaitable[Any]]) -> Any:
-        connection = await open_any(self.world, self.addresses, "admin")
-        try:
-            return await act(connection)
-        finally:
-            connection.abort()
-
-    async def _insist(self, act: Callable[[SimConnection], Awaitable[Any]], goal: str) -> Any:
-        return await self._retry(lambda: self._with_any(act), goal)
-
-    async def _retry(self, act: Callable[[], Awaitable[Any]], goal: str) -> Any:
-        problem: Exception | None = None
-        deadline = asyncio.get_running_loop().time() + PROGRESS_S
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                return await act()
-            except (ClientError, TryAgain, OSError) as error:
-                problem = error
-                await asyncio.sleep(0.1)
-        raise BrokenPromise(f"not within {PROGRESS_S} s: {goal}: {problem}")
-
     async def _until(self, holds: Callable[[], bool], goal: str) -> None:
-        async def look() -> None:
-            if not holds():
-                raise TryAgain(self._state())
-
-        await self._retry(look, goal)
+        await self.cluster.until(holds, goal, self._state)
 
     def _state(self) -> str:
         topic = self.invariants.view.topics.get(TOPIC)
@@ -268,7 +155,7 @@ class ClusterRun:
     async def _end(
         self, working: list[asyncio.Task[None]], consuming: list[asyncio.Task[None]]
     ) -> dict[TopicPartition, FinalLog]:
-        self._start_nodes_with_a_broken_disk_again()
+        self.cluster.start_nodes_with_a_broken_disk_again()
         self.committer.stopping = True
         for producer in self.producers:
             producer.stopping = True
@@ -278,27 +165,17 @@ class ClusterRun:
             problems["committer"] = self.committer.progress
             states = [f"{task.get_name()} after {problems[task.get_name()]}" for task in late]
             raise BrokenPromise(f"no progress within {PROGRESS_S} s after: {states}, {self._state()}")
-        await self._until(self._all_in_sync, "all replicas are in sync again")
+        await self._until(
+            lambda: self.cluster.all_in_sync(TOPIC, "__consumer_offsets"), "all replicas are in sync again"
+        )
         for consumer in self.consumers:
             consumer.stopping = True
         await asyncio.wait(consuming)
         final = {}
         for target in self.targets:
             name = target.partition(target.index)
-            final[name] = await self._retry(partial(self._read, target), f"{name} is read")
+            final[name] = await self.cluster.retry(partial(self._read, target), f"{name} is read")
         return final
-
-    def _start_nodes_with_a_broken_disk_again(self) -> None:
-        """R24: the operator does; a disk that was only full needs nobody."""
-        for number, node in enumerate(self.nodes):
-            if self.faults.broke_the_disk_of(number):
-                node.kill()
-
-    def _all_in_sync(self) -> bool:
-        view = self.invariants.view
-        topics = [topic for topic in view.topics.values() if topic.name in (TOPIC, "__consumer_offsets")]
-        states = [state for topic in topics for state in topic.partitions]
-        return all(state.leader != NO_NODE and {*state.isr} == {*state.replicas} for state in states)
 
     async def _read(self, target: LeaderTarget) -> FinalLog:
         connection = await target.connect(self.world, "final")
@@ -312,9 +189,7 @@ class ClusterRun:
             connection.abort()
 
     def _judge(self, final: Mapping[TopicPartition, FinalLog]) -> None:
-        for number, node in enumerate(self.nodes):
-            if node.failures and not self.faults.broke_the_disk_of(number):
-                raise BrokenPromise(f"node {number} ended itself: {node.failures[0]}")
+        self.cluster.check_that_no_node_ended_itself()
         anomalies = check(self.history, final)
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))
