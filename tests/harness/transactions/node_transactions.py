@@ -200,6 +200,37 @@ class HeldAnswers:
         answer(body)
 
 
+class HeldQuestions:
+    """On their way from the enrolment of a node to its coordinator."""
+
+    def __init__(self, node: SimBroker) -> None:
+        self._real = node.broker.transactions
+        self._node = node
+        self._held: list[Callable[[], None]] | None = []
+        node.broker.enrolment._coordinator = self
+
+    def coordinator_of(self, transactional_id: str) -> Node | None:
+        return self._real.coordinator_of(transactional_id)
+
+    def submit(
+        self, transactional_id: str, make_event: Callable[[ReplyToken], Event], answer: Answer
+    ) -> None:
+        if self._held is None:
+            self._real.submit(transactional_id, make_event, answer)
+        else:
+            self._held.append(lambda: self._real.submit(transactional_id, make_event, answer))
+
+    async def wait_for_one(self) -> None:
+        while not self._held:
+            await self._node.clients.tasks.sleep(0.005)
+
+    def let_through(self) -> None:
+        """Those that are held, and all from now on."""
+        held, self._held = self._held or [], None
+        for ask in held:
+            ask()
+
+
 def pipelined(connection: SimConnection, requests: list[dict[str, Any]], version: int = OLD) -> list[Any]:
     """The futures of their replies."""
     return [connection.send(PRODUCE, fields, version=version) for fields in requests]

@@ -22,7 +22,7 @@ from headrace.broker.metrics import Metrics
 from headrace.broker.network.deferred_reply import DeferredHandler, DeferredReply
 from headrace.broker.network.request_context import Handler, RequestContext
 from headrace.broker.network.yielding import yielding
-from headrace.broker.partition.partition import Partition, VerificationGuard
+from headrace.broker.partition.partition import NotVerified, Partition, VerificationGuard
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.security.authorization import Authorization, Caller
 from headrace.broker.transactions.enrolment import Enrolment, Errors
@@ -227,6 +227,10 @@ class GroupOffsetHandlers:
             partition = self._partition_of(request.group_id)
             guard = await self._verify(version, request, partition)
             body = await self._submit(version, request, partitions, codes, partition, guard)
+            if isinstance(body, NotVerified) and adds_partitions(ApiKey.TXN_OFFSET_COMMIT, version):
+                # The marker of the producer's last transaction dropped the guard.
+                guard = await self._verify(version, request, partition)
+                body = await self._submit(version, request, partitions, codes, partition, guard)
         except ApiError as refusal:
             body = refusal
         return _commit_errors(body, len(partitions))

@@ -366,19 +366,44 @@ class ProduceHandler:
         checked: bool = False,
     ) -> Appended:
         """Appends a batch of which it may not be known yet whether it begins a transaction."""
+        if guard is None:
+            try:
+                return _append(produce, partition, batch, checked=checked)
+            except NotVerified:
+                guard = await self._enrolled(produce, partition, batch)
+        return await self._append_guarded(produce, partition, batch, guard, checked=checked)
+
+    async def _enrolled(self, produce: _Produce, partition: Partition, batch: bytes) -> VerificationGuard:
+        """The guard that was taken before the coordinator was asked. Raises ApiError."""
+        guard = _begin_verification(produce, partition, batch)
+        errors = await self._ask(produce, _producer_of(batch), frozenset((partition.topic_partition,)))
+        _check_enrolled(produce, partition, errors)
+        return guard
+
+    async def _append_guarded(
+        self,
+        produce: _Produce,
+        partition: Partition,
+        batch: bytes,
+        guard: VerificationGuard,
+        *,
+        checked: bool = False,
+    ) -> Appended:
+        """A producer of KIP-890 goes on as soon as its last transaction is decided. While the coordinator was
+        asked about the next one, the marker of the last may have dropped the guard: it is asked once more."""
         try:
             return _append(produce, partition, batch, guard, checked=checked)
         except NotVerified:
-            guard = _begin_verification(produce, partition, batch)
-            errors = await self._ask(produce, _producer_of(batch), frozenset((partition.topic_partition,)))
-            _check_enrolled(produce, partition, errors)
+            if not adds_partitions(ApiKey.PRODUCE, produce.header.api_version):
+                raise
+            guard = await self._enrolled(produce, partition, batch)
             return _append(produce, partition, batch, guard, checked=checked)
 
     async def _append_verified(
         self, produce: _Produce, partition: Partition, batch: bytes, guard: VerificationGuard
     ) -> Appended:
         try:
-            return _append(produce, partition, batch, guard)
+            return await self._append_guarded(produce, partition, batch, guard)
         except NeedsWorker as long_way:  # the topic was altered meanwhile
             return await self._check_and_append(produce, partition, long_way.check, batch, guard)
 

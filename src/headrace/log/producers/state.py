@@ -128,7 +128,7 @@ class ProducerState:
         """Of a client's batch. None: append it. An offset: a duplicate, already written there. ApiError: no.
 
         `guard`: the one that was taken before the transaction was verified; needed for the first batch, which
-        is NotVerified without one.
+        is NotVerified without one, or with one that a marker has dropped.
         """
         entry = self._entries.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
@@ -158,8 +158,7 @@ class ProducerState:
         """A batch that begins a transaction needs the guard, which any marker drops (KIP-890)."""
         known = self.guards.get(header.producer_id)
         if not _is_open(entry, header.producer_epoch) and (guard is None or guard is not known):
-            refusal = NotVerified if guard is None else ApiError
-            raise refusal(
+            raise NotVerified(
                 ErrorCode.invalid_txn_state,
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: the batch belongs to no "
                 "transaction that was verified",

@@ -10,7 +10,7 @@ from headrace.errors import ApiError
 
 
 class NotVerified(ApiError):
-    """The first batch of a transaction came without a guard: its coordinator has to be asked first."""
+    """The first batch of a transaction came without a guard that holds: its coordinator has to be asked."""
 
 
 class VerificationGuard:

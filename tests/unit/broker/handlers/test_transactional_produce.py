@@ -17,6 +17,7 @@ from tests.harness.transactions.node_transactions import (
     NEW,
     OLD,
     HeldAnswers,
+    HeldQuestions,
     TransactionalProducer,
     pipelined,
     result_of,
@@ -195,21 +196,58 @@ def test_concurrent_transactions_are_told_when_the_markers_take_long() -> None:
 # The guard
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_between_question_and_append_refuses_the_late_batch(version: int, committed: bool) -> None:
+def test_a_marker_between_question_and_append_refuses_the_late_batch(committed: bool) -> None:
     async def scenario(node: SimBroker) -> None:
         producer = await started(node)
         await producer.add()
         answers = HeldAnswers(node)
         connection = await node.connect()
-        (reply,) = pipelined(connection, [producer.fields(b"late")], version)
+        (reply,) = pipelined(connection, [producer.fields(b"late")], OLD)
         await answers.wait_for(1)
         await producer.end(committed=committed)
         while node.partition().log_end_offset < 1:
             await node.clients.tasks.sleep(0.01)
         answers.deliver()
         assert result_of(await reply) == (ErrorCode.invalid_txn_state, NO_OFFSET)
+        assert node.partition().log_end_offset == 1, "the marker only"
+
+    on_a_node(scenario)
+
+
+def test_the_next_transaction_may_begin_before_the_marker_of_the_last() -> None:
+    """The marker drops the guard while the coordinator is asked, which is then asked again."""
+
+    async def scenario(node: SimBroker) -> None:
+        producer = await started(node)
+        await producer.produce(b"v", version=NEW)
+        questions = HeldQuestions(node)
+        connection = await node.connect()
+        next_epoch = producer.producer.epoch + 1
+        fields = producer.fields(b"next", producer_epoch=next_epoch, sequence=0)
+        (reply,) = pipelined(connection, [fields], NEW)
+        await questions.wait_for_one()
+        await producer.end(version=KIP_890)
+        assert producer.producer.epoch == next_epoch
+        await producer.completed()
+        questions.let_through()
+        assert result_of(await reply) == (NONE, 2)
+
+    on_a_node(scenario)
+
+
+def test_a_marker_between_question_and_append_fences_the_late_batch_of_version_2() -> None:
+    async def scenario(node: SimBroker) -> None:
+        producer = await started(node)
+        answers = HeldAnswers(node)
+        connection = await node.connect()
+        (reply,) = pipelined(connection, [producer.fields(b"late")], NEW)
+        await answers.wait_for(1)
+        await producer.end(version=KIP_890)
+        await producer.completed()
+        answers.holds = False
+        answers.deliver()
+        assert result_of(await reply) == (ErrorCode.invalid_producer_epoch, NO_OFFSET)
         assert node.partition().log_end_offset == 1, "the marker only"
 
     on_a_node(scenario)

@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC
+from headrace.machines.transactions.events import Producer
 from headrace.machines.transactions.versions import KIP_890
 from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.broker.simulated_node import TOPIC, SimBroker, on_a_node
-from tests.harness.transactions.node_transactions import ID, HeldAnswers, TransactionalProducer
+from tests.harness.transactions.node_transactions import (
+    ID,
+    HeldAnswers,
+    HeldQuestions,
+    TransactionalProducer,
+)
 
 GROUP = "g"
 NONE = ErrorCode.none
@@ -166,19 +172,38 @@ def test_verification_can_be_switched_off_for_old_clients_only() -> None:
     on_a_node(scenario, settings=UNVERIFIED)
 
 
-@pytest.mark.parametrize("version", [3, 5])
-def test_a_marker_between_question_and_append_refuses_late_offsets(version: int) -> None:
+def test_a_marker_between_question_and_append_refuses_late_offsets() -> None:
     async def scenario(node: SimBroker) -> None:
         producer = await started(node)
         await added(producer)
         answers = HeldAnswers(node)
-        late = asyncio.ensure_future(commit(producer, version=version))
+        late = asyncio.ensure_future(commit(producer, version=3))
         await answers.wait_for(1)
         await producer.end()
         await producer.completed()
         answers.deliver()
         assert await late == [ErrorCode.invalid_txn_state]
         assert await committed(node, stable=True) == -1
+
+    on_a_node(scenario)
+
+
+def test_the_next_transaction_may_commit_before_the_marker_of_the_last() -> None:
+    """The marker drops the guard while the coordinator is asked, which is then asked again."""
+
+    async def scenario(node: SimBroker) -> None:
+        producer = await started(node)
+        assert await commit(producer, version=5) == [NONE]
+        questions = HeldQuestions(node)
+        last = producer.producer
+        producer.producer = Producer(last.producer_id, last.epoch + 1)
+        coming = asyncio.ensure_future(commit(producer, version=5))
+        await questions.wait_for_one()
+        producer.producer = last
+        await producer.end(version=KIP_890)
+        await producer.completed()
+        questions.let_through()
+        assert await coming == [NONE]
 
     on_a_node(scenario)
 
