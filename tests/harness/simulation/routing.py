@@ -1,4 +1,4 @@
-"""Finds the leader of a partition or the coordinator of a group for simulated clients.
+"""Finds the leader of a partition, or the coordinator of a group or transactional id, for simulated clients.
 
 As real clients do, they ask any node for Metadata, believe it for one connection, and ask again when refused.
 Read next: clients.py, several_nodes.py.
@@ -14,7 +14,8 @@ from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
 from tests.harness.simulation.clients import SimConnection, Target, TryAgain, open_connection
 
-_GROUP = 0
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is asked for."""
 
 Address = tuple[str, int]
 
@@ -67,11 +68,12 @@ async def open_controller(world: World, addresses: Sequence[Address], name: str)
 
 
 async def open_coordinator(
-    world: World, addresses: Sequence[Address], group_id: str, name: str
+    world: World, addresses: Sequence[Address], key: str, name: str, *, key_type: int = GROUP
 ) -> SimConnection:
+    """`key`: a group id or a transactional id."""
     asked = await open_any(world, addresses, name)
     try:
-        fields = {"key": group_id, "key_type": _GROUP}
+        fields = {"key": key, "key_type": key_type}
         reply = await asked.call(ApiKey.FIND_COORDINATOR, fields, version=2)
     finally:
         asked.abort()

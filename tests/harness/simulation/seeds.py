@@ -1,6 +1,7 @@
 """Runs many seeds of a simulation on all cores and counts what happened in them.
 
-Simulations are modules with a `run_seed`: one_node.py, several_nodes.py. Read next: tests/simulation.
+Simulations are modules with a `run_seed`: one_node.py, several_nodes.py, transactions/cluster.py. Read next:
+tests/simulation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from pathlib import Path
 from typing import Any
 
 _PER_JOB = 10
-_FIGURES = ("records_read", "starts", "commits", "elections")
+_FIGURES = (
+    "records_read",
+    "starts",
+    "commits",
+    "elections",
+    "committed",
+    "not_committed",
+    "endings",
+    "late_answers",
+)
 
 
 @dataclass(slots=True)

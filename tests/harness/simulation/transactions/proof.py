@@ -1,0 +1,9 @@
+"""All checks of simulated transactions, for mutations (T3): the named schedules, then seeds.
+
+Read next: tests/harness/mutations.py, scenarios.py, cluster.py.
+"""
+
+from __future__ import annotations
+
+from tests.harness.simulation.transactions.cluster import run_seed as run_seed
+from tests.harness.simulation.transactions.scenarios import SCENARIOS as SCENARIOS

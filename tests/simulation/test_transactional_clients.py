@@ -1,0 +1,117 @@
+"""Transactional clients of both protocols on three simulated nodes (T12), and proof that enough is seen (T3).
+
+A failing seed is repeated by `transactions.cluster.run_seed(SEED)`; it is then written to
+transaction_seeds.txt, where it stays. A run takes longer than one of plain sends: of the fresh seeds one in
+five is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from sim_proofs import caught, traces
+
+from tests.harness import soak
+from tests.harness.mutations import check_fresh, load_mutation
+from tests.harness.simulation.seeds import known_seeds, run_all
+from tests.harness.simulation.transactions.cluster import draw_plan, run_seed
+from tests.harness.simulation.transactions.compaction import run_seed as run_compaction
+from tests.harness.simulation.transactions.life import Habits
+from tests.harness.simulation.transactions.scenarios import SCENARIOS
+
+SIMULATION, PROOF, COMPACTION = "transactions.cluster", "transactions.proof", "transactions.compaction"
+ONE_IN = 5
+SOAK_SEEDS = 500
+NEVER = 10**9
+SEEDS_FILE = Path(__file__).with_name("transaction_seeds.txt")
+MUTATIONS = sorted((Path(__file__).parent / "mutations" / "transactions").glob("*.toml"))
+BY_THE_MODEL = {"aborted_keys_mapped"}
+"""The simulated cluster compacts nothing: the model of one log notices these."""
+QUICK_TO_CATCH = {"marker_before_prepare_is_committed", "stable_past_unreplicated_marker"}
+
+
+def test_seeds_that_once_failed_still_pass() -> None:
+    assert run_all(SIMULATION, known_seeds(SEEDS_FILE)).failures == []
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(900)
+def test_t12_fresh_seeds_find_no_anomaly() -> None:
+    seeds = soak.fresh_seeds()[::ONE_IN]
+    tally = run_all(SIMULATION, seeds)
+    assert tally.failures == [], "add the seeds to tests/simulation/transaction_seeds.txt"
+    assert tally.figures["committed"] > 8 * len(seeds)
+    assert tally.figures["not_committed"] > len(seeds)
+    assert tally.figures["records_read"] > 20 * len(seeds)
+    assert tally.figures["late_answers"] > len(seeds)
+    assert tally.figures["elections"] > len(seeds)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_soak_t12_many_fresh_seeds_of_transactions_find_no_anomaly() -> None:
+    started, first = time.monotonic(), soak.fresh_seeds().stop
+    tally = run_all(SIMULATION, range(first, first + SOAK_SEEDS))
+    report = {"first_seed": first, "seeds": SOAK_SEEDS, **tally.as_report()}
+    soak.write_report("T12-simulation", started, report)
+    assert tally.failures == []
+
+
+def test_without_faults_no_client_is_refused() -> None:
+    """Neither by late copies of its own requests nor by the markers of its last transaction."""
+    plan = draw_plan(Random(1))
+    habits = Habits(aborts=8, deaths=NEVER, replacements=NEVER, copies=4, timeouts_ms=(60_000,))
+    calm = replace(plan, cluster=replace(plan.cluster, allowed_faults=("clock_jump",)), habits=habits)
+    report = run_seed(1, plan=calm)
+    assert report.ends == {}
+    assert report.committed > 20
+    assert sum(report.late.values()) > 5
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    first, second = traces(SIMULATION, 1, hash_seed="1"), traces(SIMULATION, 1, hash_seed="2")
+    assert first == second
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario(scenario: Callable[[], None]) -> None:
+    scenario()
+
+
+def test_compaction_leaves_the_last_committed_record_of_every_key() -> None:
+    for seed in range(50):
+        run_compaction(seed)
+
+
+@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
+def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
+    check_fresh(load_mutation(path))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
+)
+def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
+    assert "caught by" in caught(path, 20, SIMULATION)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MUTATIONS if path.stem in BY_THE_MODEL], ids=lambda path: path.stem
+)
+def test_t3_the_model_notices_that_a_rule_is_missing(path: Path) -> None:
+    assert "caught by" in caught(path, 100, COMPACTION)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_soak_t3_the_simulated_transactions_notice_every_mutation() -> None:
+    started = time.monotonic()
+    noticed = {
+        path.stem: caught(path, 500, COMPACTION if path.stem in BY_THE_MODEL else PROOF) for path in MUTATIONS
+    }
+    soak.write_report("T3-transactions", started, {"caught": noticed})
