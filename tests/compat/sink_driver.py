@@ -36,7 +36,9 @@ def values_of(batch: int, count: int = 40) -> list[str]:
 def task(settings: WriteSettings, values: Sequence[str], query: str = "query") -> Encoded:
     """What a task of that query would tell the driver."""
     rows = pa.record_batch({"key": [value[-6:] for value in values], "value": list(values)})
-    message = write_task(iter([rows] if values else []), settings, KEYED, awaits_broker=True)
+    message = write_task(
+        iter([rows] if values else []), settings, KEYED, exactly_once=True, awaits_broker=True
+    )
     assert isinstance(message, Encoded)
     return replace(message, query=query)
 
@@ -45,7 +47,7 @@ def _stop_at(moment: str) -> None:
     """Makes the publication wait there."""
     owner, name, afterwards = {
         "before": (Transaction, "__init__", False),
-        "opened": (SinkLedger, "last_after_open_transactions", True),
+        "opened": (Transaction, "begin", False),
         "rows": (SinkLedger, "entry", False),
         "number": (Transaction, "commit", False),
         "committed": (Transaction, "commit", True),

@@ -70,9 +70,7 @@ def assert_values(bootstrap: str, topic: str, wanted: list[str]) -> None:
 
 
 def last_published(bootstrap: str, sink: str) -> Published | None:
-    client = pooled_client(bootstrap)
-    ledger = SinkLedger(sink, client, timeout_ms=30_000, transaction_timeout_ms=30_000)
-    return ledger.last_after_open_transactions()
+    return SinkLedger(sink, pooled_client(bootstrap), timeout_ms=30_000).last()
 
 
 def test_the_examples_of_the_guide(spark: Any, kafka: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A sink's tasks against a live node: staged bytes come back the same; without transactions tasks write."""
+"""A sink's tasks against a live node: staged bytes come back the same; at least once tasks write."""
 
 from __future__ import annotations
 
@@ -84,23 +84,8 @@ def rows() -> Any:
     return iter([pa.record_batch({"value": [f"row {number}" for number in range(100)]})])
 
 
-@pytest.mark.parametrize("asked", [None, "off"])
-def test_without_transactions_tasks_write_themselves(settings: WriteSettings, asked: Any) -> None:
-    chosen = dataclasses.replace(settings, exactly_once=asked)
-    assert write_task(rows(), chosen, VALUES, awaits_broker=False) == Written(100)
+def test_at_least_once_tasks_write_themselves(settings: WriteSettings) -> None:
+    assert write_task(rows(), settings, VALUES, exactly_once=False, awaits_broker=False) == Written(100)
     assert settings.topic is not None
     found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
     assert found.num_rows == 100
-
-
-def test_exactly_once_without_transactions_is_refused_before_a_row_is_written(
-    settings: WriteSettings,
-) -> None:
-    chosen = dataclasses.replace(settings, exactly_once="batch")
-    with pytest.raises(
-        ClientError, match=r"exactlyOnce=batch needs transactions, and the broker at .* has none"
-    ):
-        write_task(rows(), chosen, VALUES, awaits_broker=False)
-    assert settings.topic is not None
-    found = headrace.read(settings.topic, bootstrap=settings.bootstrap, columns=["value"]).read_all()
-    assert found.num_rows == 0

@@ -47,7 +47,7 @@ def test_tasks_that_begin_while_the_broker_is_away_wait_for_it(node: NodeProcess
     writing = write_settings({"bootstrap": node.bootstrap, "topic": topic}, streaming=True)
     for task in (
         lambda: sum(batch.num_rows for batch in read_range(range_, reading, VALUES)),
-        lambda: write_task(_rows(), writing, SINK_COLUMNS, awaits_broker=True),
+        lambda: write_task(_rows(), writing, SINK_COLUMNS, exactly_once=False, awaits_broker=True),
     ):
         node.kill()
         back = threading.Timer(_AWAY_S, node.start)

@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await (connect or _connect_plain)(lambda: connection, host, port)
-                await connection._learn_versions(timeout_ms)
+                await connection.learn_versions(timeout_ms=timeout_ms)
                 if authenticate is not None:
                     await authenticate(connection)
         except TimeoutError as error:
@@ -113,6 +113,26 @@ class Connection(asyncio.BufferedProtocol):
     def retire_after(self, delay_ms: float) -> None:
         """After the delay no new requests are sent; closes once all replies have come."""
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._retire)
+
+    async def learn_versions(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        """Requests the versions and features; again on an open connection, they may have changed."""
+        fields = {"client_software_name": "headrace", "client_software_version": __version__}
+        version = SPOKEN_APIS[ApiKey.API_VERSIONS].max_version
+        reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+        if int(reply.error_code) == UNSUPPORTED_VERSION:
+            # An older broker answers in version 0 and lists what it serves.
+            served = {entry.api_key: entry.max_version for entry in reply.api_keys}
+            version = min(version, served.get(ApiKey.API_VERSIONS, 0))
+            reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
+        if int(reply.error_code) != 0:
+            raise ConnectionLost(f"{self.address} refused ApiVersions: {reply.error_code!r}")
+        self.versions = {
+            int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in reply.api_keys
+        }
+        self.features = {
+            str(entry.name): int(entry.max_version_level)
+            for entry in getattr(reply, "finalized_features", None) or ()
+        }
 
     def version_for(self, api_key: int) -> int:
         """The highest version of an API that both sides know."""
@@ -284,25 +304,6 @@ class Connection(asyncio.BufferedProtocol):
         for entry in waiting:
             if not entry.reply.done():
                 entry.reply.set_exception(self._failure)
-
-    async def _learn_versions(self, timeout_ms: int) -> None:
-        fields = {"client_software_name": "headrace", "client_software_version": __version__}
-        version = SPOKEN_APIS[ApiKey.API_VERSIONS].max_version
-        reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
-        if int(reply.error_code) == UNSUPPORTED_VERSION:
-            # An older broker answers in version 0 and lists what it serves.
-            served = {entry.api_key: entry.max_version for entry in reply.api_keys}
-            version = min(version, served.get(ApiKey.API_VERSIONS, 0))
-            reply = await self.call(ApiKey.API_VERSIONS, fields, version=version, timeout_ms=timeout_ms)
-        if int(reply.error_code) != 0:
-            raise ConnectionLost(f"{self.address} refused ApiVersions: {reply.error_code!r}")
-        self.versions = {
-            int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in reply.api_keys
-        }
-        self.features = {
-            str(entry.name): int(entry.max_version_level)
-            for entry in getattr(reply, "finalized_features", None) or ()
-        }
 
 
 def _version_of_reply(waiting: _Waiting, frame: bytes | memoryview) -> int:

@@ -1,7 +1,7 @@
 """Batch writer: tasks encode or write rows, the driver commits them.
 
 Its constructor has no side effects: Spark creates one to plan and one to commit, in two processes.
-Read next: task.py, publish.py; stream_writer.py (the same for streams).
+Read next: delivery.py, task.py, publish.py; stream_writer.py (the same for streams).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
+from pyspark_headrace.writing.delivery import Delivery
 from pyspark_headrace.writing.publish import publish_write
 from pyspark_headrace.writing.task import write_task
 
@@ -23,9 +24,16 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, columns: SinkColumns) -> None:
         self._settings = settings
         self._columns = columns
+        self._delivery = Delivery(settings, awaits_broker=False)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(iterator, self._settings, self._columns, awaits_broker=False)
+        return write_task(
+            iterator,
+            self._settings,
+            self._columns,
+            exactly_once=self._delivery.is_exactly_once(),
+            awaits_broker=False,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         publish_write(messages, self._settings)

@@ -10,10 +10,9 @@ import json
 import time
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from headrace.client.arrow.fetch.sections import sections_of
+from headrace.client.arrow.fetch.sections import is_abort_marker, sections_of, whole_batches
 from headrace.client.arrow.read.bounds import EARLIEST, LATEST, Bounds
 from headrace.client.arrow.read.prefetch import Chunk, Prefetch
 from headrace.client.errors import ClientError
@@ -57,17 +56,39 @@ def read_published(sink: str, value: bytes) -> Published:
         ) from error
 
 
-class SinkLedger:
-    """Ledger of one sink. `transaction_timeout_ms`: how long a transaction of another sink may stay open."""
+class DecidedRecords:
+    """The newest record of a key whose transaction was committed, while batches go by in order.
 
-    def __init__(
-        self, sink: str, connections: PooledClient, *, timeout_ms: int, transaction_timeout_ms: int
-    ) -> None:
+    Its producer has one transaction at a time, so the first marker after a record decides it.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self.newest: bytes | None = None
+        self._key = key
+        self._undecided: dict[int, bytes | None] = {}
+        """Producer id to the value of its newest record."""
+
+    def read(self, records: memoryview) -> None:
+        for position, header in whole_batches(records):
+            batch = records[position : position + header.size]
+            if header.is_control:
+                value = self._undecided.pop(header.producer_id, None)
+                if value is not None and not is_abort_marker(batch):
+                    self.newest = value
+            elif header.is_transactional:
+                for record in iter_records(batch):
+                    if record.key == self._key:
+                        self._undecided[header.producer_id] = record.value
+
+
+class SinkLedger:
+    """Ledger of one sink."""
+
+    def __init__(self, sink: str, connections: PooledClient, *, timeout_ms: int) -> None:
         self.partition = zlib.crc32(sink.encode()) % SINKS.partitions
         self._sink = sink
         self._connections = connections
         self._timeout_ms = timeout_ms
-        self._transaction_timeout_ms = transaction_timeout_ms
         view = find_or_create(SINKS, connections, timeout_ms=timeout_ms)
         if self.partition not in view.leaders:
             raise ClientError(
@@ -76,16 +97,13 @@ class SinkLedger:
             )
 
     def last(self) -> Published | None:
-        """The last committed batch."""
-        return self._connections.call(self._last(wait=False))
+        """The last committed batch.
 
-    def last_after_open_transactions(self) -> Published | None:
-        """The last committed batch, after every transaction open now has ended, also those of other sinks.
-
-        Needed right after fencing the sink's former driver: the outcome of its last batch is decided then,
-        but not readable while an earlier transaction of another sink is open.
+        Open transactions of other sinks are not waited for: those of this sink have their markers in the log,
+        also behind the last stable offset, once its former driver is fenced.
         """
-        return self._connections.call(self._last(wait=True))
+        value = self._connections.call(self._last())
+        return None if value is None else read_published(self._sink, value)
 
     def entry(self, published: Published) -> bytes:
         """A record batch with the ledger record, for this sink's partition."""
@@ -94,52 +112,62 @@ class SinkLedger:
 
     # -- private -------------------------------------------------------------------------------------------
 
-    async def _last(self, *, wait: bool) -> Published | None:
-        first, end = await self._offsets(committed_only=not wait)
-        if wait:
-            await self._wait_for_open_transactions(end)
-        window = _FIRST_WINDOW
-        while end > first:
-            start = max(first, end - window)
-            value = await self._newest(start, end)
+    async def _last(self) -> bytes | None:
+        first, stable, end = await self._offsets()
+        if stable < end:
+            value = await self._newest_with_marker(stable, end)
             if value is not None:
-                return read_published(self._sink, value)
-            end, window = start, window * _WINDOW_GROWTH
-        return None
+                return value
+        return await self._newest_backwards(first, min(stable, end))
 
-    async def _wait_for_open_transactions(self, end: int) -> None:
-        """Wait until the last stable offset reaches `end`."""
-        backoff = Backoff(self._transaction_timeout_ms + self._timeout_ms, first_ms=5, max_ms=500)
-        while (await self._offsets(committed_only=True))[1] < end:
-            await backoff.wait(
-                ClientError(
-                    f"partition {self.partition} of topic {SINKS.name!r} has a transaction that does not end",
-                    next_step="abort it; kafka-transactions.sh find-hanging shows it",
-                )
-            )
-
-    async def _offsets(self, *, committed_only: bool) -> tuple[int, int]:
-        """(start offset, end offset) of the sink's partition."""
-        bounds = Bounds(committed_only=committed_only)
+    async def _offsets(self) -> tuple[int, int, int]:
+        """(start offset, last stable offset, end offset) of the sink's partition. The end is asked first."""
         client = self._connections.client
 
-        async def ask() -> tuple[int, int]:
+        async def ask() -> tuple[int, int, int]:
             view = await client.find(SINKS.name)
-            first = await bounds.offsets(client, view, {self.partition: EARLIEST})
-            end = await bounds.offsets(client, view, {self.partition: LATEST})
-            return first[self.partition], end[self.partition]
+
+            async def offset(time: int, *, committed_only: bool) -> int:
+                bounds = Bounds(committed_only=committed_only)
+                return (await bounds.offsets(client, view, {self.partition: time}))[self.partition]
+
+            end = await offset(LATEST, committed_only=False)
+            stable = await offset(LATEST, committed_only=True)
+            return await offset(EARLIEST, committed_only=True), stable, end
 
         return await retry(ask, Backoff(self._timeout_ms).wait)
 
-    async def _newest(self, start: int, end: int) -> bytes | None:
-        bounds = _Window(partition=self.partition, first=start, last=end)
-        prefetch = Prefetch(self._connections.client, SINKS.name, bounds, timeout_ms=self._timeout_ms)
-        newest = None
-        async with _opened(prefetch):
-            while (chunk := await prefetch.next_chunk()) is not None:
+    async def _newest_backwards(self, first: int, end: int) -> bytes | None:
+        """Below the last stable offset: brokers name the aborted transactions."""
+        window = _FIRST_WINDOW
+        while end > first:
+            start = max(first, end - window)
+            newest = None
+            async for chunk in self._chunks(start, end, committed_only=True):
                 found = self._newest_of(chunk, start, end)
                 newest = newest if found is None else found
-        return newest
+            if newest is not None:
+                return newest
+            end, window = start, window * _WINDOW_GROWTH
+        return None
+
+    async def _newest_with_marker(self, start: int, end: int) -> bytes | None:
+        """Behind the last stable offset: the markers in the log say what was committed."""
+        decided = DecidedRecords(self._sink.encode())
+        async for chunk in self._chunks(start, end, committed_only=False):
+            for fetched in chunk:
+                decided.read(memoryview(fetched.records))
+        return decided.newest
+
+    async def _chunks(self, start: int, end: int, *, committed_only: bool) -> AsyncIterator[Chunk]:
+        bounds = _Window(partition=self.partition, first=start, last=end, committed_only=committed_only)
+        prefetch = Prefetch(self._connections.client, SINKS.name, bounds, timeout_ms=self._timeout_ms)
+        await prefetch.open()
+        try:
+            while (chunk := await prefetch.next_chunk()) is not None:
+                yield chunk
+        finally:
+            await prefetch.close()
 
     def _newest_of(self, chunk: Chunk, start: int, end: int) -> bytes | None:
         newest = None
@@ -158,12 +186,3 @@ class _Window(Bounds):
 
     async def resolve(self, client: NetworkClient, view: TopicView) -> dict[int, tuple[int, int]]:
         return {self.partition: (self.first, self.last)}
-
-
-@asynccontextmanager
-async def _opened(prefetch: Prefetch) -> AsyncIterator[None]:
-    await prefetch.open()
-    try:
-        yield
-    finally:
-        await prefetch.close()

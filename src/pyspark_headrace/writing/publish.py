@@ -17,8 +17,13 @@ from contextlib import closing, contextmanager
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client.arrow.write.transaction import Transaction
-from headrace.client.arrow.write.transaction_session import OutcomeUnknown, TransactionFenced
+from headrace.client.arrow.write.transaction_session import (
+    OutcomeUnknown,
+    TransactionFenced,
+    TransactionsNotServed,
+)
 from headrace.client.errors import ClientError
+from headrace.client.retry import Backoff
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
@@ -75,12 +80,7 @@ class Publication:
 
     def publish_once(self, published: Published) -> None:
         """Idempotent: however often it is called, the batch becomes visible once or not at all."""
-        ledger = SinkLedger(
-            self._sink,
-            self._connections,
-            timeout_ms=self._settings.timeout_ms,
-            transaction_timeout_ms=self._settings.transaction_timeout_ms,
-        )
+        ledger = SinkLedger(self._sink, self._connections, timeout_ms=self._settings.timeout_ms)
         if self._already_published(ledger.last(), published):
             return  # without fencing a newer driver of this sink
         for tries_left in reversed(range(_TRIES)):
@@ -89,7 +89,7 @@ class Publication:
                 return
             except OutcomeUnknown as error:
                 if error.fenced:  # by a newer driver, which must not be fenced in turn
-                    if self._already_published(ledger.last_after_open_transactions(), published):
+                    if self._already_published(ledger.last(), published):
                         return
                     raise self._taken_over(error) from error
                 if not tries_left:  # otherwise initialising the transactional id again decides it
@@ -104,8 +104,16 @@ class Publication:
 
     def _publish(self, ledger: SinkLedger, published: Published) -> None:
         with self._transaction() as transaction:
-            if self._already_published(ledger.last_after_open_transactions(), published):
+            last = ledger.last()
+            if self._already_published(last, published):
                 return
+            if last is None and published.batch:
+                _log.warning(
+                    "sink %s: batch %d is the first that is written exactly once; it may hold rows that were "
+                    "written before by an attempt that wrote at least once",
+                    self._sink,
+                    published.batch,
+                )
             transaction.begin()
             self._append_rows(transaction)
             transaction.append_batches(SINKS.name, ledger.partition, [ledger.entry(published)])
@@ -120,20 +128,28 @@ class Publication:
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """A producer with the sink's transactional id; a transaction left open is aborted."""
-        settings = self._settings
-        self._connections.reach(timeout_ms=settings.timeout_ms)
+        self._connections.reach(timeout_ms=self._settings.timeout_ms)
         try:
-            transaction = Transaction(
-                f"headrace-sink-{self._sink}",
-                bootstrap=settings.bootstrap,
-                security=settings.security.security(),
-                transaction_timeout_ms=settings.transaction_timeout_ms,
-                timeout_ms=settings.timeout_ms,
-            )
-            with closing(transaction):
+            with closing(self._open()) as transaction:
                 yield transaction
         except TransactionFenced as error:
             raise self._taken_over(error) from error
+
+    def _open(self) -> Transaction:
+        """Brokers of a cluster that is being upgraded begin to serve transactions one after the other."""
+        settings = self._settings
+        backoff = Backoff(settings.timeout_ms)
+        while True:
+            try:
+                return Transaction(
+                    f"headrace-sink-{self._sink}",
+                    bootstrap=settings.bootstrap,
+                    security=settings.security.security(),
+                    transaction_timeout_ms=settings.transaction_timeout_ms,
+                    timeout_ms=settings.timeout_ms,
+                )
+            except TransactionsNotServed as error:
+                self._connections.call(backoff.wait(error))
 
     def _taken_over(self, error: ClientError) -> ClientError:
         return ClientError(

@@ -1,7 +1,7 @@
 """Stream writer: tasks encode or write rows, the driver commits every micro-batch.
 
 Spark supports append and complete mode for Python sinks, not update. A separate module because Spark before
-4.1 does not have its base class. Read next: batch_writer.py, publish.py.
+4.1 does not have its base class. Read next: batch_writer.py, delivery.py, publish.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
+from pyspark_headrace.writing.delivery import Delivery
 from pyspark_headrace.writing.publish import publish_batch
 from pyspark_headrace.writing.task import write_task
 
@@ -23,9 +24,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, settings: WriteSettings, columns: SinkColumns) -> None:
         self._settings = settings
         self._columns = columns
+        self._delivery = Delivery(settings, awaits_broker=True)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(iterator, self._settings, self._columns, awaits_broker=True)
+        return write_task(
+            iterator,
+            self._settings,
+            self._columns,
+            exactly_once=self._delivery.is_exactly_once(),
+            awaits_broker=True,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         publish_batch(messages, self._settings, batch_id)

@@ -1,7 +1,7 @@
 """A sink's task: writes rows at least once, or encodes them for the driver to publish exactly once.
 
 Encoding does not touch the output topics: retried and speculative tasks leave no trace there.
-Read next: rows.py, staging.py, publish.py.
+Read next: delivery.py (which of both), rows.py, staging.py, publish.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client.arrow.write.writer import send_rows
-from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
-from headrace.wire.api_key import ApiKey
 from pyspark_headrace.client_pool import PooledClient, pooled_client
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.worker_reuse import freeze_imports
@@ -30,31 +27,22 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 def write_task(
-    batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns, *, awaits_broker: bool
+    batches: Iterator[Any],
+    settings: WriteSettings,
+    columns: SinkColumns,
+    *,
+    exactly_once: bool,
+    awaits_broker: bool,
 ) -> WriterCommitMessage:
     """`awaits_broker`: retry while brokers restart; otherwise a wrong address fails at once."""
     connections = pooled_client(settings.bootstrap, settings.security)
-    connection = connections.reach(timeout_ms=settings.timeout_ms if awaits_broker else 0)
+    connections.reach(timeout_ms=settings.timeout_ms if awaits_broker else 0)
     try:
-        if _encodes(settings, connection):
+        if exactly_once:
             return _encode(batches, settings, columns, connections)
         return write_rows(batches, settings, columns)
     finally:
         freeze_imports()
-
-
-def _encodes(settings: WriteSettings, connection: Connection) -> bool:
-    if settings.exactly_once == "off":
-        return False
-    if ApiKey.END_TXN in connection.versions:
-        return True
-    if settings.exactly_once == "batch":
-        raise ClientError(
-            f"exactlyOnce=batch needs transactions, and the broker at {connection.address} has none",
-            next_step="leave it out or set exactlyOnce=off: rows are then written at least once",
-            code="UNSUPPORTED_VERSION",
-        )
-    return False
 
 
 def write_rows(batches: Iterator[Any], settings: WriteSettings, columns: SinkColumns) -> Written:

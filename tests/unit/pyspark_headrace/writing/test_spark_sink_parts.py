@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headrace.client.arrow.fetch.sections import whole_batches
 from headrace.client.errors import ClientError
 from headrace.wire.records import Record, build_batch
 from pyspark_headrace import client_pool
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.source import HeadraceSource
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
-from pyspark_headrace.writing.ledger import Published, read_published
+from pyspark_headrace.writing.ledger import DecidedRecords, Published, read_published
 from pyspark_headrace.writing.publish import publish_batch, with_bytes
 from pyspark_headrace.writing.staging import wanted_batches
 from pyspark_headrace.writing.task import EncodedBatches
@@ -181,10 +182,51 @@ def test_at_least_once_is_logged_when_a_query_starts(caplog: pytest.LogCaptureFi
 
 
 def test_making_writers_has_no_side_effects() -> None:
-    """Spark makes two for every batch, in two processes, and pickles one of them to its tasks."""
+    """Spark makes two for every batch, in two processes; the one that it pickles then asks brokers."""
     schema = StructType([StructField("value", StringType())])
     source = HeadraceSource({"bootstrap": "127.0.0.1:1", "topic": "out", "exactlyOnce": "batch"})
     clients_before, threads_before = dict(client_pool._clients), threading.active_count()
-    for writer in (source.writer(schema, False), source.streamWriter(schema, False)):
-        assert vars(pickle.loads(pickle.dumps(writer))) == vars(writer)
+    for make in (source.writer, source.streamWriter):
+        make(schema, False)
     assert (client_pool._clients, threading.active_count()) == (clients_before, threads_before)
+
+
+def ledger_of(*entries: tuple[int, bytes | bool]) -> memoryview:
+    """(producer id, value) of records of one sink, (producer id, committed) of markers."""
+    log = bytearray()
+    for offset, (producer_id, what) in enumerate(entries):
+        is_marker = isinstance(what, bool)
+        key, value = (bytes([0, 0, 0, what]), b"") if isinstance(what, bool) else (b"sink", what)
+        log += build_batch(
+            [Record(offset, 1, key, value)],
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=is_marker,
+        )
+    return memoryview(log)
+
+
+@pytest.mark.parametrize(
+    ("entries", "newest"),
+    [
+        ([(1, b"a"), (1, True)], b"a"),
+        ([(1, b"a"), (1, False)], None),
+        ([(1, b"a")], None),
+        ([(1, b"a"), (1, True), (1, b"b"), (1, False)], b"a"),
+        ([(1, b"a"), (1, True), (2, b"b"), (2, True), (2, b"c")], b"b"),
+        ([(1, b"a"), (2, True), (1, False)], None),
+        ([(1, True), (1, b"a")], None),
+    ],
+)
+def test_a_batch_behind_an_open_transaction_is_known_by_its_marker(
+    entries: list[tuple[int, bytes | bool]], newest: bytes | None
+) -> None:
+    log = ledger_of(*entries)
+    whole, in_pieces, of_others = (DecidedRecords(key) for key in (b"sink", b"sink", b"other"))
+    whole.read(log)
+    of_others.read(log)
+    for position, header in whole_batches(log):
+        in_pieces.read(log[position : position + header.size])
+    assert (whole.newest, in_pieces.newest, of_others.newest) == (newest, newest, None)

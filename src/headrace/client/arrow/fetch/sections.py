@@ -95,12 +95,12 @@ class _Aborts:
         while self._coming and self._coming[-1][1] <= header.last_offset:
             self._open.add(self._coming.pop()[0])
         if header.is_control:
-            if _is_abort_marker(batch):
+            if is_abort_marker(batch):
                 self._open.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._open
 
 
-def _is_abort_marker(batch: memoryview) -> bool:
+def is_abort_marker(batch: memoryview) -> bool:
     """A marker's key holds its version and its type, two bytes each."""
     return any((record.key or b"")[2:4] == _ABORT_MARKER for record in read_records(batch))
