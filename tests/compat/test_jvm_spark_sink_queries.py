@@ -29,7 +29,7 @@ pytestmark = [
 
 TIMEOUT_S = 300
 EXAMPLES = re.findall(
-    r"^```py\n(.*?)^```$",
+    r"^```python\n(.*?)^```$",
     (Path(__file__).parents[2] / "docs/pipelines.md").read_text(),
     flags=re.MULTILINE | re.DOTALL,
 )
@@ -75,14 +75,15 @@ def last_published(bootstrap: str, sink: str) -> Published | None:
 
 def test_the_examples_of_the_guide(spark: Any, kafka: str, tmp_path: Path) -> None:
     """A stream writes exactly once without being told to; a numbered write that comes again counts once."""
-    create(kafka, "orders", "copies", "counts")
+    create(kafka, "orders", "exact-copies", "counts")
     orders = [f"order {number}" for number in range(300)]
     table = pa.table({"key": [str(number % 7) for number in range(300)], "value": orders})
     headrace.write(table, "orders", bootstrap=kafka, key="key")
-    copying, numbered, *_ = EXAMPLES  # what follows needs a standalone cluster
-    names: dict[str, Any] = {"spark": spark, "KAFKA": kafka, "FOLDER": str(tmp_path)}
+    (copying,) = (each for each in EXAMPLES if "exact-copies" in each)
+    (numbered,) = (each for each in EXAMPLES if "write_changes_once" in each)
+    names: dict[str, Any] = {"spark": spark, "BOOTSTRAP": kafka, "FOLDER": str(tmp_path)}
     exec(compile(copying, "docs/pipelines.md", "exec"), names)
-    assert_values(kafka, "copies", [order.upper() for order in orders])
+    assert_values(kafka, "exact-copies", [order.upper() for order in orders])
     query = names["query"]
     assert query.exception() is None
     assert last_published(kafka, str(query.id)) == Published(query=str(query.id), batch=0)
@@ -90,7 +91,7 @@ def test_the_examples_of_the_guide(spark: Any, kafka: str, tmp_path: Path) -> No
     exec(compile(numbered, "docs/pipelines.md", "exec"), names)
     changed = spark.createDataFrame([("a", 3), ("b", 4)], "key STRING, count INT")
     for batch_id in (0, 1, 1, 0):
-        names["write_changes"](changed, batch_id)
+        names["write_changes_once"](changed, batch_id)
     assert_values(kafka, "counts", ["3", "3", "4", "4"])
     assert last_published(kafka, "counts") == Published(query="", batch=1)
 

@@ -34,7 +34,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
         java = find_java()
     except ClientError as error:
         leave_out("Spark", str(error))
-    names = ["orders-for-spark", "copies-of-spark", "counts", "payments", "bad-payments"]
+    names = ["orders-for-spark", "copies-of-spark", "exact-copies", "counts", "payments", "bad-payments"]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
         future.result(20)
@@ -64,6 +64,8 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
     assert ran.stdout.split()[-3:] == [str(ORDERS), "6.5", str(ORDERS)]
     copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
     assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)
+    exact = headrace.read("exact-copies", bootstrap=bootstrap, columns=["value"], value="string")
+    assert sorted(exact.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)
     counts = headrace.read("counts", bootstrap=bootstrap, columns=["value"], value="string")
     assert counts.read_all()["value"].to_pylist() == ["5"] * 5
 
