@@ -1,4 +1,4 @@
-"""The exactly-once sink on Apache Kafka, driven by hand: replays, kills, zombies, slices, staged rows."""
+"""The exactly-once sink on Headrace and Apache Kafka, driven by hand: replays, kills, zombies, staged rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from headrace.client.arrow.write.transaction import Transaction
 from headrace.client.arrow.write.transaction_session import OutcomeUnknown
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import RunningNode
+from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.writing.commit_messages import InMessage, InStaging
@@ -28,20 +30,35 @@ from pyspark_headrace.writing.ledger import Published, SinkLedger
 from pyspark_headrace.writing.publish import publish_batch, publish_write
 from tests.harness.waiting import poll
 
-pytestmark = pytest.mark.compat_jvm
-
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["version-2", "version-1"])
-def node(
-    request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningNode]:
-    """Under both of its transaction protocols."""
-    with kafka_engine.start(tmp_path_factory.mktemp("sink"), {}) as running:
-        if request.param == 1:
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("headrace", 2),
+        ("headrace", 1),
+        pytest.param(("kafka", 2), marks=pytest.mark.compat_jvm),
+        pytest.param(("kafka", 1), marks=pytest.mark.compat_jvm),
+    ],
+    ids=lambda given: f"{given[0]}-version-{given[1]}",
+)
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """Under both transaction protocols."""
+    engine, version = request.param
+    folder = tmp_path_factory.mktemp("sink")
+    if engine == "headrace":
+        with HeadraceEngine().start(folder, {"headrace.transaction.version": str(version)}) as running:
+            yield running
+    else:
+        yield from _kafka_node(request.getfixturevalue("kafka_engine"), folder, version)
+
+
+def _kafka_node(engine: KafkaEngine, folder: Path, version: int) -> Iterator[RunningNode]:
+    with engine.start(folder, {}) as running:
+        if version == 1:
             arguments = ("downgrade", "--feature", "transaction.version=1")
-            done = kafka_engine.tool(
+            done = engine.tool(
                 "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", running.bootstrap, *arguments
             )
             assert done.returncode == 0, done.output
