@@ -132,6 +132,13 @@ ACCIDENTS = (
     "broker killed",
 )
 
+PLACES = {
+    "one node": "headrace_node",
+    "three nodes": "headrace_cluster",
+    "Apache Kafka": "kafka_node",
+}
+"""Where topics are read and written: the fixture of test_spark_kills.py that starts it."""
+
 
 class Cells:
     """Accidents under one condition, each with jobs of its own.
@@ -204,8 +211,7 @@ class Cells:
             job.more(_MORE)
 
     def _go_on(self, everyone: Sequence[Job]) -> None:
-        """Who holds a transaction open comes first: it was begun last."""
-        going_on = self._start("then", self._condition.then, [("", job) for job in reversed(everyone)], run=2)
+        going_on = self._start("then", self._condition.then, [("", job) for job in everyone], run=2)
         assert going_on.ended() == 0, going_on.output()
         for job in everyone:
             job.check_complete()

@@ -6,12 +6,10 @@ program is kill_program.py; moments inside it are kill_moments/.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +26,6 @@ from spark_lab import wait_until
 
 import headrace
 from headrace.client.errors import ClientError
-from pyspark_headrace.writing.internal_topics import SINKS
 
 HERE = Path(__file__).parent
 RECORDS = 1000
@@ -45,7 +42,10 @@ _PATIENCE_MS = 240_000
 
 
 class KilledBroker(Protocol):
-    """A broker that comes back under the same address with what it had."""
+    """A broker that comes back under the same address with what it had; of a cluster, one of its nodes."""
+
+    replicas: ClassVar[int]
+    """Of each topic."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -92,22 +92,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """Few bytes go by message, so that tasks stage the others.
-
-    `place`: the partition of the sinks' ledger. Who shares one with an open transaction waits for its end.
-    """
+    """Exactly once by default. Few bytes go by message, so that tasks stage the others."""
 
     name: str
     bootstrap: str
-    place: int
     format: ClassVar[str] = "headrace"
     needs_broker_at: ClassVar[str] = "inside"
 
     def options(self) -> Mapping[str, str]:
-        names = (f"{self.name}-{number}" for number in itertools.count())
-        sink_id = next(each for each in names if zlib.crc32(each.encode()) % SINKS.partitions == self.place)
-        how = {"exactlyOnce": "batch", "commitMessageBytes": "3000", "sinkId": sink_id}
-        return {"bootstrap": self.bootstrap, "topic": self.name, "timeoutMs": str(_PATIENCE_MS), **how}
+        how = {"commitMessageBytes": "3000", "timeoutMs": str(_PATIENCE_MS)}
+        return {"bootstrap": self.bootstrap, "topic": self.name, **how}
 
     def visible(self) -> list[str]:
         table = headrace.read(self.name, bootstrap=self.bootstrap, value="string", columns=["value"])
@@ -299,7 +293,7 @@ def groups_watched(jobs: Sequence[Job]) -> Iterator[None]:
 
 def create_topic(broker: KilledBroker, name: str, *, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_TIMEOUT_S)
+    admin.create_topics([NewTopic(name, partitions, broker.replicas)])[name].result(_TIMEOUT_S)
     wait_until(lambda: name in admin.list_topics(timeout=_TIMEOUT_S).topics)
 
 

@@ -1,7 +1,7 @@
 """Spark programs killed, paused or left without executor or broker: every record once, the group never ahead.
 
-Tables on Headrace, topics on Apache Kafka. One cell here and two in `make compat`; the whole
-matrix of kill_cells.py by `make soak PART=spark`.
+Tables, and topics on one node, on a cluster and on Apache Kafka. Some cells here and in `make compat`; the
+whole matrix of kill_cells.py by `make soak PART=spark`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from kill_cells import ACCIDENTS, CONDITIONS, THREADS, Cells, Condition, setup
-from kill_harness import Job, Table, Topic, create_topic
+from kill_cells import ACCIDENTS, CONDITIONS, PLACES, THREADS, Cells, Condition, setup
+from kill_harness import Job, KilledBroker, Table, Topic, create_topic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.timeout(900)
 
 _COMES_BACK_MS = 240_000
+_ONE_COORDINATOR = {"transaction.state.log.num.partitions": "1"}
 
 
 class KilledNode:
     """A node of Headrace."""
+
+    replicas: ClassVar[int] = 1
 
     def __init__(self, node: NodeProcess) -> None:
         self._node = node
@@ -38,10 +43,30 @@ class KilledNode:
         self._node.start(timeout_ms=_COMES_BACK_MS)
 
 
+class KilledCluster:
+    """Three nodes of Headrace. The one that is killed coordinates the transactions of all sinks."""
+
+    replicas: ClassVar[int] = 3
+
+    def __init__(self, cluster: LiveCluster) -> None:
+        self._cluster = cluster
+        self.bootstrap = cluster.bootstrap
+        self._killed = -1
+
+    def kill(self) -> None:
+        self._killed = self._cluster.leader("__transaction_state", 0)
+        self._cluster.kill(self._killed)
+
+    def come_back(self) -> None:
+        self._cluster.start(self._killed)
+        self._cluster.wait_in_sync()
+
+
 @dataclass(slots=True)
 class KilledKafka:
     prepared: PreparedNode
     running: RunningNode
+    replicas: ClassVar[int] = 1
 
     @property
     def bootstrap(self) -> str:
@@ -58,6 +83,12 @@ class KilledKafka:
 def headrace_node(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KilledNode]:
     with NodeProcess(tmp_path_factory.mktemp("kills")) as node:
         yield KilledNode(node)
+
+
+@pytest.fixture(scope="module")
+def headrace_cluster(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KilledCluster]:
+    with LiveCluster(tmp_path_factory.mktemp("kills"), settings=_ONE_COORDINATOR) as cluster:
+        yield KilledCluster(cluster)
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +113,9 @@ class Outputs:
         name, folder = self._next()
         return Job(node, Table(path=folder / "table"), name, folder)
 
-    def topic(self, node: KilledKafka) -> Job:
+    def topic(self, node: KilledBroker) -> Job:
         name, folder = self._next()
-        output = Topic(name=f"{name}-copy", bootstrap=node.bootstrap, place=self._made)
+        output = Topic(name=f"{name}-copy", bootstrap=node.bootstrap)
         create_topic(node, output.name, partitions=3)
         return Job(node, output, name, folder)
 
@@ -108,14 +139,17 @@ SHORT = Condition(first=_FAILING(shuffle=3), then=_FAILING(shuffle=2), took_plac
 WOKEN, KILLED = "old driver woken inside its commit", "driver killed inside the commit"
 
 
-def test_spark_stores_each_record_once_though_an_old_driver_wakes_up(
-    headrace_node: KilledNode, outputs: Outputs, tmp_path: Path
+def test_spark_writes_each_record_once_though_drivers_are_killed_and_wake_up(
+    headrace_node: KilledNode, headrace_cluster: KilledCluster, outputs: Outputs, tmp_path: Path
 ) -> None:
-    Cells({WOKEN: [outputs.table(headrace_node)]}, SHORT, tmp_path).run()
+    """To a table and a topic of one node, and to a topic of three."""
+    woken, killed = outputs.topic(headrace_node), outputs.topic(headrace_cluster)
+    Cells({WOKEN: [outputs.table(headrace_node), woken], KILLED: [killed]}, SHORT, tmp_path).run()
+    assert "was taken over by another driver" in woken.failure(1)
 
 
 @pytest.mark.compat_jvm
-def test_spark_copies_each_record_once_though_drivers_are_killed_and_wake_up(
+def test_spark_copies_each_record_once_on_apache_kafka(
     kafka_node: KilledKafka, outputs: Outputs, tmp_path: Path
 ) -> None:
     woken, killed = outputs.topic(kafka_node), outputs.topic(kafka_node)
@@ -125,24 +159,15 @@ def test_spark_copies_each_record_once_though_drivers_are_killed_and_wake_up(
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_spark_kill_matrix(
-    condition: str,
-    headrace_node: KilledNode,
-    outputs: Outputs,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    condition: str, place: str, outputs: Outputs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Every accident, to tables and to topics. Without Apache Kafka the half that is left is named."""
-    jobs = {accident: [outputs.table(headrace_node)] for accident in ACCIDENTS}
-    missing = ""
-    try:
-        kafka_node = request.getfixturevalue("kafka_node")
-    except pytest.skip.Exception as skipped:
-        missing = f"tables passed, topics were not tried: {skipped}"
-    else:
+    """Every accident, to topics of that place and, on one node, to tables."""
+    broker = request.getfixturevalue(PLACES[place])
+    jobs = {accident: [outputs.topic(broker)] for accident in ACCIDENTS}
+    if isinstance(broker, KilledNode):
         for to_each in jobs.values():
-            to_each.append(outputs.topic(kafka_node))
+            to_each.append(outputs.table(broker))
     Cells(jobs, CONDITIONS[condition], tmp_path).run()
-    if missing:
-        pytest.skip(missing)
