@@ -1,4 +1,4 @@
-"""The exactly-once sink on Headrace and Apache Kafka, driven by hand: replays, kills, zombies, staged rows."""
+"""The exactly-once sink on Headrace and Apache Kafka, driven by hand: replays, kills, zombies, staging."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from headrace.pipelines.definition_keys import KNOWN
 from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
 from pyspark_headrace_delta.options import NAMES as TABLE_NAMES
 from tests.harness.left_out import leave_out
+from tests.harness.live.committed import wait_for_markers
 
 TEXT = (Path(__file__).parents[2] / "docs/pipelines.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
@@ -62,6 +63,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, re.sub(r"^\tat .*\n", "", ran.stderr, flags=re.MULTILINE)[-5000:]
     assert DeltaTable(tmp_path / "table").count() == ORDERS
     assert ran.stdout.split()[-3:] == [str(ORDERS), "6.5", str(ORDERS)]
+    wait_for_markers(bootstrap, "copies-of-spark", "exact-copies", "counts")
     copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
     assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)
     exact = headrace.read("exact-copies", bootstrap=bootstrap, columns=["value"], value="string")

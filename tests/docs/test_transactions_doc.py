@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
+from tests.harness.live.committed import wait_for_markers
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "transactions.md").read_text()
@@ -31,6 +32,7 @@ def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) ->
     for future in admin.create_topics([NewTopic(topic, 2, 1) for topic in topics]).values():
         future.result(20)
     exec(compile(text, "docs/transactions.md", "exec"), {"BOOTSTRAP": bootstrap})
+    wait_for_markers(bootstrap, *topics)
     assert values(bootstrap, "doc-orders") == values(bootstrap, "doc-copies") == ORDERS
     assert values(bootstrap, "doc-audit") == ["an order of ann", "an order of dee"]
     (invoice,) = values(bootstrap, "doc-invoices")

@@ -24,6 +24,7 @@ from spark_lab import Broker
 import headrace
 from headrace.client.tools.groups import Groups
 from tests.harness.left_out import leave_out
+from tests.harness.live.committed import wait_for_markers
 from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -127,6 +128,7 @@ def run_whole(command: list[str], **options: Any) -> tuple[int, str]:
 
 
 def values_in(broker: Broker, topic: str) -> list[str]:
+    wait_for_markers(broker.bootstrap, topic)
     read = headrace.read(topic, bootstrap=broker.bootstrap).read_all()
     return [value.decode() for value in read["value"].to_pylist()]
 

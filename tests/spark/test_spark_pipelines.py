@@ -26,6 +26,7 @@ from headrace.client.tools.groups import Groups
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.progress import Batch
 from headrace.pipelines.runner import Runner
+from tests.harness.live.committed import wait_for_markers
 
 TYPED = {"value": "json", "schema": "shop STRING, cents BIGINT, at TIMESTAMP"}
 RECORDS = 400
@@ -104,6 +105,7 @@ def test_store_analyze_and_copy_take_every_record_once(
     rows = stored.to_pyarrow_table()
     assert sorted(rows["cents"].to_pylist()) == list(range(RECORDS))
     assert set(map(str, rows["_date"].to_pylist())) == {"2026-01-01"}
+    wait_for_markers(broker.bootstrap, copies)
     copied = headrace.read(copies, bootstrap=broker.bootstrap, key="string", value="string").read_all()
     assert sorted(copied["key"].to_pylist()) == [str(number) for number in range(390, RECORDS)]
     assert json.loads(copied["value"][0].as_py())["twice"] == 2 * int(copied["key"][0].as_py())

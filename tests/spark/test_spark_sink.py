@@ -11,6 +11,9 @@ from confluent_kafka.admin import NewTopic
 from spark_lab import TIMEOUT_S, Broker, message_of
 
 import headrace
+from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.writing.ledger import Published, SinkLedger
+from tests.harness.live.committed import wait_for_markers
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -21,6 +24,7 @@ SCHEMA = (
 
 
 def written(broker: Broker, topic: str) -> list[Any]:
+    wait_for_markers(broker.bootstrap, topic)
     table = headrace.read(topic, bootstrap=broker.bootstrap, columns=["key", "value", "headers", "partition"])
     return [
         (row["partition"], row["key"], row["value"], [tuple(header.values()) for header in row["headers"]])
@@ -96,6 +100,8 @@ def test_a_stream_copies_a_topic(
     )
     assert query.awaitTermination(TIMEOUT_S)
     assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values)
+    ledger = SinkLedger(str(query.id), pooled_client(broker.bootstrap), timeout_ms=20_000)
+    assert ledger.last() == Published(query=str(query.id), batch=2), "exactly once, without being told to"
 
 
 def test_a_stream_appends_its_whole_result_in_complete_mode(
@@ -127,7 +133,6 @@ def test_a_stream_appends_its_whole_result_in_complete_mode(
         (["id AS value"], {"topic": "out"}, "column 'value' is bigint, but must be binary or string"),
         (["id"], {"topic": "out"}, "there is no column 'value' to write, only id"),
         (["'v' AS value"], {}, "no topic is set"),
-        (["'v' AS value"], {"topic": "out", "exactlyOnce": "batch"}, "has none; leave it out"),
         (["'v' AS value"], {"topic": "out", "compresion": "zstd"}, "did you mean 'compression'?"),
         (["'v' AS value", "CAST(NULL AS STRING) AS topic"], {}, "a row has no topic"),
         (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
