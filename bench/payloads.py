@@ -20,14 +20,21 @@ def plain_batch(record_count: int, value_bytes: int, *, producer_id: int = -1) -
     return batch_of(values, producer_id=producer_id)
 
 
-def batch_of(values: list[bytes], *, keys: list[bytes] | None = None, producer_id: int = -1) -> bytes:
+def batch_of(
+    values: list[bytes],
+    *,
+    keys: list[bytes] | None = None,
+    producer_id: int = -1,
+    base_sequence: int = 0,
+) -> bytes:
+    """`base_sequence`: of an idempotent producer."""
     idempotent = producer_id >= 0
     return bytes(
         build_batch(
             _records(values, keys),
             producer_id=producer_id,
             producer_epoch=0 if idempotent else -1,
-            base_sequence=0 if idempotent else -1,
+            base_sequence=base_sequence if idempotent else -1,
         )
     )
 

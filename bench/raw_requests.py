@@ -1,4 +1,4 @@
-"""Hand-packed requests of the raw client (Produce v9, Fetch v12, Metadata v12) and how to read their replies.
+"""Hand-packed requests of the raw client (Produce v9, Fetch v12, …) and how to read their replies.
 
 One fixed version each, so that both brokers decode exactly the same bytes. Sockets: raw_client.py.
 """
@@ -58,10 +58,11 @@ def fetch_request(
     max_bytes: int = 1 << 20,
     min_bytes: int = 1,
     max_wait_ms: int = 500,
+    committed_only: bool = False,
 ) -> bytes:
     """Fetch v12 from one partition, without a session."""
     wanted = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes) + _NO_TAGS
-    body = struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, 0, 0, -1)
+    body = struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, committed_only, 0, -1)
     body += _array([_compact_string(topic) + _array([wanted]) + _NO_TAGS])
     body += _array([]) + _compact_string("") + _NO_TAGS  # nothing forgotten, no rack
     return frame(ApiKey.FETCH, 12, body)
@@ -71,6 +72,12 @@ def metadata_request(topic: str) -> bytes:
     """Metadata v12 for one topic, which is not created when it is missing."""
     wanted = _NULL_UUID + _compact_string(topic) + _NO_TAGS
     return frame(ApiKey.METADATA, 12, _array([wanted]) + b"\0\0" + _NO_TAGS)
+
+
+def init_producer_id_request(transactional_id: str | None, *, timeout_ms: int = 60_000) -> bytes:
+    """InitProducerId v4; without a transactional id for an idempotent producer."""
+    name = b"\0" if transactional_id is None else _compact_string(transactional_id)
+    return frame(ApiKey.INIT_PRODUCER_ID, 4, name + struct.pack(">iqh", timeout_ms, -1, -1) + _NO_TAGS)
 
 
 _INDEX_AND_ERROR = struct.Struct(">ih")
@@ -119,3 +126,17 @@ class FetchReply:
     def has_records(self, reply: memoryview | bytes) -> bool:
         """A batch alone is 61 bytes of header; an empty reply holds none."""
         return len(reply) > self.overhead
+
+
+class InitProducerIdReply:
+    """Where an InitProducerId v4 reply keeps its error code and producer id."""
+
+    _AT = 4 + 1 + 4  # correlation id, tags, throttle
+
+    def error_code(self, reply: memoryview | bytes) -> int:
+        (error,) = struct.unpack_from(">h", reply, self._AT)
+        return int(error)
+
+    def producer_id(self, reply: memoryview | bytes) -> int:
+        (producer_id,) = struct.unpack_from(">q", reply, self._AT + 2)
+        return int(producer_id)

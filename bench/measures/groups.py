@@ -290,7 +290,7 @@ def _check_commit(frame: memoryview) -> None:
 def _wait_for_all(node: RunningNode, names: Sequence[str]) -> None:
     """One group of each of the coordinator's partitions answers, and the last one with all its offsets."""
     with RawConnection(node.host, node.port) as connection:
-        for name in {_coordinator_partition(name): name for name in names}.values():
+        for name in {coordinator_partition(name): name for name in names}.values():
             wait_for_coordinator(connection, name)
         asked = {"groups": [{"group_id": names[-1], "topics": None}]}
         (found,) = ask(connection, "offset_fetch", asked).groups[0].topics
@@ -298,7 +298,7 @@ def _wait_for_all(node: RunningNode, names: Sequence[str]) -> None:
             raise RawReplyError(f"{len(found.partitions)} of {_OFFSETS_PER_GROUP} offsets are left")
 
 
-def _coordinator_partition(group: str) -> int:
+def coordinator_partition(group: str) -> int:
     """Java's String.hashCode over the default number of partitions."""
     hashed = 0
     for character in group:

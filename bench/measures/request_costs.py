@@ -21,9 +21,17 @@ from bench.group_client import (
     wait_until_stable,
 )
 from bench.measures.groups import new_group
-from bench.payloads import plain_batch
-from bench.raw_client import RawConnection, no_collection, produce_pipelined
-from bench.raw_requests import FetchReply, ProduceReply, fetch_request, metadata_request, produce_request
+from bench.payloads import batch_of, plain_batch
+from bench.raw_client import RawConnection, no_collection, produce_pipelined, send_each
+from bench.raw_requests import (
+    FetchReply,
+    InitProducerIdReply,
+    ProduceReply,
+    fetch_request,
+    init_producer_id_request,
+    metadata_request,
+    produce_request,
+)
 from tests.harness.groups import wire
 
 T = TypeVar("T")
@@ -34,6 +42,10 @@ _ONE_MEGABYTE = 1 << 20
 _LARGE_BATCHES = 150
 """Of 1 MB in one turn at most: the disk is not what is measured."""
 _LATEST = -1
+_VALUE = b"v" * 100
+_IDEMPOTENT_PER_SECOND = 10_000
+_MOST_IN_FLIGHT = 5
+"""What an idempotent client allows itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +67,23 @@ def produce_large(cell: Cell, seconds: float) -> float:
     """Batches of 900 KB, as a client makes them that has much to send."""
     batches = {0: plain_batch(900, 1000)}
     return _produce(cell, seconds, batches, acks=-1, flush="os", in_flight=3, count=_LARGE_BATCHES)
+
+
+def produce_idempotent(cell: Cell, seconds: float) -> float:
+    """The same small batches with a producer id and rising sequence numbers: clients' default."""
+    with cell.topic(headrace_flush="os") as topic, cell.connect() as connection:
+        cell.touch_partitions(topic, 1)
+        reply = connection.call(init_producer_id_request(None))
+        producer_id = InitProducerIdReply().producer_id(reply)
+        requests = [
+            produce_request(
+                topic, {0: batch_of([_VALUE], producer_id=producer_id, base_sequence=number)}, acks=-1
+            )
+            for number in range(int(seconds * _IDEMPOTENT_PER_SECOND))
+        ]
+        with no_collection(), cell.cpu_clock() as cpu:
+            send_each(connection, requests, ProduceReply(topic).check, in_flight=_MOST_IN_FLIGHT)
+    return cpu.seconds / len(requests) * 1e6
 
 
 def _produce(
@@ -278,6 +307,9 @@ COSTS: tuple[RequestCost, ...] = (
     _small("Produce 100 B, acks=all, flush=os, 32 in flight", acks=-1, flush="os", in_flight=32),
     _small("Produce 100 B, acks=1, flush=ack, 32 in flight", acks=1, flush="ack", in_flight=32),
     _small("Produce 100 B, acks=1, flush=os, 32 in flight", acks=1, flush="os", in_flight=32),
+    RequestCost(
+        title="Produce 100 B, idempotent, acks=all, flush=os, 5 in flight", measure=produce_idempotent
+    ),
     RequestCost(
         title="Produce to 16 partitions, acks=all, flush=os, 8 in flight",
         measure=partial(produce, acks=-1, flush="os", in_flight=8, partitions=16),

@@ -9,8 +9,17 @@ from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
 from bench.suites.spark import SPARK_SUITE
+from bench.suites.transactions import TRANSACTIONS_SUITE
 
 SUITES: dict[str, Suite] = {
     suite.name: suite
-    for suite in (NODE_SUITE, GROUPS_SUITE, ARROW_SUITE, SPARK_SUITE, CLUSTER_SUITE, SECURITY_SUITE)
+    for suite in (
+        NODE_SUITE,
+        GROUPS_SUITE,
+        TRANSACTIONS_SUITE,
+        ARROW_SUITE,
+        SPARK_SUITE,
+        CLUSTER_SUITE,
+        SECURITY_SUITE,
+    )
 }

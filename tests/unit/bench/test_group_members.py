@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from bench.group_consumers import GroupConsumer, wait_until_shared
-from bench.measures.groups import COORDINATOR_PROFILE, LONG_SESSION_PROFILE, _coordinator_partition
+from bench.measures.groups import COORDINATOR_PROFILE, LONG_SESSION_PROFILE, coordinator_partition
 from tests.harness.groups import wire as wire
 
 
@@ -39,7 +39,7 @@ def test_missing_shares_are_named_after_the_timeout(consumer: GroupConsumer) -> 
     ("group", "hash_code"), [("", 0), ("a", 97), ("group", 98629247), ("zzzzzz", -685785664)]
 )
 def test_a_group_is_looked_for_where_java_puts_it(group: str, hash_code: int) -> None:
-    assert _coordinator_partition(group) == (hash_code & 0x7FFFFFFF) % 50
+    assert coordinator_partition(group) == (hash_code & 0x7FFFFFFF) % 50
 
 
 def test_both_engines_get_the_same_settings_and_nothing_waits_on_purpose() -> None:

@@ -14,9 +14,11 @@ from bench.payloads import compressed_batch, plain_batch
 from bench.raw_client import RawConnection, produce_pipelined, send_each
 from bench.raw_requests import (
     FetchReply,
+    InitProducerIdReply,
     ProduceReply,
     RawReplyError,
     fetch_request,
+    init_producer_id_request,
     metadata_request,
     produce_request,
 )
@@ -50,6 +52,29 @@ def test_metadata_bytes_are_what_the_broker_reads() -> None:
     header = read_request_header(view, 0, len(view))
     request = decode_request(3, header.api_version, view, header.body_position, len(view))
     assert [topic.name for topic in request.topics] == ["t"]
+
+
+def test_isolation_level_is_what_the_broker_reads() -> None:
+    for committed_only in (False, True):
+        view = memoryview(fetch_request("t", 0, committed_only=committed_only))[4:]
+        header = read_request_header(view, 0, len(view))
+        request = read_fetch(view, header.body_position, len(view), header.api_version)
+        assert request.isolation_level == committed_only
+
+
+@pytest.mark.parametrize("transactional_id", [None, "copier"])
+def test_init_producer_id_bytes_are_what_the_broker_reads(transactional_id: str | None) -> None:
+    view = memoryview(init_producer_id_request(transactional_id))[4:]
+    header = read_request_header(view, 0, len(view))
+    request = decode_request(22, header.api_version, view, header.body_position, len(view))
+    assert request.transactional_id == transactional_id
+    assert (request.producer_id, request.producer_epoch) == (-1, -1)
+
+
+def test_init_producer_id_reply_is_read() -> None:
+    reply = struct.pack(">iBihqhB", 1, 0, 0, 51, 4242, 7, 0)
+    assert InitProducerIdReply().error_code(reply) == 51
+    assert InitProducerIdReply().producer_id(reply) == 4242
 
 
 def test_payloads_are_valid_batches() -> None:

@@ -21,6 +21,7 @@ from bench.suites.arrow import ARROW_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
+from bench.suites.transactions import TRANSACTIONS_SUITE
 from headrace.cluster.engines.engine import EngineError
 
 RUN: dict[str, Any] = {
@@ -153,8 +154,30 @@ SECURITY_PROMISES = [
 ]
 
 
+TRANSACTION_PROMISES = [
+    ("one", "transactions_per_s", 1.5),
+    ("one", "commit_p50_ms", 0.7),
+    ("one", "commit_p99_ms", 0.7),
+    ("one_java", "transactions_per_s", 1.5),
+    ("one_java", "commit_p50_ms", 0.7),
+    ("one_java", "commit_p99_ms", 0.7),
+    ("many", "transactions_per_s", 1.0),
+    ("reading", "committed_ratio", 0.9),
+    ("reading", "raw_committed_ratio", 0.9),
+    ("three_nodes", "transactions_per_s", 1.0),
+    ("three_nodes", "many_transactions_per_s", 1.0),
+    ("three_nodes", "killed_ms", 0.2),
+    ("load", "load_s", 1.0),
+]
+
+
 @pytest.mark.parametrize(
-    ("suite", "promises"), [(GROUPS_SUITE, GROUP_PROMISES), (SECURITY_SUITE, SECURITY_PROMISES)]
+    ("suite", "promises"),
+    [
+        (GROUPS_SUITE, GROUP_PROMISES),
+        (SECURITY_SUITE, SECURITY_PROMISES),
+        (TRANSACTIONS_SUITE, TRANSACTION_PROMISES),
+    ],
 )
 def test_every_target_has_a_row(suite: Suite, promises: list[tuple[str, str, float]]) -> None:
     lines = {(measure.name, line.figure): line for measure in suite.measures for line in measure.lines}
