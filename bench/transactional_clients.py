@@ -51,23 +51,39 @@ def open_producer(bootstrap: str, transactional_id: str, topic: str, partitions:
 
 
 def commit_for(
-    bootstrap: str, topic: str, shares: dict[str, list[int]], seconds: float, *, start_at: float = 0.0
+    bootstrap: str, topic: str, shares: dict[str, list[int]], seconds: float, gate: Gate | None = None
 ) -> list[Commits]:
-    """One producer for each transactional id, each in a thread, writing to its share of the partitions.
-
-    `start_at` is for WorkerPool.run_together: producers begin when all of their process are ready.
-    """
+    """One producer for each transactional id, each in a thread, writing to its share of the partitions."""
     with ThreadPoolExecutor(len(shares)) as threads:
         producers = list(
             threads.map(lambda name: open_producer(bootstrap, name, topic, shares[name]), shares)
         )
-        begin = max(time.monotonic(), start_at)
+        if gate is not None:
+            gate.wait()
+        deadline = time.monotonic() + seconds
+        return list(
+            threads.map(
+                lambda producer, partitions: _commit_until(producer, topic, partitions, deadline),
+                producers,
+                shares.values(),
+            )
+        )
 
-        def run(producer: Producer, partitions: list[int]) -> Commits:
-            time.sleep(max(0.0, begin - time.monotonic()))
-            return _commit_until(producer, topic, partitions, begin + seconds)
 
-        return list(threads.map(run, producers, shares.values()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Lets processes go on when all of them are ready: each leaves a file in an empty folder."""
+
+    folder: Path
+    processes: int
+
+    def wait(self) -> None:
+        (self.folder / str(os.getpid())).touch()
+        deadline = time.monotonic() + _TIMEOUT_S
+        while len(list(self.folder.iterdir())) < self.processes:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not all of {self.processes} processes were ready")
+            time.sleep(0.001)
 
 
 def _commit_until(producer: Producer, topic: str, partitions: Sequence[int], deadline: float) -> Commits:

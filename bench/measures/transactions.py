@@ -27,6 +27,7 @@ from bench.transactional_clients import (
     VALUE_BYTES,
     CommitProber,
     Commits,
+    Gate,
     JavaProgram,
     commit_for,
     commit_ms,
@@ -46,7 +47,8 @@ FILLED, FILLERS, ABORTED_EVERY = 4000, 8, 10
 _PASSES = 3
 _RESPONSE_BYTES = 1 << 20
 _TOPIC = "transactions"
-_WARM_UP_S = 1.0
+_WARM_UP_S = 5.0
+_CALM_S = 1.0
 _READY_S = 60.0
 _NOT_READY = frozenset({14, 15, 16, 51})  # loading, none yet, not this one; the transaction before is ending
 _id_numbers = count()
@@ -85,11 +87,15 @@ def many_producers(cell: Cell) -> Figures:
 
 
 def _on_one_node(cell: Cell, *, producers: int, partitions: int) -> Figures:
-    seconds = _seconds(cell)
-    with cell.topic(partitions) as topic, cell.cpu_clock() as cpu:
-        runs = _commit(
-            cell, cell.node.bootstrap, topic, producers=producers, partitions=partitions, seconds=seconds
-        )
+    bootstrap, seconds = cell.node.bootstrap, _seconds(cell)
+    with cell.topic(partitions) as topic:
+        if "warm" not in cell.state:  # no other measure has shown transactions to this node
+            _commit(cell, bootstrap, topic, producers=PRODUCERS, partitions=partitions, seconds=_WARM_UP_S)
+            cell.state["warm"] = True
+        with cell.cpu_clock() as cpu:
+            runs = _commit(
+                cell, bootstrap, topic, producers=producers, partitions=partitions, seconds=seconds
+            )
     transactions = sum(len(run.calls) for run in runs)
     return {**_rate_and_latency(runs), "cpu_ms": cpu.seconds / transactions * 1000}
 
@@ -124,10 +130,11 @@ def _commit(
     for number in range(producers):
         mine = [(number * each + step) % partitions for step in range(each)]
         shares[number % len(shares)][new_id()] = mine
-    loads = [
-        {"bootstrap": bootstrap, "topic": topic, "shares": share, "seconds": seconds} for share in shares
-    ]
-    return [run for runs in cell.pool.run_together(commit_for, loads) for run in runs]
+    folder = cell.nodes.new_folder("gate")
+    folder.mkdir(parents=True)
+    gate = Gate(folder=folder, processes=len(shares))
+    loads = [cell.pool.submit(commit_for, bootstrap, topic, share, seconds, gate) for share in shares]
+    return [run for load in loads for run in load.result()]
 
 
 def _rate_and_latency(runs: Sequence[Commits]) -> Figures:
@@ -154,7 +161,7 @@ def _kill_coordinator(cluster: LiveCluster) -> float:
     victim = _coordinator_of(cluster, transactional_id)
     partition = next(index for index in range(NODES) if cluster.leader(_TOPIC, index) != victim)
     with CommitProber(cluster.bootstrap, _TOPIC, partition, transactional_id) as prober:
-        prober.first_after(time.monotonic() + _WARM_UP_S)
+        prober.first_after(time.monotonic() + _CALM_S)
         if _coordinator_of(cluster, transactional_id) != victim:
             raise RuntimeError("the coordinator moved before it was killed")
         moment = time.monotonic()

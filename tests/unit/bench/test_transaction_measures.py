@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
-from bench.transactional_clients import Commits, commit_ms, rate_of
+from bench.transactional_clients import Commits, Gate, commit_ms, rate_of
+from tests.harness.waiting import wait_until
 
 
 def test_a_rate_counts_while_all_producers_are_at_work() -> None:
@@ -24,3 +28,14 @@ def test_latency_is_that_of_the_commit_calls_of_all() -> None:
     slow = Commits(started=0.0, calls=[(1.0, 3.0)])
     assert commit_ms([quick, slow], 50) == 250
     assert commit_ms([quick, slow], 99) == 2000
+
+
+def test_a_gate_opens_when_all_processes_are_there(tmp_path: Path) -> None:
+    gate = Gate(folder=tmp_path, processes=2)
+    waiting = threading.Thread(target=gate.wait)
+    waiting.start()
+    wait_until(lambda: bool(list(tmp_path.iterdir())), "the first process to come", timeout_s=10)
+    assert waiting.is_alive()
+    (tmp_path / "other").touch()
+    waiting.join(10)
+    assert not waiting.is_alive()
