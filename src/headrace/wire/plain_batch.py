@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.wire.batch import (
+    CONTROL_BIT,
     HEADER_SIZE,
     HEADER_STRUCT,
     LOG_OVERHEAD,
@@ -35,6 +36,7 @@ def plain_batch(
     *,
     producer_id: int = -1,
     producer_epoch: int = -1,
+    is_control: bool = False,
 ) -> bytearray:
     """The batch of these `count` records, numbered from 0 on.
 
@@ -48,7 +50,7 @@ def plain_batch(
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
-        attributes=0 if producer_id < 0 else TRANSACTIONAL_BIT,
+        attributes=(0 if producer_id < 0 else TRANSACTIONAL_BIT) | (CONTROL_BIT if is_control else 0),
         last_offset_delta=count - 1,
         base_timestamp=timestamp,
         max_timestamp=timestamp,
