@@ -156,10 +156,14 @@ class ProduceHandler:
                 connection, header.client_id, end - start, acknowledged=acknowledged
             )
         if produce.deferred:
-            appending = self._append_deferred(connection, produce, results, throttle_ms)
-            self._request_tasks.start(connection, appending)
-        else:
-            self._answer(connection, produce, results, throttle_ms)
+            verified = self._verify(produce)
+            if verified.done():  # by a coordinator on this node
+                self._append_verified(produce, verified.result())
+            if produce.deferred:
+                appending = self._append_deferred(connection, produce, results, throttle_ms, verified)
+                self._request_tasks.start(connection, appending)
+                return
+        self._answer(connection, produce, results, throttle_ms)
 
     def _answer(
         self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults], throttle_ms: int
@@ -294,12 +298,17 @@ class ProduceHandler:
     # The long way
 
     async def _append_deferred(
-        self, connection: KafkaConnection, produce: _Produce, results: list[TopicResults], throttle_ms: int
+        self,
+        connection: KafkaConnection,
+        produce: _Produce,
+        results: list[TopicResults],
+        throttle_ms: int,
+        verified: asyncio.Future[Errors],
     ) -> None:
         size = sum(len(each.batch) for each in produce.deferred)
         self._memory.take(connection, size)
         try:
-            errors = await self._verify(produce)
+            errors = await verified
             for each in produce.deferred:
                 await self._append_later(produce, each, errors)
         finally:
@@ -314,7 +323,7 @@ class ProduceHandler:
                 appended = await self._check_and_append(produce, partition, waits_for, batch)
             elif isinstance(waits_for, VerificationGuard):
                 _check_enrolled(produce, partition, errors)
-                appended = await self._append_verified(produce, partition, batch, waits_for)
+                appended = await self._append_guarded(produce, partition, batch, waits_for)
             else:
                 appended = await self._until_appended(produce, partition, waits_for, batch)
         except ApiError as error:
@@ -322,6 +331,27 @@ class ProduceHandler:
             return
         results[place] = _written(index, appended, partition)
         self._appended(produce, partition, appended, results, place)
+
+    def _append_verified(self, produce: _Produce, errors: Errors) -> None:
+        """Appends the batches for which the coordinator has answered; the others stay deferred."""
+        deferred = produce.deferred[:]
+        produce.deferred.clear()
+        for each in deferred:
+            partition, guard, batch, results, place = each
+            if not isinstance(guard, VerificationGuard):
+                produce.deferred.append(each)
+                continue
+            index = results[place].index
+            try:
+                _check_enrolled(produce, partition, errors)
+                appended = _append(produce, partition, batch, guard)
+            except NeedsWorker:
+                produce.deferred.append(each)
+            except ApiError as error:
+                results[place] = self._refused(index, error)
+            else:
+                results[place] = _written(index, appended, partition)
+                self._appended(produce, partition, appended, results, place)
 
     async def _until_appended(
         self, produce: _Produce, partition: Partition, held: asyncio.Future[Appended], batch: bytes
@@ -399,7 +429,7 @@ class ProduceHandler:
             guard = await self._enrolled(produce, partition, batch)
             return _append(produce, partition, batch, guard, checked=checked)
 
-    async def _append_verified(
+    async def _append_guarded(
         self, produce: _Produce, partition: Partition, batch: bytes, guard: VerificationGuard
     ) -> Appended:
         try:
@@ -407,26 +437,26 @@ class ProduceHandler:
         except NeedsWorker as long_way:  # the topic was altered meanwhile
             return await self._check_and_append(produce, partition, long_way.check, batch, guard)
 
-    async def _verify(self, produce: _Produce) -> Errors:
-        """Asks once for all partitions in which a transaction begins."""
+    def _verify(self, produce: _Produce) -> asyncio.Future[Errors]:
+        """Asks once for all partitions in which a transaction begins; there may be none."""
         begun: dict[Producer, list[TopicPartition]] = {}
         for each in produce.deferred:
             if isinstance(each.waits_for, VerificationGuard):
                 begun.setdefault(_producer_of(each.batch), []).append(each.partition.topic_partition)
         if not begun:
-            return {}
+            return _answered({})
         producer, partitions = begun.popitem()
         if begun:
             every = (name for names in (partitions, *begun.values()) for name in names)
-            return dict.fromkeys(every, ErrorCode.invalid_producer_id_mapping)
-        return await self._ask(produce, producer, frozenset(partitions))
+            return _answered(dict.fromkeys(every, ErrorCode.invalid_producer_id_mapping))
+        return self._ask(produce, producer, frozenset(partitions))
 
-    async def _ask(
+    def _ask(
         self, produce: _Produce, producer: Producer, partitions: frozenset[TopicPartition]
-    ) -> Errors:
+    ) -> asyncio.Future[Errors]:
         adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
         if not (adds or self._verifies_transactions):
-            return {}
+            return _answered({})
         answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
         def answer(errors: Errors) -> None:
@@ -436,7 +466,7 @@ class ProduceHandler:
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None, "the partition refuses the batch"
         self._enrolment.enrol(transactional_id, producer, partitions, verify_only=not adds, answer=answer)
-        return await answered
+        return answered
 
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
@@ -470,6 +500,13 @@ def _begin_verification(produce: _Produce, partition: Partition, batch: bytes) -
     guard = partition.begin_verification(memoryview(batch), 0, begins_at_zero=adds)
     assert guard is not None, "the transaction is not open: the append was NotVerified"
     return guard
+
+
+def _answered(errors: Errors) -> asyncio.Future[Errors]:
+    """Without a question."""
+    answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    answered.set_result(errors)
+    return answered
 
 
 def _producer_of(batch: bytes) -> Producer:

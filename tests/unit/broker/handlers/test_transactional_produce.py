@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
+from headrace.broker.network.connection import KafkaConnection
+from headrace.broker.network.request_tasks import RequestTasks
 from headrace.broker.partition import record_validation
 from headrace.broker.partition.partition import Partition
 from headrace.machines.transactions.events import Producer
@@ -86,6 +91,32 @@ def test_partitions_of_one_request_are_verified_by_one_question() -> None:
         codes = [result_of(reply, place)[0] for place in range(3)]
         assert codes == [NONE, ErrorCode.invalid_txn_state, NONE]
         assert answers.asked == 1
+
+    on_a_node(scenario)
+
+
+@pytest.mark.parametrize(("version", "tasks"), [(OLD, 0), (NEW, 1)])
+def test_only_a_question_that_takes_time_costs_a_task(
+    version: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator on this node verifies at once; one that adds the partition writes that down first."""
+    started_for: list[KafkaConnection] = []
+    start = RequestTasks.start
+
+    def counted(self: RequestTasks, connection: KafkaConnection, request: Coroutine[Any, Any, None]) -> None:
+        started_for.append(connection)
+        start(self, connection, request)
+
+    async def scenario(node: SimBroker) -> None:
+        producer = await started(node)
+        if version == OLD:
+            await producer.add()
+        connection = await node.connect()
+        monkeypatch.setattr(RequestTasks, "start", counted)
+        reply = await connection.call(PRODUCE, producer.fields(b"v"), version=version)
+        monkeypatch.undo()
+        assert result_of(reply) == (NONE, 0)
+        assert len(started_for) == tasks
 
     on_a_node(scenario)
 
