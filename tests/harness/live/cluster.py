@@ -36,6 +36,7 @@ from tests.harness.waiting import poll
 _TIMEOUT_S = 30
 _POLL_S = 0.02
 _LOG_LINES_SHOWN = 15
+_GROUP, _TRANSACTION = 0, 1
 _FACING_OTHERS = {"listeners.allow.anonymous": "true"}
 
 Role = Literal["leader", "follower", "controller", "coordinator"]
@@ -191,9 +192,17 @@ class LiveCluster:
         return -1
 
     def coordinator(self, group: str) -> int:
+        """-1: nobody is at the moment."""
+        return self._find_coordinator(group, _GROUP)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """-1: nobody is at the moment."""
+        return self._find_coordinator(transactional_id, _TRANSACTION)
+
+    def _find_coordinator(self, key: str, key_type: int) -> int:
         async def ask() -> int:
             async with Brokers(self.as_admin) as brokers:
-                fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+                fields = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
                 reply = await brokers.call_any(ApiKey.FIND_COORDINATOR, fields)
             return int(reply.coordinators[0].node_id if reply.coordinators else reply.node_id)
 

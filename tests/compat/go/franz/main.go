@@ -1,5 +1,5 @@
-// A client with franz-go: create, produce, consume, offsets, group; changes: topics created and altered, and
-// described at once by any node. Answers are JSON on standard output.
+// A client with franz-go: create, produce, consume, offsets, group; copy: a topic to another in transactions;
+// changes: topics created and altered, and described at once by any node. Answers are JSON on standard output.
 package main
 
 import (
@@ -30,7 +30,7 @@ type bounds struct {
 }
 
 var (
-	mode       = flag.String("mode", "", "create, produce, consume, offsets, group or changes")
+	mode       = flag.String("mode", "", "create, produce, consume, offsets, group, copy or changes")
 	bootstrap  = flag.String("bootstrap", "", "host:port, or several of them")
 	topic      = flag.String("topic", "", "the topic")
 	codec      = flag.String("codec", "none", "compression of produced batches")
@@ -54,7 +54,7 @@ func main() {
 	defer cancel()
 	modes := map[string]func(context.Context) (any, error){
 		"create": create, "produce": produce, "consume": consume, "offsets": offsets, "group": group,
-		"changes": changes,
+		"changes": changes, "copy": copyTopic,
 	}
 	run, known := modes[*mode]
 	if !known {
