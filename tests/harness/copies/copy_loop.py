@@ -47,8 +47,9 @@ class CopyPlan:
     copiers: int = 2
     transaction_timeout_ms: int = 6_000
     records_per_transaction: int = 200
-    records_per_second: int = 500
-    records_at_first: int = 1_000
+    records_per_second: int = 1_000
+    lead: int = 4_000
+    """How many records the source is ahead of the copiers, at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +99,12 @@ class CopyRun:
                 "isolation.level": "read_uncommitted",  # waits for no transaction
             }
         )
+        self.source = SourceWriter(
+            cluster.bootstrap,
+            [TopicPartition(SOURCE, index) for index in range(plan.partitions)],
+            per_second=plan.records_per_second,
+            lead=plan.lead,
+        )
         folder.mkdir(parents=True, exist_ok=True)
         self.copiers = [
             Copier(kind, self._arguments(number), folder / f"copier-{number}.log")
@@ -142,7 +149,9 @@ class CopyRun:
             places = self._observer.committed(asked, timeout=_REQUEST_S)
         except KafkaException:
             return -1
-        return sum(max(place.offset, 0) for place in places)
+        copied = sum(max(place.offset, 0) for place in places)
+        self.source.copied(copied)
+        return copied
 
     def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int] | None:
         """High watermarks, or last stable offsets; None while a leader is missing."""
@@ -195,10 +204,11 @@ class CopyRun:
             time.sleep(0.05)  # between two looks
         return time.monotonic() - changed
 
-    def wait_copied(self, written: int) -> None:
+    def wait_copied(self) -> None:
+        """All that the source has, which grows no more."""
         wait_until(
-            lambda: self.progress() >= written,
-            lambda: f"{written} records copied, now {self.progress()}\n{self.said()}",
+            lambda: self.progress() >= self.source.written,
+            lambda: f"{self.source.written} records copied, now {self.progress()}\n{self.said()}",
             timeout_s=PROGRESS_S,
             poll_s=0.2,
         )
@@ -284,17 +294,12 @@ def copy_under_faults(cluster: LiveCluster, kind: CopierKind, plan: CopyPlan, fo
     report = CopyReport(seed=plan.seed)
     try:
         run.create_topics()
-        with SourceWriter(
-            cluster.bootstrap,
-            [TopicPartition(SOURCE, index) for index in range(plan.partitions)],
-            per_second=plan.records_per_second,
-            at_first=plan.records_at_first,
-        ) as source:
+        with run.source:
             _strike(run, report)
             report.stable_after_s = _die_together(run)
         for copier in run.copiers:
             copier.start()
-        run.wait_copied(source.written)
+        run.wait_copied()
     finally:
         for copier in run.copiers:
             copier.stop()

@@ -17,11 +17,13 @@ class SourceWriter:
     """Use it as a context manager: it writes until the end of the block."""
 
     def __init__(
-        self, bootstrap: str, places: Sequence[TopicPartition], *, per_second: int, at_first: int
+        self, bootstrap: str, places: Sequence[TopicPartition], *, per_second: int, lead: int
     ) -> None:
+        """`lead`: how many records it is ahead of the copiers, at most; `copied` says where they are."""
         self.written = 0
         self._places = places
-        self._at_first = at_first
+        self._lead = lead
+        self._copied = 0
         self._per_step = max(int(per_second * _STEP_S), 1)
         self._producer = Producer(
             {
@@ -46,10 +48,14 @@ class SourceWriter:
         assert self._producer.flush(_FLUSH_S) == 0, "the source could not be written"
         assert not self._failed, self._failed[:3]
 
+    def copied(self, records: int) -> None:
+        self._copied = records
+
     def _run(self) -> None:
-        self._write(self._at_first)
+        self._write(self._lead)
         while not self._closing.wait(_STEP_S):
-            self._write(self._per_step)
+            ahead = self.written - self._copied
+            self._write(min(self._per_step, max(self._lead - ahead, 0)))
 
     def _write(self, count: int) -> None:
         for _ in range(count):

@@ -17,7 +17,13 @@ _ABORTED = 16
 
 class Copier:
     def __init__(self, plan: CopyArguments) -> None:
-        common = {"bootstrap.servers": plan.bootstrap, "reconnect.backoff.max.ms": 500}
+        common = {
+            "bootstrap.servers": plan.bootstrap,
+            "reconnect.backoff.max.ms": 500,
+            # When all brokers are down, a re-bootstrap forgets them, and librdkafka 2.16 then waits for ever
+            # for the group's coordinator that it knew: send_offsets_to_transaction does not time out.
+            "metadata.recovery.strategy": "none",
+        }
         self._target = plan.target
         self._size = int(plan.size)
         self._producer = Producer(
