@@ -1,4 +1,4 @@
-"""Read, write and commit in one transaction on Apache Kafka: killed at any moment, every record once."""
+"""Read, write, commit in one transaction on Apache Kafka and Headrace: killed any time, every record once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from transaction_nodes import ENGINES, transactional_node
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
@@ -31,9 +32,12 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with kafka_engine.start(tmp_path_factory.mktemp("once"), SETTINGS) as node:
+@pytest.fixture(scope="module", params=ENGINES)
+def kafka(
+    request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("once")
+    with transactional_node(request.param, kafka_engine, folder, SETTINGS) as node:
         yield node.bootstrap
 
 

@@ -1,4 +1,4 @@
-"""headrace.transaction against Apache Kafka, under both of its transaction protocols."""
+"""headrace.transaction on Apache Kafka and on Headrace, under both protocols of transactions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 
 import headrace
 from headrace.client.arrow.write.results import WriteFailed
@@ -34,7 +35,6 @@ from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
-QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 KILLED = """
 import os, sys, pyarrow as pa, headrace
 transaction = headrace.transaction(sys.argv[2], bootstrap=sys.argv[1])
@@ -46,17 +46,12 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["version-2", "version-1"])
+@pytest.fixture(scope="module", params=PROTOCOLS)
 def node(
     request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningNode]:
-    with kafka_engine.start(tmp_path_factory.mktemp("transactions"), QUICK_TIMEOUTS) as running:
-        if request.param == 1:
-            arguments = ("downgrade", "--feature", "transaction.version=1")
-            done = kafka_engine.tool(
-                "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", running.bootstrap, *arguments
-            )
-            assert done.returncode == 0, done.output
+    folder = tmp_path_factory.mktemp("transactions")
+    with transactional_node(request.param, kafka_engine, folder, QUICK_TIMEOUTS) as running:
         yield running
 
 

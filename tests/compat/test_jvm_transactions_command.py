@@ -1,4 +1,4 @@
-"""`headrace transactions` on Apache Kafka, beside its own tool, under both of its transaction protocols.
+"""`headrace transactions` beside Kafka's own tool, on Apache Kafka and Headrace, under both protocols.
 
 Transactions are left open by confluent-kafka. Those that hang are written by plain Produce requests, as if an
 old client's arrived after the end of its transaction: the broker does not verify them here.
@@ -19,6 +19,7 @@ from cli_runner import Cli, Ended, plain
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_tool import JavaTool
+from transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 
 from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.connection import Connection
@@ -30,10 +31,7 @@ from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm
 
-SETTINGS = {
-    "transaction.partition.verification.enable": "false",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-}
+SETTINGS = {"transaction.partition.verification.enable": "false", **QUICK_TIMEOUTS}
 UNVERIFIED_PRODUCE = 11
 NOT_THERE_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 HOUR_MS = 3_600_000
@@ -52,14 +50,12 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["version-2", "version-1"])
+@pytest.fixture(scope="module", params=PROTOCOLS)
 def kafka(
     request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    with kafka_engine.start(tmp_path_factory.mktemp("transactions"), SETTINGS) as running:
-        if request.param == 1:
-            arguments = ("downgrade", "--feature", "transaction.version=1")
-            JavaTool(kafka_engine, running.bootstrap)("org.apache.kafka.tools.FeatureCommand", *arguments)
+    folder = tmp_path_factory.mktemp("transactions")
+    with transactional_node(request.param, kafka_engine, folder, SETTINGS) as running:
         yield running.bootstrap
 
 
@@ -162,6 +158,15 @@ def committed_values(kafka: str, topic: str, partition: int) -> list[bytes]:
             if message.error():
                 return values
             values.append(message.value())
+    finally:
+        consumer.close()
+
+
+def committed_end(kafka: str, topic: str, partition: int) -> int:
+    """The last stable offset."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
     finally:
         consumer.close()
 
@@ -284,6 +289,22 @@ def test_terminate_ends_the_transaction_and_fences_its_producer(
     again = refusal(cli("transactions", "terminate", "--id", name, "--yes"))
     assert f"'{name}' has no ongoing transaction" in again
     assert f"headrace transactions fence --id {name}" in again
+
+
+def test_kafkas_tool_terminates_and_shows_producers(
+    kafka: str, java: JavaTool, orders: str, producer: Callable[..., Producer]
+) -> None:
+    name = f"{orders}-open"
+    mine = producer(name)
+    leave_open(mine, orders, 0)
+    (row,) = java_rows(java("transactions", "describe-producers", "--topic", orders, "--partition", "0"))
+    assert row[-1] == "0", "the offset that its open transaction starts at"
+    java("transactions", "forceTerminateTransaction", "--transactionalId", name)
+    wait_until(lambda: committed_end(kafka, orders, 0) > 0, "the marker is there")
+    with pytest.raises(KafkaException):
+        mine.commit_transaction(30)
+    (row,) = java_rows(java("transactions", "describe-producers", "--topic", orders, "--partition", "0"))
+    assert row[-1] == "None"
 
 
 def test_fence_refuses_running_producers(

@@ -1,4 +1,4 @@
-"""headrace.transform on Apache Kafka: every record once and in order, over errors, aborts and kills."""
+"""headrace.transform on Apache Kafka and Headrace: every record once, over errors, aborts and kills."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from transaction_nodes import ENGINES, QUICK_TIMEOUTS, transactional_node
 
 import headrace
 from headrace.client.arrow.transform.transformer import Transformed, TransformFailed
@@ -38,13 +39,16 @@ WORKER = Path(__file__).with_name("transform_worker.py")
 PARTITIONS = 4
 RECORDS = 20_000
 KILLS = 3
-SETTINGS = {**QUICK_GROUPS, "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+SETTINGS = {**QUICK_GROUPS, **QUICK_TIMEOUTS}
 with_both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
-@pytest.fixture(scope="module")
-def kafka(kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with kafka_engine.start(tmp_path_factory.mktemp("transform"), SETTINGS) as node:
+@pytest.fixture(scope="module", params=ENGINES)
+def kafka(
+    request: pytest.FixtureRequest, kafka_engine: KafkaEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("transform")
+    with transactional_node(request.param, kafka_engine, folder, SETTINGS) as node:
         yield node.bootstrap
 
 
