@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
-    KafkaError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
+    ProducerFenced,
     TopicAlreadyExistsError,
 )
 
@@ -311,11 +311,31 @@ def test_records_are_deleted(run: Run) -> None:
     run(scenario)
 
 
-def test_a_transactional_producer_fails_at_once_with_the_reason(run: Run) -> None:
+def test_committed_transactions_are_read_and_aborted_ones_are_not(run: Run) -> None:
     async def scenario(clients: Clients) -> None:
-        started = time.monotonic()
-        with pytest.raises(KafkaError):
-            await asyncio.wait_for(clients.producer(transactional_id="not-yet"), TIMEOUT_S)
-        assert time.monotonic() - started < 5
+        topic = await clients.make_topic()
+        producer = await clients.producer(transactional_id=topic)
+        for value, end in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)) * 2:
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, value)
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, topic)
+            await end()
+        committed = await clients.consumer(TopicPartition(topic, 0), isolation_level="read_committed")
+        assert values(await read(committed, 2)) == [b"a", b"a"]
+        every = await clients.consumer(TopicPartition(topic, 0))
+        assert values(await read(every, 4)) == [b"a", b"b", b"a", b"b"]
+
+    run(scenario)
+
+
+def test_a_newer_producer_of_the_same_id_fences_the_older(run: Run) -> None:
+    async def scenario(clients: Clients) -> None:
+        topic = await clients.make_topic()
+        older = await clients.producer(transactional_id=topic)
+        await older.begin_transaction()
+        await older.send_and_wait(topic, b"older")
+        await clients.producer(transactional_id=topic)
+        with pytest.raises(ProducerFenced):
+            await older.commit_transaction()
 
     run(scenario)

@@ -311,13 +311,56 @@ def test_producing_to_an_unknown_topic_creates_it(
     assert values_of(consume(1, TopicPartition(topic, 0, OFFSET_BEGINNING))) == [b"first"]
 
 
-def test_a_transactional_producer_fails_at_once_with_the_reason(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "not-yet"})
-    started = time.monotonic()
+def test_committed_transactions_are_read_and_aborted_ones_are_not(
+    bootstrap: str, make_topic: Callable[..., str], consume: Callable[..., Any]
+) -> None:
+    topic = make_topic(2)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT_S)
+    for name, end in (("a", producer.commit_transaction), ("b", producer.abort_transaction)) * 2:
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce(topic, f"{name} {partition}", partition=partition)
+        assert producer.flush(TIMEOUT_S) == 0  # an abort drops what was not sent yet
+        end(TIMEOUT_S)
+    for partition in (0, 1):
+        start = TopicPartition(topic, partition, OFFSET_BEGINNING)
+        assert values_of(consume(2, start)) == [f"a {partition}".encode()] * 2
+        every = consume(4, start, **{"isolation.level": "read_uncommitted"})
+        assert values_of(every)[1] == f"b {partition}".encode()
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed(
+    bootstrap: str, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    place = TopicPartition(topic, 0)
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT_S)
+    found = []
+    for offset, end in ((3, producer.commit_transaction), (7, producer.abort_transaction)):
+        producer.begin_transaction()
+        offsets = [TopicPartition(topic, 0, offset)]
+        producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), TIMEOUT_S)
+        end(TIMEOUT_S)
+        found += [each.offset for each in member.committed([place], TIMEOUT_S)]
+    member.close()
+    assert found == [3, 3]
+
+
+def test_a_newer_producer_of_the_same_id_fences_the_older(
+    bootstrap: str, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    older, newer = (Producer({"bootstrap.servers": bootstrap, "transactional.id": topic}) for _ in range(2))
+    older.init_transactions(TIMEOUT_S)
+    older.begin_transaction()
+    older.produce(topic, b"older")
+    newer.init_transactions(TIMEOUT_S)
     with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(TIMEOUT_S)
-    assert time.monotonic() - started < 5
-    assert raised.value.args[0].code() != KafkaError._TIMED_OUT
+        older.commit_transaction(TIMEOUT_S)
+    assert raised.value.args[0].fatal()
 
 
 # -- consume -----------------------------------------------------------------------------------------------

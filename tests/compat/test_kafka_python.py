@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import (
     InvalidConfigurationError,
@@ -341,11 +341,33 @@ def test_cluster_log_dirs_and_producers_are_described(
     assert str(admin.describe_producers([TopicPartition(topic, 0)]))
 
 
-def test_a_transactional_producer_fails_at_once_with_the_reason(
+def test_committed_transactions_are_read_and_aborted_ones_are_not(
+    make_topic: Callable[..., str],
     make_producer: Callable[..., KafkaProducer],
+    make_consumer: Callable[..., KafkaConsumer],
 ) -> None:
-    producer = make_producer(transactional_id="not-yet", max_block_ms=15_000)
-    started = time.monotonic()
+    topic = make_topic()
+    producer = make_producer(transactional_id=topic)
+    producer.init_transactions()
+    for value, end in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)) * 2:
+        producer.begin_transaction()
+        producer.send(topic, value).get(TIMEOUT_S)
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)}, topic)
+        end()
+    for level, wanted in (("read_committed", [b"a", b"a"]), ("read_uncommitted", [b"a", b"b", b"a", b"b"])):
+        consumer = make_consumer(TopicPartition(topic, 0), isolation_level=level)
+        consumer.seek_to_beginning()
+        assert values(read(consumer, len(wanted))) == wanted
+
+
+def test_a_newer_producer_of_the_same_id_fences_the_older(
+    make_topic: Callable[..., str], make_producer: Callable[..., KafkaProducer]
+) -> None:
+    topic = make_topic()
+    older, newer = (make_producer(transactional_id=topic) for _ in range(2))
+    older.init_transactions()
+    older.begin_transaction()
+    older.send(topic, b"older").get(TIMEOUT_S)
+    newer.init_transactions()
     with pytest.raises(KafkaError):
-        producer.init_transactions()
-    assert time.monotonic() - started < 5
+        older.commit_transaction()

@@ -1,4 +1,4 @@
-"""Writing without an answer (acks=0), and asking Headrace for transactions, against a live node."""
+"""Writing without an answer (acks=0), and in a transaction, against a live node."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import headrace
 from headrace.client.arrow.write.results import WriteFailed
 from headrace.client.errors import ClientError
 from tests.harness.live.node import NodeProcess
+from tests.harness.waiting import wait_until
 
 
 def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
@@ -97,8 +98,20 @@ def test_options_that_contradict_each_other(bootstrap: str, topic: str, options:
         headrace.write(rows(1), topic, bootstrap=bootstrap, **options)
 
 
-def test_headrace_refuses_transactions(bootstrap: str, topic: str) -> None:
-    """Goes when the broker serves them."""
+def test_a_write_with_a_transactional_id_is_all_or_nothing(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    headrace.write(rows(3), topic, bootstrap=bootstrap, transactional_id=topic)
+    wait_until(lambda: len(values(bootstrap, topic)) == 3)
+    with headrace.transaction(topic, bootstrap=bootstrap) as transaction:
+        transaction.write(rows(5), topic)
+        transaction.abort()
+    assert len(values(bootstrap, topic)) == 3
+
+
+def test_where_transactions_are_switched_off_they_are_refused(
+    start_node: Callable[..., NodeProcess], topic: str
+) -> None:
+    bootstrap = start_node({"headrace.transaction.version": "0"}).bootstrap
     create(bootstrap, topic)
     with pytest.raises(ClientError, match="serves no transactions; write without transactional_id"):
         headrace.write(rows(3), topic, bootstrap=bootstrap, transactional_id="t")

@@ -348,8 +348,9 @@ async def _check_served(brokers: Brokers, needs: Sequence[ApiKey]) -> None:
         return
     if ApiKey.END_TXN not in connection.versions:
         raise ClientError(
-            f"the broker at {connection.address} serves no transactions: Headrace's own broker does not yet",
-            next_step="name a broker of Apache Kafka: --bootstrap HOST:PORT",
+            f"the broker at {connection.address} serves no transactions",
+            next_step="on Headrace they are served once every node runs a release that has them, and "
+            "headrace.transaction.version is not 0",
             code="UNSUPPORTED_VERSION",
         )
     raise ClientError(
