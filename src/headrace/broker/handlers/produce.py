@@ -345,7 +345,7 @@ class ProduceHandler:
             try:
                 _check_enrolled(produce, partition, errors)
                 appended = _append(produce, partition, batch, guard)
-            except NeedsWorker:
+            except (NeedsWorker, NotVerified):
                 produce.deferred.append(each)
             except ApiError as error:
                 results[place] = self._refused(index, error)
@@ -401,7 +401,7 @@ class ProduceHandler:
                 return _append(produce, partition, batch, checked=checked)
             except NotVerified:
                 guard = await self._enrolled(produce, partition, batch)
-        return await self._append_guarded(produce, partition, batch, guard, checked=checked)
+        return await self._append_or_ask_again(produce, partition, batch, guard, checked=checked)
 
     async def _enrolled(self, produce: _Produce, partition: Partition, batch: bytes) -> VerificationGuard:
         """The guard that was taken before the coordinator was asked. Raises ApiError."""
@@ -410,7 +410,7 @@ class ProduceHandler:
         _check_enrolled(produce, partition, errors)
         return guard
 
-    async def _append_guarded(
+    async def _append_or_ask_again(
         self,
         produce: _Produce,
         partition: Partition,
@@ -433,7 +433,7 @@ class ProduceHandler:
         self, produce: _Produce, partition: Partition, batch: bytes, guard: VerificationGuard
     ) -> Appended:
         try:
-            return await self._append_guarded(produce, partition, batch, guard)
+            return await self._append_or_ask_again(produce, partition, batch, guard)
         except NeedsWorker as long_way:  # the topic was altered meanwhile
             return await self._check_and_append(produce, partition, long_way.check, batch, guard)
 
