@@ -60,6 +60,11 @@ class JavaProcess:
         self._process.terminate()
         return self._process.wait(within_s)
 
+    def kill(self) -> None:
+        """SIGKILL; it stays away."""
+        self._process.kill()
+        self._process.wait()
+
     def wait_for(self, condition: Callable[[], bool], what: str, *, within_s: float = 40) -> None:
         def shown() -> str:
             return "\n".join((what, *self.lines[-30:]))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from connect_worker import Worker, connector
 from java_process import JavaProcess, compile_java
 
-from headrace.cluster.engines.engine import EngineError, free_ports, write_properties
+from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import application_class_path
 from tests.harness.left_out import leave_out
@@ -98,6 +95,7 @@ def test_streams_counts_words_over_members_that_come_and_die(
             f"{tmp_path}:{class_path}",
             "WordCount",
             *(group_node.bootstrap, f"count-{topic}", lines, words, str(tmp_path / name)),
+            *("at_least_once", "1"),
         )
 
     counts = Counts(group_node.bootstrap, words)
@@ -119,71 +117,6 @@ def test_streams_counts_words_over_members_that_come_and_die(
 
 
 # -- Kafka Connect ------------------------------------------------------------------------------------------
-
-
-class Worker:
-    """One distributed worker and its REST interface."""
-
-    def __init__(self, engine: KafkaEngine, class_path: str, bootstrap: str, folder: Path) -> None:
-        (self.port,) = free_ports(1)
-        self._url = f"http://127.0.0.1:{self.port}"
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": "connect-cluster",
-            "listeners": self._url,
-            "plugin.discovery": "only_scan",
-            "scheduled.rebalance.max.delay.ms": "1000",
-            "session.timeout.ms": "6000",
-            "heartbeat.interval.ms": "1000",
-            "offset.flush.interval.ms": "500",
-        }
-        for side in ("key", "value"):
-            settings[f"{side}.converter"] = "org.apache.kafka.connect.storage.StringConverter"
-        for storage in ("offset", "config", "status"):
-            settings[f"{storage}.storage.topic"] = f"connect-{storage}s"
-            settings[f"{storage}.storage.replication.factor"] = "1"
-        write_properties(folder / "worker.properties", settings)
-        self.process = JavaProcess(
-            engine.jars.java,
-            class_path,
-            "org.apache.kafka.connect.cli.ConnectDistributed",
-            str(folder / "worker.properties"),
-        )
-
-    def call(self, path: str, body: object | None = None) -> Any:
-        request = urllib.request.Request(self._url + path, headers={"Content-Type": "application/json"})
-        if body is not None:
-            request.method, request.data = "PUT", json.dumps(body).encode()
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
-
-    def answers(self) -> bool:
-        try:
-            self.call("/connectors")
-        except (urllib.error.URLError, OSError):
-            return False
-        return True
-
-    def runs(self, connector: str) -> bool:
-        try:
-            status = self.call(f"/connectors/{connector}/status")
-        except (urllib.error.URLError, OSError):
-            return False
-        states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
-        return len(states) == 2 and set(states) == {"RUNNING"}
-
-    def shown(self) -> object:
-        return self.process.lines[-40:]
-
-
-def connector(kind: str, file: Path, topic: str) -> dict[str, str]:
-    side = "topic" if kind == "Source" else "topics"
-    return {
-        "connector.class": f"org.apache.kafka.connect.file.FileStream{kind}Connector",
-        "tasks.max": "1",
-        "file": str(file),
-        side: topic,
-    }
 
 
 @pytest.mark.timeout(600)
