@@ -292,6 +292,7 @@ class Broker:
                 cluster=self.cluster,
                 peers=self.peers,
                 writer=self.marker_writer,
+                clock=self.world.clock,
                 tasks=self.world.tasks,
             ),
             counters=self.metrics.transactions,

@@ -118,6 +118,7 @@ class TransactionCoordinator:
     def _apply_view(self, old: ClusterView, new: ClusterView) -> None:
         if TRANSACTIONS_TOPIC in self._cluster.changed_topics(old, new):
             self._topic.match_drivers(new)
+        self._markers.apply_view(old, new)
 
     def opened_late(self, name: TopicPartition) -> None:
         """A log was opened after the view that brought it: the disk was full, or many were to be opened."""

@@ -3,8 +3,9 @@
 Partitions that this node leads are written at once, without a socket. Markers for another node are batched:
 those of one turn of the event loop, and all that come while MOST_IN_FLIGHT requests are not answered, go in
 one WriteTxnMarkers. The leader is looked up at each send. Every partition is answered exactly once; what is
-to be retried, and when, is the machine's decision (machines/transactions/markers.py).
-Read next: marker_writer.py, coordinator.py.
+to be retried, and when, is the machine's decision (machines/transactions/markers.py), which is told when
+another leader was elected meanwhile. A node that left the cluster is waited for no longer.
+Read next: marker_writer.py, awaited_leaders.py, coordinator.py.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
+from headrace.broker.network.yielding import yielding
 from headrace.broker.replication.peers import PeerLost, PeerTimedOut
+from headrace.broker.transactions.awaited_leaders import AwaitedLeaders, OnElected
 from headrace.broker.transactions.marker_writer import Marker, MarkerCodes, OnWritten
 from headrace.errors import HeadraceError
-from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, SendMarkers
+from headrace.machines.transactions.events import LeaderElected, MarkerOutcome, MarkersAnswered, SendMarkers
 from headrace.machines.transactions.markers import outcome_of
 from headrace.types import ClusterView, TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
-from headrace.world import Tasks
+from headrace.world import Clock, Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ LONGEST_WAIT_S = 0.02
 """Then a request is sent in any case: those before may wait for a replica of their partitions."""
 
 OnAnswer = Callable[[MarkersAnswered], None]
+Tell = Callable[[MarkersAnswered | LeaderElected], None]
 
 
 class ClusterSource(Protocol):
@@ -96,6 +100,7 @@ class MarkerSender:
         cluster: ClusterSource,
         peers: PeerRequests,
         writer: LocalMarkers,
+        clock: Clock,
         tasks: Tasks,
     ) -> None:
         self._node_id = node_id
@@ -105,13 +110,15 @@ class MarkerSender:
         self._tasks = tasks
         self._queues: dict[int, list[_Queued]] = {}
         self._in_flight: Counter[int] = Counter()
+        self._awaited = AwaitedLeaders(clock)
         self._unknown: list[_Unknown] = []
         self._looking_up = False
         self._running: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    def send(self, command: SendMarkers, coordinator_epoch: int, answer: OnAnswer) -> None:
-        """`answer` is called in any turn, also before this returns, and covers each partition once."""
+    def send(self, command: SendMarkers, coordinator_epoch: int, tell: Tell) -> None:
+        """`tell` is called in any turn, also before this returns. Its answers cover each partition once; for
+        one that is to be retried a LeaderElected may follow."""
         marker = Marker(
             producer_id=command.producer.producer_id,
             producer_epoch=command.producer.epoch,
@@ -120,6 +127,8 @@ class MarkerSender:
             transaction_version=command.transaction_version,
         )
         number = command.number
+        self._awaited.remove(command.partitions, marker.producer_id)
+        answer = partial(self._answer, marker.producer_id, tell)
         answer_codes = partial(_answer_codes, number, answer)
         for leader, partitions in self._by_leader(command.partitions).items():
             if leader is None:
@@ -130,6 +139,20 @@ class MarkerSender:
                 answer(retry(number, partitions))
             else:
                 self._queue(leader, _Queued(marker=marker, partitions=partitions, answer=answer_codes))
+
+    def _answer(self, producer_id: int, tell: Tell, answered: MarkersAnswered) -> None:
+        for name, outcome in answered.outcomes:
+            if outcome is MarkerOutcome.RETRY:
+                self._awaited.add(name, producer_id, answered.number, tell)
+        tell(answered)
+
+    def apply_view(self, old: ClusterView, new: ClusterView) -> None:
+        for node_id in self._in_flight:
+            if node_id in old.nodes and node_id not in new.nodes:
+                self._peers.drop(node_id, PURPOSE)  # it may hang, and others lead its partitions now
+        elected = self._awaited.take_elected(old, new)
+        if elected:
+            self._spawn(_tell_all(elected), "markers for new leaders")
 
     async def stop(self) -> None:
         """Requests under way are not answered any more; the next coordinator sends the markers again."""
@@ -227,6 +250,11 @@ class MarkerSender:
             logger.exception("cannot tell whether partitions of a transaction were deleted")
             return None
         return self._cluster.view
+
+
+async def _tell_all(elected: list[tuple[OnElected, LeaderElected]]) -> None:
+    async for tell, event in yielding(elected):
+        tell(event)
 
 
 def retry(number: int, partitions: Iterable[TopicPartition]) -> MarkersAnswered:

@@ -141,5 +141,13 @@ class MarkersAnswered(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class LeaderElected(Event):
+    """The partition has another leader: a marker that waits to be sent again is sent at once."""
+
+    number: int
+    partition: TopicPartition
+
+
+@dataclass(slots=True, kw_only=True)
 class ExpirationCheck(Event):
     """Sent every transaction.remove.expired.transaction.cleanup.interval.ms: removes an expired id."""

@@ -61,6 +61,14 @@ class MarkerSending:
         backoff_ms, self._backoff_ms = self._backoff_ms, min(2 * self._backoff_ms, LONGEST_BACKOFF_MS)
         return backoff_ms
 
+    def take_elected(self, partition: TopicPartition) -> bool:
+        """Whether its marker is to be sent now: it failed, and there is another leader to send it to."""
+        if partition not in self._failed or self.fenced:
+            return False
+        self._failed.discard(partition)
+        self._backoff_ms = FIRST_BACKOFF_MS
+        return True
+
     def take_failed(self) -> frozenset[TopicPartition]:
         """Those to be sent again now."""
         failed, self._failed = frozenset(self._failed), set()

@@ -44,6 +44,7 @@ from headrace.machines.transactions.events import (
     ErrorReply,
     ExpirationCheck,
     InitProducerId,
+    LeaderElected,
     MarkersAnswered,
     Producer,
     ProducerIdAllocated,
@@ -142,7 +143,7 @@ class TransactionalId(BaseMachine):
             case TimerFired():
                 return event.key != MARKERS
             case _:
-                return not isinstance(event, VerifyPartitionsInTxn)
+                return not isinstance(event, VerifyPartitionsInTxn | LeaderElected)
 
     def snapshot(self) -> TransactionMetadata | None:
         return self._metadata
@@ -159,6 +160,8 @@ class TransactionalId(BaseMachine):
                 self._end(event, step)
             case MarkersAnswered():
                 self._markers_answered(event, step)
+            case LeaderElected():
+                self._leader_elected(event, step)
             case VerifyPartitionsInTxn():
                 step.reply(event.token, VerifyPartitionsReply(errors=self._verify(event)))
             case InitProducerId():
@@ -301,6 +304,14 @@ class TransactionalId(BaseMachine):
             self._complete(step)
         elif sending.to_retry and MARKERS not in self._timers.armed():
             self._timers.arm(step, MARKERS, sending.next_backoff_ms())
+
+    def _leader_elected(self, event: LeaderElected, step: Step) -> None:
+        sending = self._sending
+        if sending is None or sending.number != event.number or not sending.take_elected(event.partition):
+            return
+        if not sending.to_retry:
+            self._timers.disarm(step, MARKERS)
+        self._send_to(step, frozenset({event.partition}))
 
     def _complete(self, step: Step) -> None:
         metadata, sending = self._metadata, self._sending

@@ -11,7 +11,13 @@ from headrace.broker.replication.peers import PeerLost, PeerTimedOut
 from headrace.broker.transactions.marker_sender import LONGEST_WAIT_S, MOST_IN_FLIGHT, PURPOSE, MarkerSender
 from headrace.broker.transactions.marker_writer import Marker, OnWritten
 from headrace.errors import CoordinationError
-from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, Producer, SendMarkers
+from headrace.machines.transactions.events import (
+    LeaderElected,
+    MarkerOutcome,
+    MarkersAnswered,
+    Producer,
+    SendMarkers,
+)
 from headrace.testing.simworld import Simulation, SimWorld
 from headrace.types import NO_NODE, ClusterView, Endpoint, Node, PartitionState, Topic, TopicPartition
 from headrace.wire.api_key import ApiKey
@@ -156,8 +162,14 @@ class Lab:
         self.peers = FakePeers()
         self.writer = FakeWriter()
         self.answers: list[tuple[int, dict[str, MarkerOutcome]]] = []
+        self.elected: list[tuple[int, str]] = []
         self.sender = MarkerSender(
-            node_id=OWN, cluster=self.cluster, peers=self.peers, writer=self.writer, tasks=world.tasks
+            node_id=OWN,
+            cluster=self.cluster,
+            peers=self.peers,
+            writer=self.writer,
+            clock=world.clock,
+            tasks=world.tasks,
         )
 
     def send(self, *names: str, number: int = 1, producer_id: int = 7) -> None:
@@ -170,7 +182,15 @@ class Lab:
         )
         self.sender.send(command, 9, self._answered)
 
-    def _answered(self, answer: MarkersAnswered) -> None:
+    def change(self, **leaders: tuple[int, ...]) -> None:
+        """Another view, with all nodes."""
+        old = self.cluster.view
+        self.sender.apply_view(old, self.cluster.lead(**leaders))
+
+    def _answered(self, answer: MarkersAnswered | LeaderElected) -> None:
+        if isinstance(answer, LeaderElected):
+            self.elected.append((answer.number, str(answer.partition)))
+            return
         self.answers.append((answer.number, {str(name): outcome for name, outcome in answer.outcomes}))
 
     async def turns(self) -> None:
@@ -328,6 +348,72 @@ def test_a_connection_whose_reply_is_late_is_dropped_once() -> None:
         lab.peers.reply({(7, "t", 0): ErrorCode.none}, to=-1)
         await lab.turns()
         assert lab.answers[2:] == [(3, {"t-0": WRITTEN})]
+
+    in_lab(scenario)
+
+
+def test_an_election_is_told_where_a_marker_is_to_be_retried_and_nowhere_else() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(NO_NODE, OTHER, OTHER, NO_NODE))
+        lab.send("t-0", "t-1", "t-2", "t-3")
+        await lab.turns()
+        lab.peers.reply(
+            {(7, "t", 1): ErrorCode.none, (7, "t", 2): ErrorCode.not_leader_or_follower}
+        )
+        await lab.turns()
+        lab.change(t=(NO_NODE, OTHER, OTHER, NO_NODE))
+        await lab.turns()
+        assert lab.elected == [], "nothing has changed for them"
+        lab.change(t=(OWN, THIRD, THIRD, NO_NODE))
+        await lab.turns()
+        assert sorted(lab.elected) == [(1, "t-0"), (1, "t-2")]
+        lab.change(t=(OTHER, OTHER, OTHER, OTHER))
+        await lab.turns()
+        assert lab.elected[2:] == [(1, "t-3")], "each is told once"
+
+    in_lab(scenario)
+
+
+def test_a_marker_that_is_sent_again_waits_for_no_election() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(NO_NODE,))
+        lab.send("t-0")
+        lab.cluster.lead(t=(OTHER,))
+        lab.send("t-0")
+        await lab.turns()
+        lab.change(t=(THIRD,))
+        await lab.turns()
+        assert lab.elected == [], "it was not answered yet"
+
+    in_lab(scenario)
+
+
+def test_what_nobody_retried_for_long_is_forgotten() -> None:
+    """The coordinator has moved to another node."""
+
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(NO_NODE,))
+        lab.send("t-0")
+        await asyncio.sleep(3)
+        lab.change(t=(NO_NODE,))
+        lab.change(t=(OTHER,))
+        await lab.turns()
+        assert lab.elected == []
+
+    in_lab(scenario)
+
+
+def test_a_node_that_left_the_cluster_is_waited_for_no_longer() -> None:
+    async def scenario(lab: Lab) -> None:
+        old = lab.cluster.lead(t=(OTHER, THIRD))
+        lab.send("t-0", "t-1")
+        await lab.turns()
+        lab.sender.apply_view(old, lab.cluster.lead(nodes=(OWN, THIRD), t=(OTHER, THIRD)))
+        await lab.turns()
+        assert (lab.peers.dropped, lab.answers) == ([OTHER], [(1, {"t-0": RETRY})])
+        lab.change(t=(THIRD, THIRD))
+        await lab.turns()
+        assert lab.elected == [(1, "t-0")]
 
     in_lab(scenario)
 

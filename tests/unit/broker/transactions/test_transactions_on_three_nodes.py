@@ -180,3 +180,29 @@ def test_markers_for_a_node_that_died_go_to_the_next_leader() -> None:
         assert [marker.commits for marker in lab.markers(coordinator, other)] == [True]
 
     on_three_nodes(scenario)
+
+
+def test_a_marker_does_not_wait_for_its_backoff_once_there_is_another_leader() -> None:
+    async def scenario(trio: SimTrio) -> None:
+        lab = Lab(trio)
+        await lab.create()
+        producer = await lab.init()
+        coordinator = lab.coordinator
+        assert coordinator is not None
+        other = next(index for index, node in enumerate(NODES) if node != coordinator.node_id)
+        leader = trio.members[NODES[other]]
+        await lab.add(producer, other)
+        leader.partition(TOPIC, other).suspend()  # it takes no marker
+        await lab.end(producer)
+        await trio.clients.tasks.sleep(5)  # the backoff is a second now
+        await leader.kill()
+
+        def led_again() -> bool:
+            state = coordinator.broker.cluster.view.topics[TOPIC].partitions[other]
+            member = trio.members.get(state.leader)
+            return member is not None and member.is_up and member.partition(TOPIC, other).takes_writes
+
+        await trio.until(led_again)
+        await trio.until(lambda: lab.state is S.COMPLETE_COMMIT, within_s=0.1)
+
+    on_three_nodes(scenario)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.machines.transactions.events import MarkerOutcome, MarkersAnswered, Producer
+from headrace.machines.transactions.events import LeaderElected, MarkerOutcome, MarkersAnswered, Producer
 from headrace.machines.transactions.markers import outcome_of
 from headrace.machines.transactions.transactional_id import MARKERS
 from headrace.machines.transactions.versions import KIP_890
+from headrace.types import TopicPartition
 from headrace.wire.coordinator.transaction_records import (
     TransactionMetadata,
     TransactionRecord,
@@ -82,6 +83,41 @@ def test_answers_of_failure_that_come_meanwhile_do_not_put_the_retry_off() -> No
     coordinator.answer(command, MarkerOutcome.RETRY, "t-1")
     coordinator.advance(5)
     assert coordinator.sent[1].partitions == partitions("t-0", "t-1")
+
+
+def test_a_new_leader_gets_its_marker_at_once_and_the_backoff_begins_anew() -> None:
+    coordinator, _ = ended("t-0", "t-1")
+    for attempt in range(5):
+        coordinator.answer(coordinator.sent[attempt], MarkerOutcome.RETRY)
+        coordinator.advance(coordinator.timers[MARKERS] - coordinator.now.monotonic_ms)
+    coordinator.answer(coordinator.sent[5], MarkerOutcome.RETRY)
+    elect(coordinator, 0)
+    assert coordinator.sent[6].partitions == partitions("t-0")
+    assert MARKERS in coordinator.timers, "for the other one"
+    elect(coordinator, 1)
+    assert coordinator.sent[7].partitions == partitions("t-1")
+    assert MARKERS not in coordinator.timers
+    coordinator.answer(coordinator.sent[6], MarkerOutcome.WRITTEN)
+    coordinator.answer(coordinator.sent[7], MarkerOutcome.RETRY)
+    assert coordinator.timers[MARKERS] - coordinator.now.monotonic_ms == 20
+
+
+def test_a_new_leader_changes_nothing_where_no_marker_waits() -> None:
+    coordinator, _ = ended("t-0", "t-1")
+    (command,) = coordinator.sent
+    elect(coordinator, 0)
+    assert len(coordinator.sent) == 1, "it is under way"
+    coordinator.answer(command, MarkerOutcome.RETRY, "t-0")
+    elect(coordinator, 0, number=command.number - 1)
+    assert len(coordinator.sent) == 1, "that of an earlier transaction"
+    coordinator.answer(command, MarkerOutcome.FENCED, "t-1")
+    elect(coordinator, 0)
+    assert len(coordinator.sent) == 1, "another coordinator sends it"
+
+
+def elect(coordinator: Coordinator, index: int, *, number: int | None = None) -> None:
+    sending = coordinator.sent[0].number if number is None else number
+    coordinator.submit(LeaderElected(number=sending, partition=TopicPartition("t", index)))
 
 
 def test_a_fenced_marker_ends_the_sending() -> None:

@@ -7,6 +7,7 @@ from headrace.machines.transactions.events import (
     EndTxn,
     ExpirationCheck,
     InitProducerId,
+    LeaderElected,
     Producer,
     VerifyPartitionsInTxn,
 )
@@ -27,6 +28,7 @@ def test_verification_and_resent_markers_need_no_log() -> None:
     asked = (TopicPartition("t", 0),)
     assert not machine.may_write(VerifyPartitionsInTxn(token=TOKEN, producer=PRODUCER, partitions=asked))
     assert not machine.may_write(TimerFired(MARKERS))
+    assert not machine.may_write(LeaderElected(number=1, partition=asked[0]))
 
 
 def test_what_changes_the_state_needs_it() -> None:
