@@ -457,6 +457,7 @@ class Broker:
             markers=self.marker_writer,
             metrics=self.metrics,
             clock=world.clock,
+            tasks=world.tasks,
             pattern_thread=world.tasks.thread("transactional id patterns"),
             authorization=self.authorization,
         )

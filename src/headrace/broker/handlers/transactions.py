@@ -3,7 +3,9 @@ ListTransactions 0-2.
 
 Translates requests of any version to events of a transactional id and its replies back. The decisions are in
 machines/transactions/transactional_id.py; that partitions exist is checked here. AddPartitionsToTxn 4 and 5
-come from other nodes, for the transactions of several producers at once.
+come from other nodes, for the transactions of several producers at once. A producer before KIP-890 that adds
+to its next transaction while markers of the last are written waits for them up to 100 ms; nodes do so
+themselves.
 
 Gaps: two-phase commit (KIP-939).
 Read next: broker/transactions/coordinator.py, broker/transactions/marker_writer.py.
@@ -27,6 +29,7 @@ from headrace.broker.network.deferred_reply import DeferredHandler, DeferredRepl
 from headrace.broker.network.request_context import Handler, RequestContext
 from headrace.broker.network.yielding import ITEMS_PER_YIELD, unique, yielding
 from headrace.broker.security.authorization import Authorization
+from headrace.broker.transactions.concurrent_retry import ConcurrentRetry
 from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.broker.transactions.marker_writer import Marker, MarkerWriter
 from headrace.errors import ApiError
@@ -51,13 +54,15 @@ from headrace.machines.transactions.versions import (
 from headrace.types import INTERNAL_TOPICS, ClusterView, TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
-from headrace.world import Clock, Thread
+from headrace.world import Clock, Tasks, Thread
 
 BATCHED_FROM = 4
 """First version of AddPartitionsToTxn that is for nodes: it holds several transactions."""
 
 _MANY = 10 * ITEMS_PER_YIELD
 """Of items that take less than a microsecond each."""
+
+_CONCURRENT = ErrorReply(error=ErrorCode.concurrent_transactions)
 
 T = TypeVar("T")
 Body = ReplyBody | ApiError
@@ -101,6 +106,7 @@ class TransactionHandlers:
         markers: MarkerWriter,
         metrics: Metrics,
         clock: Clock,
+        tasks: Tasks,
         pattern_thread: Thread,
         authorization: Authorization | None = None,
     ) -> None:
@@ -111,6 +117,7 @@ class TransactionHandlers:
         self._markers = markers
         self._metrics = metrics
         self._clock = clock
+        self._tasks = tasks
         self._pattern_thread = pattern_thread
         self._authorization = authorization
 
@@ -211,8 +218,25 @@ class TransactionHandlers:
 
         if checked.refused:
             answer(ErrorReply(error=ErrorCode.operation_not_attempted))
+        elif version < BATCHED_FROM:
+            self._add_for_client(transactional_id, event, answer)
         else:
             self._transactions.submit(transactional_id, event, answer)
+
+    def _add_for_client(
+        self, transactional_id: str, event: Callable[[ReplyToken], Event], answer: Callable[[Body], None]
+    ) -> None:
+        """Markers of the producer's last transaction are waited for, but not long."""
+        retry = ConcurrentRetry(self._clock, self._tasks)
+
+        def ask() -> None:
+            self._transactions.submit(transactional_id, event, answered)
+
+        def answered(body: Body) -> None:
+            if not (body == _CONCURRENT and retry.schedule(ask)):
+                answer(body)
+
+        ask()
 
     def _codes(
         self, context: RequestContext, checked: _Checked, body: Body
@@ -247,7 +271,7 @@ class TransactionHandlers:
         def finish(body: Body) -> dict[str, Any]:
             return {"error_code": self._told(context, _expect(body, ErrorReply).error)}
 
-        self._transactions.submit(request.transactional_id, event, reply.answer_with(finish))
+        self._add_for_client(request.transactional_id, event, reply.answer_with(finish))
 
     # EndTxn
 

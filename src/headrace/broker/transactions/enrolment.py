@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from headrace.broker.coordinators.machine_driver import Answer
 from headrace.broker.metrics import TransactionCounters
 from headrace.broker.replication.peers import PeerLost, Peers
+from headrace.broker.transactions.concurrent_retry import ConcurrentRetry
 from headrace.errors import ApiError
 from headrace.machines.machine import Event, ReplyBody, ReplyToken
 from headrace.machines.transactions.events import (
@@ -35,10 +37,6 @@ from headrace.world import Clock, Tasks
 logger = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_MS = 5_000
-RETRY_S = 0.1
-"""How long CONCURRENT_TRANSACTIONS is retried in all when partitions are added: the markers of the producer's
-last transaction are about to be written, and a retry by the producer would cost it a whole request."""
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.001, 0.02
 ENROLMENT = "enrolment"
 """The purpose of the connections to other nodes."""
 _ADD_PARTITIONS_VERSION = 5
@@ -61,7 +59,7 @@ class _Question:
     """Compared by identity."""
 
     __slots__ = (
-        "answer", "backoff_s", "partitions", "producer", "retry_until", "transactional_id", "verify_only",
+        "answer", "partitions", "producer", "retry", "transactional_id", "verify_only",
     )  # fmt: skip
 
     def __init__(
@@ -71,15 +69,14 @@ class _Question:
         partitions: frozenset[TopicPartition],
         verify_only: bool,
         answer: Callable[[Errors], None],
-        retry_until: float,
+        retry: ConcurrentRetry,
     ) -> None:
         self.transactional_id = transactional_id
         self.producer = producer
         self.partitions = partitions
         self.verify_only = verify_only
         self.answer = answer
-        self.retry_until = retry_until
-        self.backoff_s = FIRST_BACKOFF_S
+        self.retry = retry
 
     def errors(self, code: ErrorCode) -> Errors:
         return dict.fromkeys(self.partitions, code)
@@ -141,8 +138,8 @@ class Enrolment:
 
         The errors are those of the coordinator; handlers spell them as their API's version does.
         """
-        retry_until = self._clock.monotonic() + RETRY_S
-        question = _Question(transactional_id, producer, partitions, verify_only, answer, retry_until)
+        retry = ConcurrentRetry(self._clock, self._tasks)
+        question = _Question(transactional_id, producer, partitions, verify_only, answer, retry)
         self._open[question] = None
         self._ask(question)
 
@@ -168,13 +165,9 @@ class Enrolment:
 
     def _answered(self, question: _Question, errors: Errors) -> None:
         concurrent = not question.verify_only and ErrorCode.concurrent_transactions in errors.values()
-        now = self._clock.monotonic()
-        if not concurrent or now >= question.retry_until or question not in self._open:
-            self._finish(question, errors)
+        if question in self._open and concurrent and question.retry.schedule(partial(self._ask, question)):
             return
-        delay_s = min(question.backoff_s, question.retry_until - now)
-        question.backoff_s = min(2 * question.backoff_s, LONGEST_BACKOFF_S)
-        self._tasks.call_later(delay_s, self._ask, question)
+        self._finish(question, errors)
 
     def _finish(self, question: _Question, errors: Errors) -> None:
         if question not in self._open:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.transactions.concurrent_retry import RETRY_S
 from headrace.client.errors import ClientError
 from headrace.machines.transactions.events import Producer
 from headrace.types import TopicPartition
@@ -607,5 +608,66 @@ def test_a_marker_for_very_many_partitions_is_answered_for_each_once() -> None:
         assert len(codes) == bound // 2 - 9
         assert codes[FIRST] is ErrorCode.none
         assert node.partition().log_end_offset == 1
+
+    with_node(scenario)
+
+
+# A transaction whose last one has no markers yet
+
+
+async def decided(node: SimBroker, client: Client) -> Producer:
+    """A producer whose transaction is committed, and a partition that takes no marker."""
+    producer = await new_producer(client, ID)
+    await add(client, ID, producer, {TOPIC: [0]})
+    node.partition(TOPIC, 0).suspend()
+    assert await end(client, ID, producer, version=3) == (ErrorCode.none, producer)
+    return producer
+
+
+async def add_offsets_of_a_group(client: Client, producer: Producer) -> ErrorCode:
+    return await add_offsets(client, ID, producer, "g")
+
+
+async def add_second(client: Client, producer: Producer) -> ErrorCode:
+    return (await add(client, ID, producer, {TOPIC: [1]}))[SECOND]
+
+
+@pytest.mark.parametrize("ask", [add_second, add_offsets_of_a_group])
+def test_a_client_that_adds_to_its_next_transaction_waits_for_the_markers_of_the_last(
+    ask: Callable[[Client, Producer], Awaitable[ErrorCode]],
+) -> None:
+    async def scenario(node: SimBroker, client: Client) -> None:
+        producer = await decided(node, client)
+        node.clients.tasks.call_later(0.03, node.partition(TOPIC, 0).open_for_writes)
+        assert await ask(client, producer) is ErrorCode.none
+        (found,) = await describe(client, ID)
+        assert found.transaction_state == "Ongoing"
+        assert node.broker.metrics.errors == {}
+
+    with_node(scenario)
+
+
+@pytest.mark.parametrize("ask", [add_second, add_offsets_of_a_group])
+def test_it_is_told_of_concurrent_transactions_when_the_markers_take_long(
+    ask: Callable[[Client, Producer], Awaitable[ErrorCode]],
+) -> None:
+    async def scenario(node: SimBroker, client: Client) -> None:
+        producer = await decided(node, client)
+        began = node.clients.clock.monotonic()
+        assert await ask(client, producer) is ErrorCode.concurrent_transactions
+        assert node.clients.clock.monotonic() - began == pytest.approx(RETRY_S, abs=0.02)
+
+    with_node(scenario)
+
+
+def test_a_node_that_adds_for_its_producers_is_answered_at_once() -> None:
+    """It asks again itself: other producers' transactions may be in the same request."""
+
+    async def scenario(node: SimBroker, client: Client) -> None:
+        producer = await decided(node, client)
+        began = node.clients.clock.monotonic()
+        codes = await add_for(client, addition(ID, producer, {TOPIC: [1]}))
+        assert codes == {ID: {SECOND: ErrorCode.concurrent_transactions}}
+        assert node.clients.clock.monotonic() - began < RETRY_S / 2
 
     with_node(scenario)

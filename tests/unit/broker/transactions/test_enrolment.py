@@ -13,7 +13,8 @@ import pytest
 from headrace.broker.coordinators.machine_driver import Answer
 from headrace.broker.metrics import TransactionCounters
 from headrace.broker.replication.peers import PeerLost
-from headrace.broker.transactions.enrolment import RETRY_S, Enrolment, Errors
+from headrace.broker.transactions.concurrent_retry import RETRY_S
+from headrace.broker.transactions.enrolment import Enrolment, Errors
 from headrace.errors import ApiError
 from headrace.machines.machine import Event, ReplyBody, ReplyToken
 from headrace.machines.transactions.events import (

@@ -21,8 +21,10 @@ from headrace.types import TopicPartition
 from headrace.wire.batch import read_header
 from headrace.wire.coordinator.transaction_records import TransactionState
 from headrace.wire.error_codes import ErrorCode
+from tests.harness.broker.acl_node import Client
 from tests.harness.broker.simulated_node import TOPIC
 from tests.harness.broker.three_nodes import NODES, SimMember, SimTrio, on_three_nodes
+from tests.harness.transactions.sim_producer import add, end
 
 ID = "copier"
 S = TransactionState
@@ -204,5 +206,24 @@ def test_a_marker_does_not_wait_for_its_backoff_once_there_is_another_leader() -
 
         await trio.until(led_again)
         await trio.until(lambda: lab.state is S.COMPLETE_COMMIT, within_s=0.1)
+
+    on_three_nodes(scenario)
+
+
+def test_a_client_before_kip_890_begins_its_next_transaction_without_a_retry() -> None:
+    """While the markers of the last one are on their way to other nodes."""
+
+    async def scenario(trio: SimTrio) -> None:
+        lab = Lab(trio)
+        await lab.create()
+        producer = await lab.init()
+        coordinator = lab.coordinator
+        assert coordinator is not None
+        client = Client(await coordinator.connect())
+        added = {TopicPartition(TOPIC, index): ErrorCode.none for index in range(3)}
+        for _ in range(10):
+            assert await add(client, ID, producer, {TOPIC: [0, 1, 2]}) == added
+            assert await end(client, ID, producer, version=3) == (ErrorCode.none, producer)
+            assert lab.state is S.PREPARE_COMMIT, "the markers need another turn of the network"
 
     on_three_nodes(scenario)
