@@ -191,7 +191,6 @@ def test_connect_writes_every_line_of_a_file_once_while_workers_and_nodes_die(
         **connector("Source", file.path, "from-file"),
         "exactly.once.support": "required",
         "transaction.boundary": "poll",
-        "batch.size": "20",
         "producer.override.transaction.timeout.ms": "10000",
     }
 
