@@ -40,6 +40,8 @@ ANSWER_TIMEOUT_MS = 5_000
 ENROLMENT = "enrolment"
 """The purpose of the connections to other nodes."""
 _ADD_PARTITIONS_VERSION = 5
+MOST_PARTITIONS = 5_000
+"""Of one request: a receiver bounds what it reads (wire/request_bounds.py)."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
 """Of every partition that was asked about."""
@@ -96,10 +98,13 @@ class _NodeQueue:
         taken: dict[str, _Question] = {}
         together: list[_Question] = []
         later: list[_Question] = []
+        partitions = 0
         for each in self.waiting:
+            partitions += len(each.partitions)
             first = taken.setdefault(each.transactional_id, each)
             alike = (first.producer, first.verify_only) == (each.producer, each.verify_only)
-            (together if alike else later).append(each)
+            fits = partitions <= MOST_PARTITIONS or not together
+            (together if alike and fits else later).append(each)
         self.waiting = later
         return together
 

@@ -38,6 +38,8 @@ PURPOSE = "markers"
 """Of the connection: a marker waits for its replicas, and no other request may wait behind it."""
 REQUEST_TIMEOUT_MS = 15_000
 """Longer than the leader waits for its replicas (ACK_TIMEOUT_S of marker_writer.py)."""
+MOST_PARTITIONS = 10_000
+"""Of one request: a receiver bounds what it reads (wire/request_bounds.py)."""
 MOST_IN_FLIGHT = 2
 """Requests to one node. More markers per request cost both nodes less than more requests."""
 LONGEST_WAIT_S = 0.02
@@ -138,7 +140,9 @@ class MarkerSender:
             elif leader not in self._cluster.view.nodes:
                 answer(retry(number, partitions))
             else:
-                self._queue(leader, _Queued(marker=marker, partitions=partitions, answer=answer_codes))
+                for start in range(0, len(partitions), MOST_PARTITIONS):
+                    part = partitions[start : start + MOST_PARTITIONS]
+                    self._queue(leader, _Queued(marker=marker, partitions=part, answer=answer_codes))
 
     def _answer(self, producer_id: int, tell: Tell, answered: MarkersAnswered) -> None:
         for name, outcome in answered.outcomes:
@@ -196,8 +200,11 @@ class MarkerSender:
     def _send_queue(self, node_id: int) -> None:
         queue = self._queues.pop(node_id, None)
         if queue is not None:
+            taken, later = _fitting(queue)
+            if later:
+                self._queues[node_id] = later  # sent when this request is answered
             self._in_flight[node_id] += 1
-            self._spawn(self._request(node_id, queue), f"markers for node {node_id}")
+            self._spawn(self._request(node_id, taken), f"markers for node {node_id}")
 
     async def _request(self, node_id: int, queue: list[_Queued]) -> None:
         body = {"markers": [_fields(each) for each in queue]}
@@ -281,6 +288,16 @@ def _outcomes_in(view: ClusterView | None, unknown: _Unknown) -> MarkersAnswered
     return MarkersAnswered(
         number=unknown.number, outcomes=[(name, outcome(name)) for name in unknown.partitions]
     )
+
+
+def _fitting(queue: list[_Queued]) -> tuple[list[_Queued], list[_Queued]]:
+    """What fits into one request, and the rest."""
+    partitions = 0
+    for place, each in enumerate(queue):
+        partitions += len(each.partitions)
+        if partitions > MOST_PARTITIONS and place:
+            return queue[:place], queue[place:]
+    return queue, []
 
 
 def _fields(queued: _Queued) -> dict[str, Any]:

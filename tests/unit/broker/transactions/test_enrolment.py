@@ -13,6 +13,7 @@ import pytest
 from headrace.broker.coordinators.machine_driver import Answer
 from headrace.broker.metrics import TransactionCounters
 from headrace.broker.replication.peers import PeerLost
+from headrace.broker.transactions import enrolment
 from headrace.broker.transactions.concurrent_retry import RETRY_S
 from headrace.broker.transactions.enrolment import Enrolment, Errors
 from headrace.errors import ApiError
@@ -238,6 +239,23 @@ def test_one_request_is_in_flight_and_what_comes_meanwhile_is_sent_together() ->
         assert asked.codes("b") == {1: ErrorCode.producer_fenced}
         assert asked.codes("c") == {0: OK, 1: ErrorCode.producer_fenced}
         assert asked.codes("d") == {0: OK}
+
+    in_simulated_time(scenario)
+
+
+def test_a_request_asks_about_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrolment, "MOST_PARTITIONS", 2)
+
+    async def scenario(asked: Asked) -> None:
+        asked.coordinator.node_id = ELSEWHERE
+        asked.ask("a", P0, P1)
+        asked.ask("b", P0, transactional_id="other")
+        for request, reply in enumerate((reply_of(p0=OK, p1=OK), reply_of("other", p0=OK))):
+            await asked.pass_s(0.01)
+            assert len(asked.peers.requests) == request + 1
+            asked.peers.answers[request].set_result(reply)
+        await asked.pass_s(0.01)
+        assert (asked.codes("a"), asked.codes("b")) == ({0: OK, 1: OK}, {0: OK})
 
     in_simulated_time(scenario)
 

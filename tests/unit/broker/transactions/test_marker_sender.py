@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from headrace.broker.replication.peers import PeerLost, PeerTimedOut
+from headrace.broker.transactions import marker_sender
 from headrace.broker.transactions.marker_sender import LONGEST_WAIT_S, MOST_IN_FLIGHT, PURPOSE, MarkerSender
 from headrace.broker.transactions.marker_writer import Marker, OnWritten
 from headrace.errors import CoordinationError
@@ -253,6 +256,25 @@ def test_markers_are_collected_while_earlier_requests_are_not_answered() -> None
         together = [(number, {"t": [0]}) for number in range(MOST_IN_FLIGHT, MOST_IN_FLIGHT + 3)]
         assert lab.peers.asked()[MOST_IN_FLIGHT:] == [(OTHER, together)]
         assert lab.answers == [(0, {"t-0": WRITTEN})]
+
+    in_lab(scenario)
+
+
+def test_a_transaction_of_many_partitions_is_ended_by_several_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(marker_sender, "MOST_PARTITIONS", 2)
+
+    async def scenario(lab: Lab) -> None:
+        lab.cluster.lead(t=(OTHER,) * 5)
+        lab.send(*(f"t-{index}" for index in range(5)))
+        for number, indexes in enumerate(([0, 1], [2, 3], [4])):
+            await lab.turns()
+            assert lab.peers.asked()[number:] == [(OTHER, [(7, {"t": indexes})])]
+            lab.peers.reply({(7, "t", index): ErrorCode.none for index in indexes}, to=number)
+        await lab.turns()
+        told = {name: outcome for _, outcomes in lab.answers for name, outcome in outcomes.items()}
+        assert told == {f"t-{index}": WRITTEN for index in range(5)}
 
     in_lab(scenario)
 
