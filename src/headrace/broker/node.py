@@ -408,6 +408,10 @@ class Broker:
         if old.acls is not new.acls:
             self.connections.forget_requests()
 
+    def _verifies_transactions(self) -> bool:
+        """Of clients before KIP-890. May be altered while the node runs."""
+        return bool(self.controller.node_setting("transaction.partition.verification.enable"))
+
     def _make_dispatcher(self) -> Dispatcher:
         world, codec = self.world, self.world.tasks.thread("codec")
         produce = ProduceHandler(
@@ -422,7 +426,7 @@ class Broker:
             authorization=self.authorization,
             throttles=self.throttles,
             enrolment=self.enrolment,
-            verifies_transactions=self.config["transaction.partition.verification.enable"],
+            verifies_transactions=self._verifies_transactions,
         )
         fetch = FetchHandler(
             node_id=self.node_id,
@@ -446,7 +450,7 @@ class Broker:
             groups=self.groups,
             partitions=self.partitions,
             enrolment=self.enrolment,
-            verifies_transactions=self.config["transaction.partition.verification.enable"],
+            verifies_transactions=self._verifies_transactions,
             metrics=self.metrics,
             authorization=self.authorization,
         )

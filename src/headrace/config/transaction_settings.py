@@ -41,6 +41,7 @@ TRANSACTIONS = (
         True,
         "Whether the first batch of a transaction in a partition is written only after the coordinator has "
         "confirmed that the partition is part of it. For clients before KIP-890.",
+        dynamic=True,
     ),
     node_setting(
         "transaction.state.log.num.partitions",

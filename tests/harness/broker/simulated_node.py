@@ -90,8 +90,15 @@ class SimBroker:
         return int(reply.topics[0].partitions[0].low_watermark)
 
     async def alter(self, key: str, value: str, name: str = TOPIC) -> int:
+        return await self._alter(2, name, key, value)
+
+    async def alter_nodes(self, key: str, value: str) -> int:
+        """A setting of all nodes, while they run."""
+        return await self._alter(4, "", key, value)
+
+    async def _alter(self, resource_type: int, name: str, key: str, value: str) -> int:
         config = {"name": key, "config_operation": 0, "value": value}
-        resource = {"resource_type": 2, "resource_name": name, "configs": [config]}
+        resource = {"resource_type": resource_type, "resource_name": name, "configs": [config]}
         reply = await self._once(ALTER, {"resources": [resource], "validate_only": False})
         return int(reply.responses[0].error_code)
 

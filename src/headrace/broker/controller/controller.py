@@ -97,7 +97,7 @@ class Controller:
         return {**altered.get("", {}), **altered.get(str(self._node_id), {})}
 
     def node_setting(self, name: str) -> int:
-        """A number among this node's settings: as altered while it runs, else as it was started with."""
+        """A number or switch among this node's settings: as altered while it runs, else as started with."""
         altered = self.altered_node_settings().get(name)
         value: int = self._config[name] if altered is None else NODE_SETTINGS[name].parse(altered)
         return value

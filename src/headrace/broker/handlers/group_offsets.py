@@ -12,7 +12,7 @@ that is written meanwhile drops the partition's guard, and the commit is refused
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -122,7 +122,7 @@ class GroupOffsetHandlers:
         partitions: Partitions,
         enrolment: Enrolment,
         metrics: Metrics,
-        verifies_transactions: bool = True,
+        verifies_transactions: Callable[[], bool],
         authorization: Authorization | None = None,
     ) -> None:
         """`authorization`: of the topics in OffsetCommit and TxnOffsetCommit. `verifies_transactions`:
@@ -245,7 +245,7 @@ class GroupOffsetHandlers:
         """Raises ApiError when the group's partition is not in the transaction. None: it was written to by it
         already, or is not verified."""
         adds = adds_partitions(ApiKey.TXN_OFFSET_COMMIT, version)
-        if not (adds or self._verifies_transactions):
+        if not (adds or self._verifies_transactions()):
             return None
         guard = partition.begin_verification(memoryview(_empty_batch(request)), 0, begins_at_zero=adds)
         if guard is None:

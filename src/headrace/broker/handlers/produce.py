@@ -116,7 +116,7 @@ class ProduceHandler:
         request_tasks: RequestTasks,
         throttles: ClientThrottles,
         enrolment: Enrolment,
-        verifies_transactions: bool = True,
+        verifies_transactions: Callable[[], bool],
         authorization: Authorization | None = None,
     ) -> None:
         """`verifies_transactions`: transaction.partition.verification.enable, for versions before 12."""
@@ -455,7 +455,7 @@ class ProduceHandler:
         self, produce: _Produce, producer: Producer, partitions: frozenset[TopicPartition]
     ) -> asyncio.Future[Errors]:
         adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
-        if not (adds or self._verifies_transactions):
+        if not (adds or self._verifies_transactions()):
             return _answered({})
         answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 

@@ -20,12 +20,6 @@ def transaction_settings(node: Mapping[str, Any]) -> TransactionSettings:
     )
 
 
-def verifies_partitions(node: Mapping[str, Any]) -> bool:
-    """Whether the first batch of a transaction waits until the coordinator has confirmed its partition."""
-    enabled: bool = node["transaction.partition.verification.enable"]
-    return enabled
-
-
 def transactions_topic(name: str, node: NodeConfig) -> NewTopic:
     """As Apache Kafka makes it, but for min.insync.replicas: unless that is set, the replicas decide."""
     configs = [

@@ -30,7 +30,8 @@ from tests.harness.transactions.node_transactions import (
 
 NONE = ErrorCode.none
 NO_OFFSET = -1
-UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+VERIFICATION = "transaction.partition.verification.enable"
+UNVERIFIED = {VERIFICATION: "false"}
 
 
 async def started(node: SimBroker, partitions: int = 1, **configs: str) -> TransactionalProducer:
@@ -174,6 +175,19 @@ def test_verification_can_be_switched_off_for_old_clients_only() -> None:
         assert answers.asked == 1
 
     on_a_node(scenario, settings=UNVERIFIED)
+
+
+def test_verification_can_be_switched_while_the_node_runs() -> None:
+    async def scenario(node: SimBroker) -> None:
+        producer = await started(node)
+        assert await node.alter_nodes(VERIFICATION, "false") == 0
+        assert await producer.produce(b"v") == (NONE, 0)
+        assert await node.alter_nodes(VERIFICATION, "true") == 0
+        other = await TransactionalProducer(node, "other").init()
+        refused = await other.produce(b"v", version=11)
+        assert refused == (ErrorCode.transaction_abortable, NO_OFFSET)
+
+    on_a_node(scenario)
 
 
 # Addition, from Produce 12 on
