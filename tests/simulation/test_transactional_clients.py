@@ -69,7 +69,7 @@ def test_without_faults_no_client_is_refused() -> None:
     calm = replace(plan, cluster=replace(plan.cluster, allowed_faults=("clock_jump",)), habits=habits)
     report = run_seed(1, plan=calm)
     assert report.ends == {}
-    assert report.committed > 20
+    assert report.committed >= 15
     assert sum(report.late.values()) > 5
 
 

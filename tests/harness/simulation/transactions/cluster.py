@@ -3,7 +3,7 @@
 The input is written meanwhile; clients abort, die and are replaced, and what they left behind arrives late.
 After the faults everything is copied once, in order, and nothing is left open. `run_seed` raises when
 anything promised was broken; the same seed gives the same run. Read next: life.py, invariants.py,
-tests/harness/transactions/history.py, several_nodes.py.
+tests/harness/transactions/history.py, simulation/several_nodes.py.
 """
 
 from __future__ import annotations
@@ -237,15 +237,17 @@ class TransactionRun:
             lambda: self.cluster.all_in_sync(*TOPICS), "all replicas are in sync again", self._state
         )
         for reader, output in zip(self.readers, self.outputs, strict=True):
-            end = await self._end_of(output)
-            goal = f"{reader.name}, at {reader.position}, reads up to {end}"
-            await self.cluster.until(lambda r=reader, e=end: r.position >= e, goal, self._state)  # type: ignore[misc]
+            await self._until_read(reader, await self._end_of(output))
         for watcher, copier in zip(self.watchers, self.copiers, strict=True):
-            await self.cluster.until(
-                lambda w=watcher, c=copier: w.offset == c.goal,  # type: ignore[misc]
-                "the end of the input is committed",
-                lambda w=watcher, c=copier: f"{w.offset} instead of {c.goal}",  # type: ignore[misc]
-            )
+            await self._until_committed(watcher, copier)
+
+    async def _until_read(self, reader: CommittedReader, end: int) -> None:
+        goal = f"{reader.name}, at {reader.position}, reads up to {end}"
+        await self.cluster.until(lambda: reader.position >= end, goal, self._state)
+
+    async def _until_committed(self, watcher: OffsetWatcher, copier: Copier) -> None:
+        goal = f"{copier.name} has committed {copier.goal}"
+        await self.cluster.until(lambda: watcher.offset == copier.goal, goal, lambda: watcher.offset)
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
         _, late = await asyncio.wait(tasks, timeout=PROGRESS_S)

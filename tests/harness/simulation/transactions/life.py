@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -289,8 +290,5 @@ class Life:
         history, request, accepted = self._around.history, self._unsent[0], None
         if request.fields.get("committed"):
             history.commit_asked(transaction)
-
-            def accepted() -> None:
-                history.committed(transaction)
-
+            accepted = partial(history.committed, transaction)
         self._around.late.send(self.links, request, most_s=_LATE_S, accepted=accepted)

@@ -1,6 +1,6 @@
 """Connections of one transactional client: to its coordinators and to leaders, opened when they are needed.
 
-Read next: requests.py, life.py, routing.py.
+Read next: requests.py, life.py, simulation/routing.py.
 """
 
 from __future__ import annotations
