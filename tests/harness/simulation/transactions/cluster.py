@@ -118,7 +118,9 @@ class TransactionRun:
         self.transactions = TransactionHistory()
         self.cluster = SimCluster(simulation, plan.cluster, busy_topics=TOPICS, settings=SETTINGS)
         self.faults = self.cluster.faults
-        self.invariants = TransactionInvariants(self.cluster.nodes, simulation.loop, output=OUTPUT)
+        self.invariants = TransactionInvariants(
+            self.cluster.nodes, simulation.loop, lambda: self.cluster.invariants.view, output=OUTPUT
+        )
         self.sources = [self._target(INPUT, index, plan.sources) for index in range(plan.sources)]
         self.outputs = [self._target(OUTPUT, index, plan.outputs) for index in range(plan.outputs)]
         self.late = LateRequests(simulation.random_for("late requests"))

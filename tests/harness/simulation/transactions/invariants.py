@@ -8,7 +8,7 @@ that a replay of their logs gives (R33). Read next: log_fold.py, tests/harness/t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.broker.coordinators.coordinated_topic import CoordinatedTopic
@@ -16,8 +16,8 @@ from headrace.broker.coordinators.machine_driver import MachineDriver
 from headrace.broker.coordinators.machine_loading import MachineLoading
 from headrace.broker.node import Broker
 from headrace.broker.partition.partition import Partition
-from headrace.testing.simloop import SimLoop
-from headrace.types import TopicPartition
+from headrace.testing.simloop import Process, SimLoop
+from headrace.types import ClusterView, TopicPartition
 from headrace.wire.coordinator.group_records import decode as decode_group_record
 from headrace.wire.coordinator.transaction_records import TransactionMetadata, TransactionState
 from headrace.wire.coordinator.transaction_records import decode as decode_transaction_record
@@ -97,10 +97,16 @@ class _Replay:
 
 
 class TransactionInvariants:
-    """`output`: the topic whose values name their transactions."""
+    """`output`: the topic whose values name their transactions. `view`: the store's truth."""
 
-    def __init__(self, nodes: Sequence[SimNode], loop: SimLoop, *, output: str) -> None:
+    def __init__(
+        self, nodes: Sequence[SimNode], loop: SimLoop, view: Callable[[], ClusterView], *, output: str
+    ) -> None:
         self._nodes = {node.machine.name: node for node in nodes}
+        self._ids = {node: node_id for node_id, node in enumerate(nodes)}
+        self._view = view
+        self._brokers: dict[Process, Broker] = {}
+        """By process, also of a node that stops: it decides until it has handed over its roles."""
         self._loop = loop
         self._output = output
         self._folds: dict[Partition, LogFold] = {}
@@ -114,16 +120,23 @@ class TransactionInvariants:
     def check(self) -> None:
         process = self._loop.stepped
         node = self._nodes.get(process.host) if process is not None else None
-        if node is None or node.broker is None:
+        if node is None or process is None:
             return
-        changed = [p for p in node.broker.partitions.all() if p.online and self._has_changed(p)]
+        broker = node.broker or self._brokers.get(process)
+        if broker is None:
+            return
+        self._brokers[process] = broker
+        changed = [partition for partition in broker.partitions.all() if self._has_changed(partition)]
         if not changed:
             return
-        for partition in changed:
+        for partition in changed:  # also of one that is offline by now: what is committed was decided
             if partition.topic_partition.topic == TRANSACTIONS_TOPIC:
                 self._decisions.follow(partition)
+        if node.broker is None:
+            return
         for partition in changed:
-            self._check_partition(node, partition)
+            if partition.online:
+                self._check_partition(node, partition)
         self._check_coordinators(node, node.broker)
 
     def is_prepared(self, producer_id: int) -> bool:
@@ -156,16 +169,28 @@ class TransactionInvariants:
         if endings or was_cut or is_new:
             self._check_index(where, partition, fold)
         for ending in endings:
-            self._check_ending(where, partition, ending, is_new=is_new)
+            self._check_ending(node, where, partition, ending, is_new=is_new)
 
     def _check_index(self, where: str, partition: Partition, fold: LogFold) -> None:
         found = partition.log.aborted_transactions(partition.log_start_offset, partition.log_end_offset)
         if found != fold.aborted:
             raise BrokenPromise(f"{where}: aborted transactions {found} instead of {fold.aborted} (R28)")
 
-    def _check_ending(self, where: str, partition: Partition, ending: Ending, *, is_new: bool) -> None:
+    def _leads(self, node: SimNode, partition: Partition) -> bool:
+        """Not one that was replaced and does not know: what it writes now is truncated (R12)."""
+        topic = self._view().topics.get(partition.topic_partition.topic)
+        state = None if topic is None else topic.partitions[partition.topic_partition.partition]
+        return (
+            state is not None
+            and state.leader == self._ids[node]
+            and state.leader_epoch == partition.leader_epoch
+        )
+
+    def _check_ending(
+        self, node: SimNode, where: str, partition: Partition, ending: Ending, *, is_new: bool
+    ) -> None:
         """Also of markers that are lost again: who wrote them had decided."""
-        if partition.leads and not is_new:
+        if not is_new and partition.leads and self._leads(node, partition):
             self._decisions.check(where, partition.topic_partition, ending)
         marker = ending.marker.marker
         assert marker is not None

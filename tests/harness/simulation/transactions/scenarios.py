@@ -96,7 +96,9 @@ class TransactionLab:
         )
         settings = {"transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
         self.cluster = SimCluster(simulation, plan, busy_topics=(OUTPUT,), settings=settings)
-        self.invariants = TransactionInvariants(self.cluster.nodes, simulation.loop, output=OUTPUT)
+        self.invariants = TransactionInvariants(
+            self.cluster.nodes, simulation.loop, lambda: self.cluster.invariants.view, output=OUTPUT
+        )
         self.network = simulation.network
         self.random: Random = simulation.random_for("lab")
         self.target = LeaderTarget(
