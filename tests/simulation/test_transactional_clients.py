@@ -2,7 +2,7 @@
 
 A failing seed is repeated by `transactions.cluster.run_seed(SEED)`; it is then written to
 transaction_seeds.txt, where it stays. A run takes longer than one of plain sends: of the fresh seeds one in
-five is taken.
+six is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.harness.simulation.transactions.life import Habits
 from tests.harness.simulation.transactions.scenarios import SCENARIOS
 
 SIMULATION, PROOF, COMPACTION = "transactions.cluster", "transactions.proof", "transactions.compaction"
-ONE_IN = 5
+ONE_IN = 6
 SOAK_SEEDS = 500
 NEVER = 10**9
 SEEDS_FILE = Path(__file__).with_name("transaction_seeds.txt")
