@@ -109,16 +109,31 @@ def test_a_node_does_not_act_for_another_node() -> None:
     on_three_nodes(scenario)
 
 
-def test_offsets_as_a_replica_need_the_login_of_that_replica() -> None:
+def test_ends_of_epochs_as_a_replica_need_the_login_of_that_replica() -> None:
     async def scenario(trio: SimTrio) -> None:
         await trio.create()
         connection = await trio.leader.connect()
-        follower = trio.followers[0].node_id
+        partition = {"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}
+        topics = [{"topic": TOPIC, "partitions": [partition]}]
+        fields = {"replica_id": trio.followers[0].node_id, "topics": topics}
+        reply = await connection.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, fields)
+        assert reply.topics[0].partitions[0].error_code is ErrorCode.cluster_authorization_failed
+
+    on_three_nodes(scenario)
+
+
+def test_a_consumer_that_calls_itself_a_replica_is_told_the_offsets_of_a_consumer() -> None:
+    """kafka-python leaves the replica's id at 0."""
+
+    async def scenario(trio: SimTrio) -> None:
+        await trio.create()
+        connection = await trio.leader.connect()
         partition = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
         topics = [{"name": TOPIC, "partitions": [partition]}]
-        fields = {"replica_id": follower, "isolation_level": 0, "topics": topics}
-        reply = await connection.call(ApiKey.LIST_OFFSETS, fields)
-        assert reply.topics[0].partitions[0].error_code is ErrorCode.cluster_authorization_failed
+        for replica_id in (0, trio.followers[0].node_id):
+            fields = {"replica_id": replica_id, "isolation_level": 0, "topics": topics}
+            found = (await connection.call(ApiKey.LIST_OFFSETS, fields)).topics[0].partitions[0]
+            assert (found.error_code, found.offset) == (ErrorCode.none, 0)
 
     on_three_nodes(scenario)
 
