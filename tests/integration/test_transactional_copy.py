@@ -61,7 +61,7 @@ def test_t12_the_same_with_zookeeper(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("client", ["confluent", "aiokafka", "transform"])
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
-def test_soak_transactions_forty_faults(
+def test_soak_t12_transactions_forty_faults(
     tmp_path: Path, zookeeper_servers: Callable[..., ZooKeeperEnsemble], client: str, store: str
 ) -> None:
     started = time.monotonic()

@@ -337,11 +337,14 @@ def _judge(run: CopyRun, report: CopyReport) -> None:
         every = read_values(run.cluster.bootstrap, TARGET, index, isolation="read_uncommitted")
         report.copied += len(target)
         report.uncommitted += len(every) - len(target)
-        if source != target:
-            report.anomalies.append(f"partition {index}: {_difference(source, target)}")
+        if (wrong := difference(source, target)) is not None:
+            report.anomalies.append(f"partition {index}: {wrong}")
 
 
-def _difference(source: Values, target: Values) -> str:
+def difference(source: Values, target: Values) -> str | None:
+    """What is wrong with the copy of a partition; None: nothing."""
+    if source == target:
+        return None
     pairs = itertools.zip_longest(source, target)
     place = next(number for number, (wanted, found) in enumerate(pairs) if wanted != found)
     missing, doubled = Counter(source) - Counter(target), Counter(target) - Counter(source)
