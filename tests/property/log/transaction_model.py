@@ -230,7 +230,8 @@ class TransactionMachine(RuleBasedStateMachine):
         assert self.log.log_end_offset >= flushed
         # Of a log that was never flushed not even the first segment's name is safe.
         assert self.log.log_start_offset <= start or flushed <= start
-        self.forgets_deleted = self.forgets_deleted or self.log.log_start_offset > start
+        # What is left of the log is read again: a transaction of which no record is left is not in it.
+        self.forgets_deleted = self.forgets_deleted or self.log.log_start_offset > 0
         self._log_ends_at(self.log.log_end_offset)
         self.commits.reset(self.high_watermark)
 
