@@ -1,0 +1,39 @@
+"""A thread that runs an event loop by a clock which a test can move. Read next: virtual_clock.py."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from headrace.testing.embedded.virtual_clock import VirtualClock, VirtualLoop
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs it on the loop and waits for its result, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            left_over = asyncio.all_tasks(self.loop)
+            for task in left_over:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left_over, return_exceptions=True))
+            self.loop.close()
