@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `headrace --help` stays qu
 
 from __future__ import annotations
 
+import platform
 import sys
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ from headrace.cli.errors import UsageError
 from headrace.cli.groups import commands as groups
 from headrace.cli.kafka_tools.names import TOOLS
 from headrace.cli.log import commands as log
-from headrace.cli.options import HELP_STYLE
+from headrace.cli.options import HELP_STYLE, Json
+from headrace.cli.output import json_text
 from headrace.cli.pipeline import commands as pipeline
 from headrace.cli.plan import commands as plan
 from headrace.cli.quotas import commands as quotas
@@ -41,6 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=HELP_STYLE,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("serve")(serve.serve)
 app.add_typer(cluster.app, name="cluster")
@@ -64,6 +67,22 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"headrace {__version__}")
         raise typer.Exit
+
+
+@app.command("version")
+def version(as_json: Json = False) -> None:
+    """Print the version of Headrace and of Python.
+
+    \b
+    Examples:
+      headrace version
+      headrace version --json
+    """
+    python = platform.python_version()
+    if as_json:
+        print(json_text({"headrace": __version__, "python": python}))
+    else:
+        print(f"headrace {__version__}, Python {python}")
 
 
 @app.callback()

@@ -28,11 +28,25 @@ class ServeArguments:
         typer.Option(
             "--listener",
             "-l",
-            metavar="NAME=HOST:PORT",
+            metavar="[NAME=]HOST:PORT",
             help="Address to listen on; ,advertise=HOST:PORT sets the address for clients, ,protocol=SSL "
             "uses TLS; repeatable. Default: 127.0.0.1:9092.",
         ),
     ] = None
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", "-p", min=0, max=65535, help="Port on 127.0.0.1; 0: a free port. Not with --listener."
+        ),
+    ] = None
+    ephemeral: Annotated[
+        bool,
+        typer.Option(
+            "--ephemeral",
+            help="For tests in any language: a free port unless --port is given, and data in a temporary "
+            "directory that is removed at the end.",
+        ),
+    ] = False
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="Properties file, as in Kafka."),
@@ -85,6 +99,8 @@ class ServeArguments:
         return ServeOptions(
             data=self.data,
             listeners=tuple(self.listener or ()),
+            port=self.port,
+            ephemeral=self.ephemeral,
             config=self.config,
             settings=parse_pairs(self.setting, "--set"),
             from_env=self.from_env,
@@ -107,6 +123,8 @@ def serve(arguments: ServeArguments) -> None:
     \b
     Examples:
       headrace serve
+      headrace serve --port 9093
+      headrace serve --ephemeral
       headrace serve --data /srv/headrace --config server.properties
       headrace serve --listener outside=0.0.0.0:9092,advertise=localhost:9092 \\
                      --listener inside=0.0.0.0:29092,advertise=broker:29092 --allow-anonymous

@@ -8,11 +8,13 @@ The only module of the CLI that imports the broker. Read next: broker/app.py.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.cli.errors import UsageError
 from headrace.cli.output import Output
 from headrace.version import __version__
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 class ServeOptions:
     data: Path | None = None
     listeners: tuple[str, ...] = ()
+    port: int | None = None
+    ephemeral: bool = False
     config: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     from_env: bool = False
@@ -41,12 +45,25 @@ FLAGS = {
     "--from-env": "from_env",
     "--allow-anonymous": "allow_anonymous",
     "--allow-same-host": "allow_same_host",
+    "--ephemeral": "ephemeral",
     "--json": "as_json",
 }
 PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
 TEXTS = {"--coordination": "coordination", "--log-format": "log_format"}
-NUMBERS = {"--node-id": ("node_id", 0), "--metrics-port": ("metrics_port", -1)}
-"""(field, minimum) by option."""
+_ANY, _LAST_PORT = 1 << 31, 65_535
+NUMBERS = {
+    "--node-id": ("node_id", 0, _ANY),
+    "--metrics-port": ("metrics_port", -1, _ANY),
+    "--port": ("port", 0, _LAST_PORT),
+    "-p": ("port", 0, _LAST_PORT),
+}
+"""(field, minimum, maximum) by option."""
+_EPHEMERAL = {
+    "group.initial.rebalance.delay.ms": "0",
+    "headrace.flush.default": "os",
+    "headrace.metrics.port": "-1",
+}
+"""Of a node whose data nobody keeps: a test waits for nothing."""
 REPEATED = {"--listener": "listeners", "-l": "listeners", "--set": "settings", "-s": "settings"}
 
 
@@ -82,8 +99,8 @@ def _read_option(words: list[str], values: dict[str, Any]) -> None:
     elif name in REPEATED:
         values[REPEATED[name]].append(text)
     else:
-        setting, smallest = NUMBERS[name]
-        if int(text) < smallest:
+        setting, smallest, largest = NUMBERS[name]
+        if not smallest <= int(text) <= largest:
             raise ValueError(text)
         values[setting] = int(text)
 
@@ -100,6 +117,16 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 
 def run_node(options: ServeOptions) -> int:
     """Load the configuration and run the node until it is stopped; returns the exit code."""
+    if not options.ephemeral:
+        return _run_node(options, {})
+    if options.data is not None:
+        raise UsageError("--ephemeral and --data contradict each other", "leave one of them out")
+    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+        port = 0 if options.port is None and not options.listeners else options.port
+        return _run_node(replace(options, data=Path(directory), port=port), _EPHEMERAL)
+
+
+def _run_node(options: ServeOptions, defaults: Mapping[str, str]) -> int:
     from headrace.config import listener_overrides, load_config
     from headrace.config.secret_arguments import refuse_secrets
 
@@ -113,13 +140,21 @@ def run_node(options: ServeOptions) -> int:
         "headrace.log.format": options.log_format,
         "listeners.allow.anonymous": "true" if options.allow_anonymous else None,
     }
-    overrides = {**listener_overrides(options.listeners), **options.settings}
+    overrides = {**defaults, **listener_overrides(_listeners(options)), **options.settings}
     overrides |= {key: str(value) for key, value in flags.items() if value is not None}
     config = load_config(options.config, overrides, dict(os.environ) if options.from_env else None)
 
     from headrace.broker.app import run
 
     return run(config, lambda broker: print_ready(broker, Output(as_json=options.as_json)))
+
+
+def _listeners(options: ServeOptions) -> tuple[str, ...]:
+    if options.port is None:
+        return options.listeners
+    if options.listeners:
+        raise UsageError("--port and --listener contradict each other", "give the port with --listener")
+    return (f"127.0.0.1:{options.port}",)
 
 
 class RunningNode(Protocol):

@@ -69,6 +69,10 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+_DEFAULT_NAME = "PLAINTEXT"
+"""Of a listener on the command line that is only an address."""
+
+
 def parse_listener(text: str) -> ListenerConfig:
     """One listener in either spelling; the command line's carries its advertised address along."""
     if "://" in text:
@@ -77,10 +81,7 @@ def parse_listener(text: str) -> ListenerConfig:
     head, *options = (part.strip() for part in text.split(","))
     name, equals, address = head.partition("=")
     if not equals:
-        raise ConfigError(
-            f"Listener {text!r}: expected name=host:port or NAME://host:port, "
-            "for example outside=0.0.0.0:9092,advertise=localhost:9092"
-        )
+        name, address = _DEFAULT_NAME, head
     bound = _split_address(text, address)
     advertised, protocol = _options(text, options)
     return _listener(text, _checked_name(text, name), bound, advertised or bound, protocol)

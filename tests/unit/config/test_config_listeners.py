@@ -39,7 +39,7 @@ def test_both_spellings_of_a_listener(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("9092", "expected name=host:port"),
+        ("9092", "is not host:port"),
         ("outside=localhost", "is not host:port"),
         ("outside=localhost:99999", "port 99999 is larger than 65535"),
         ("outside=::1:9092", r"an IPv6 host is written \[::1\]:9092"),
