@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -255,6 +255,21 @@ def test_a_connected_member_keeps_its_partitions_and_an_expired_one_does_not(
     kafka.advance("1m", expire="reader")
     wait_until(lambda: consumer.poll(0.2) is None and lost)
     consumer.close()
+
+
+def test_a_transaction_times_out_without_sleeping(kafka: Broker) -> None:
+    kafka.create_topic("orders")
+    producer = producer_of(kafka, **{"transactional.id": "billing", "transaction.timeout.ms": 60_000})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("orders", b"first")
+    producer.flush(20)
+    kafka.advance("2m")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(20)
+    assert refused.value.args[0].fatal() or refused.value.args[0].txn_requires_abort()
+    reader = headrace.read("orders", bootstrap=kafka.bootstrap, committed_only=True)
+    assert reader.read_all().num_rows == 0
 
 
 # Crashes

@@ -36,8 +36,9 @@ _FOR_TESTS = {
     "headrace.metrics.port": "-1",
     "log.dirs": str(_DIRECTORY),
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
-"""A test waits for nothing, and has few groups."""
+"""A test waits for nothing, and has few groups and transactional ids."""
 
 
 @dataclass(slots=True)
