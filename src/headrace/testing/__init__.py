@@ -1,8 +1,8 @@
 """A real broker inside a test: `with headrace.testing.Broker() as broker: ... broker.bootstrap`.
 
 The broker's code is the production code, on a disk in memory and with a clock that a test can move. pytest
-finds the fixtures `kafka`, `kafka_bootstrap`, `kafka_cluster` and `kafka_topic` by itself. docs/testing.md
-has examples for the usual clients.
+finds the fixtures `kafka`, `kafka_bootstrap`, `kafka_cluster` and `kafka_topic` by itself; see
+docs/test-broker.md.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from headrace.testing.embedded.faults import Disconnect, Fault, FaultPlan, Reque
 from headrace.testing.embedded.loop_thread import LoopThread
 from headrace.testing.embedded.nodes import Nodes
 from headrace.testing.embedded.records import Record
+from headrace.wire.api_key import ApiKey
 
 T = TypeVar("T")
 Duration = str | float | timedelta
@@ -130,6 +131,8 @@ class Broker:
         """
         if error is None and disconnect is None and not drop and not delay:
             raise ValueError("say how it fails: error=, disconnect=, drop= or delay=")
+        if error is not None and api is not None and find_api(api) is ApiKey.METADATA:
+            raise ValueError("Metadata cannot fail with an error: its reply has to name the nodes")
         fault = Fault(
             api=None if api is None else find_api(api),
             client=client,
