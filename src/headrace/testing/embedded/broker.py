@@ -1,7 +1,7 @@
 """The broker of a test: one node or several in this process, used like an object.
 
 All methods may be called from any thread; they return when the broker has done it.
-Read next: nodes.py (what runs on the loop), world.py (what it runs on), pytest_plugin.py (fixtures).
+Read next: nodes.py (what runs on the loop), world.py (what it runs on), testing/pytest_plugin.py (fixtures).
 """
 
 from __future__ import annotations
