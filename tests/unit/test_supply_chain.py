@@ -45,6 +45,13 @@ def test_the_lock_has_every_dependency_of_the_project() -> None:
     assert names <= {pin.normal_name for pin in PINS}
 
 
+def test_the_extra_all_has_every_extra_but_those_of_developers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (requirement,) = project["optional-dependencies"]["all"]
+    named = re.fullmatch(r"headrace\[(.+)\]", requirement)[1].split(",")
+    assert set(named) == set(project["optional-dependencies"]) - {"all", "bench", "dev", "fuzz"}
+
+
 def test_a_lock_is_written_as_it_is_read() -> None:
     assert write_lock(PINS) == LOCK
 
