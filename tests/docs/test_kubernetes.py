@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from headrace.config import NodeConfig, load_config
 from headrace.config.coordination_address import ZooKeeperAddress
 from tests.harness.left_out import leave_out
+from tests.harness.live.clean_root import read_dockerfile
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -68,7 +70,14 @@ def _environment(name: str, ordinal: int) -> dict[str, str]:
 
 
 def _nodes() -> list[NodeConfig]:
-    return [load_config(None, {}, _environment("headrace", ordinal)) for ordinal in _ordinals("headrace")]
+    pods = [_environment("headrace", ordinal) for ordinal in _ordinals("headrace")]
+    return [load_config(None, {}, _of_the_image() | variables) for variables in pods]
+
+
+def _of_the_image() -> dict[str, str]:
+    """The variables that the Dockerfile sets in its last stage."""
+    texts = [step.text for step in read_dockerfile((ROOT / "Dockerfile").read_text()) if step.name == "ENV"]
+    return dict(pair.split("=", 1) for pair in shlex.split(texts[-1]))
 
 
 def test_every_file_of_the_folder_is_used() -> None:
