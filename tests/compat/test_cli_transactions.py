@@ -24,13 +24,13 @@ TIMEOUT_S = 30
 @pytest.fixture
 def without_transactions(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """As a release that does not serve them answers."""
-    learn = Connection._learn_versions
+    learn = Connection.learn_versions
 
     async def learn_less(connection: Any, *arguments: Any, **options: Any) -> None:
         await learn(connection, *arguments, **options)
         connection.versions = {key: each for key, each in connection.versions.items() if key not in APIS}
 
-    monkeypatch.setattr(Connection, "_learn_versions", learn_less)
+    monkeypatch.setattr(Connection, "learn_versions", learn_less)
     return bootstrap
 
 

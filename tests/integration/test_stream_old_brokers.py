@@ -47,7 +47,7 @@ CONSUMER_GROUP_HEARTBEAT = 68
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, offered: dict[str, int]) -> None:
-    learn = Connection._learn_versions
+    learn = Connection.learn_versions
 
     async def learn_less(connection: Any, *arguments: Any, **options: Any) -> None:
         await learn(connection, *arguments, **options)
@@ -57,7 +57,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, offered: dict[str, int]) -> None:
             if key in APIS and key != CONSUMER_GROUP_HEARTBEAT
         }
 
-    monkeypatch.setattr(Connection, "_learn_versions", learn_less)
+    monkeypatch.setattr(Connection, "learn_versions", learn_less)
 
 
 @pytest.mark.parametrize("offered", OFFERED)
