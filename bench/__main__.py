@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench [SUITE]`: run suites, print their tables, write JSON, Markdown and pictures."""
 
 from __future__ import annotations

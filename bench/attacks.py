@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a careless or hostile client does to a node, from a worker process, bounded in rate and time.
 
 Loopback only. Returns how often it was done, so that a measure can tell that it was.

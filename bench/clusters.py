@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three nodes of either engine for one turn of a measure, and what all of them together cost.
 
 Apache Kafka's nodes are controllers too, at its defaults; Headrace's share a SQLite store, or a ZooKeeper

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the broker CPU per request of two source trees: `python -m bench.compare_commits OLD NEW`.
 
 A node of either tree runs at the same time; the same client code drives one after the other, in turns that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the results of a run: the JSON of every round, the Markdown table, the pictures.
 
 Only a whole run touches docs/benchmarks; anything less is written beside the JSON.

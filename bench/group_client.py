@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw group members: every request packed before the clock runs, one connection each, replies checked.
 
 So that the coordinator is what is measured. Both protocols; knows no engine. Read next: measures/groups.py.

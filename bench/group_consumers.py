@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group members as applications have them: confluent-kafka consumers, each in a thread or in a process.
 
 They note what they own and when records arrive. `python -m bench.group_consumers` is the member that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluates rounds: percentiles, per-round ratios, their median, and whether a target is met.
 
 Pure functions over recorded rounds; no round is ever left out.

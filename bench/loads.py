@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads that run in this process or in a worker: confluent-kafka producers and the raw saturating producer.
 
 Client settings are the clients' defaults except where a measure's title names one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes where a result comes from: commit, versions, settings, processor, memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a benchmark: a suite has measures, a measure gives figures, a line is a target for one figure.
 
 Values only. Who runs them: runner.py; who judges them: judge.py.

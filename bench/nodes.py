@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nodes under test: Apache Kafka, and Headrace with flush policy `os` and with its default `ack`.
 
 Starts and stops them per profile and warms them up; knows nothing of what is measured.

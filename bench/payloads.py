@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record batches that the raw client sends: built once through headrace.wire.records, then only repeated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures in docs/benchmarks: ratios to Apache Kafka, and how latency and memory grow.
 
 Reads judged lines and recorded figures only.

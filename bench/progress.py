@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a run: a bar with the time left on a terminal, one line per turn in a pipe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The raw client: a socket with several requests in flight, cheap enough that the broker is the limit.
 
 Sends bytes that raw_requests.py packed once, counts and checks replies, and keeps time. Knows no engine.

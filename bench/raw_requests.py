@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-packed requests of the raw client (Produce v9, Fetch v12, …) and how to read their replies.
 
 One fixed version each, so that both brokers decode exactly the same bytes. Sockets: raw_client.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SCRAM login on a raw socket (RFC 5802, SaslHandshake v1, SaslAuthenticate v1), one frame after the other.
 
 Computes the salted password once, so that the broker is what is measured. Knows no engine.

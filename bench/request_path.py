@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.request_path produce|fetch|join|replica-fetch`: the functions one request runs through.
 
 Starts a node in this process with its default settings, warms it up, then records by `sys.setprofile` every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes the rounds: every variant in turn, the order swapped each round, every turn recorded.
 
 A turn that fails is recorded with its error and ends its measure; the rest of the suite goes on.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes with guarded listeners beside the plain one: TLS, TLS with logins, and logins alone.
 
 The same certificates (ECDSA P-256, made at run time) and the same SCRAM user for every engine. Knows nothing

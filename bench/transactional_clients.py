@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactional producers as applications have them: confluent-kafka in threads, and a Java program.
 
 They commit one transaction after the other and note when. Knows no engine. Read next:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Load from other processes, so that the client's own core is not what is measured.
 
 A small pool of spawned processes that live as long as the run; tasks start together at an agreed time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Arrow client beside other ways to the same end, on the same broker and topic, one after the other.
 
 Ratios are made within one turn: what the machine does meanwhile hits both sides.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Arrow client beside the other Python clients, beside json.loads, and what memory it takes.
 
 Every side fills the same table. How the topic is made and confluent-kafka is driven: arrow.py.

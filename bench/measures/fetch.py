@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading back what is in the page cache."""
 
 from __future__ import annotations

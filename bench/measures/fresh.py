@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A new node: time to its first answer, its memory, and how memory grows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an application sees of a group: its first assignment, and the pause when members come, go and die."""
 
 from __future__ import annotations

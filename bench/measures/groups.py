@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a group coordinator does, asked by raw members: rebalances, commits, heartbeats, reload."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long one caller waits: alone, beside a saturating neighbour, and from producer to consumer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine can do, beside the Arrow client's figures: copies, checksums, loopback. No broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node in daily use: a steady stream in, a tailing consumer out, segments rolling, old ones going.
 
 In slices taken in turn, seven minutes in all: ten minutes for each engine would alone fill the suite's half

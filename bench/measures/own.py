@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace against itself: does background work of 1 GB make a small synchronous send wait?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce throughput and what it costs the broker in CPU."""
 
 from __future__ import annotations

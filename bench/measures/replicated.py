@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing with acks=all to three replicas: throughput, CPU of all nodes, and their memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Broker CPU per request, one kind of request at a time: for comparing two versions of the broker.
 
 Each cost runs for about a second on one node and gives microseconds of broker CPU per request. What it needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What TLS and logins cost: throughput, CPU per GB, a synchronous send, a handshake, a login.
 
 confluent-kafka where an application feels it, raw sockets where the broker alone is asked. Headrace alone:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace against itself: what ACLs cost, what idle connections hold, and what others notice of an attack.
 
 Nodes are fresh in every turn, so that nothing is reused from the turn before.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark's own Kafka connector and ours on the same broker, topic and cores, one after the other.
 
 Ratios are made within one turn; who goes first changes from turn to turn. Totals are checked on both sides.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topics that Spark reads: rows of 100 bytes, or small JSON documents, in eight partitions.
 
 One batch is made and written again and again, so that totals are known. Read next: spark.py.

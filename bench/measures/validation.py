@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cost of record validation on produce: broker CPU with it, against CPU without.
 
 The two are taken in turns on one node, so that what the machine does meanwhile hits both.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every node does before its first turn, so that no engine is measured cold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment of the peer: PySpark 4.0.0 in an environment of its own, and its Kafka connector's jars.
 
 Made on first use, kept in build/ and in the user's cache folder. That PySpark sees this environment's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark in processes of its own: one session each, kept warm between turns, with its CPU time and memory.
 
 Read next: program.py (what runs inside), environment.py (which Python and jars).

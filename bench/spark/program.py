@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process around one Spark session: requests come in as lines of JSON, answers go out as such lines.
 
 Started by processes.py under the Python of one PySpark version. Knows nothing of what is compared with what.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured, written once for both sides: each query takes a side and returns totals to be checked.
 
 Runs inside Spark's driver, under either version of PySpark. Read next: sides.py, program.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two sides of the suite: how each names a topic as a source and as a sink; nothing else differs.
 
 Runs inside Spark's driver, under either version of PySpark: imports no other module of ours. Read next:

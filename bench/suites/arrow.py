@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of the Arrow client: each performance target as a line.
 
 Most lines are ratios within one turn on one broker; Apache Kafka's column shows them against that broker.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of the cluster: every performance target of three nodes as a line.
 
 Three nodes each on one machine; Apache Kafka's are combined KRaft nodes at its defaults, started through the

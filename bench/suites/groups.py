@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of consumer groups: every performance target of groups as a line.
 
 Settings are the same on both engines: the profiles of measures/groups.py. How it is judged: bench/judge.py.

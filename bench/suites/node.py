@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of one node: every performance target as a line.
 
 Targets are ratios to Apache Kafka in the same run with Headrace's flush policy `os`, which is Kafka's own

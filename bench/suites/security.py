@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of security: what TLS, logins and ACLs cost, and what others notice of an attack.
 
 The same certificates, user and settings on both engines (bench/secured.py). How it is judged: bench/judge.py.

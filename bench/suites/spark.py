@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of pipelines on Spark: each performance target as a line.
 
 Every target is a ratio to Spark's own Kafka connector within one turn, judged on Headrace and, in a line of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite of transactions: every performance target of transactions as a line.
 
 100 records of 100 bytes in each transaction, the clients at their defaults. How it is judged: bench/judge.py.

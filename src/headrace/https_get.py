@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bounded GET over https, blocking: for realworld.py, which calls it in a thread.
 
 Follows no redirect, uses no proxy, checks the host's certificate, and ends at a size and at a time (S9).

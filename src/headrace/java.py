@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a Java runtime for Spark, ZooKeeper and Apache Kafka; `python -m headrace.java` says which one.
 
 Read next: pipelines/session.py, cluster/engines/zookeeper_jars.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key ranges: text form, rules, which partition a key belongs to, and ranges learned from a sample.
 
 Pure. The same for producers (client/partitioning/partitioners.py) and for the broker, which refuses records

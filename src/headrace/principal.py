@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who sent a request: a user, or another node of the cluster. Shared by all layers.
 
 Read next: broker/security/ (logins), broker/network/request_context.py.

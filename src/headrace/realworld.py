@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The World of the operating system, with fallbacks for systems other than Linux."""
 
 from __future__ import annotations

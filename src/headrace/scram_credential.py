@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is stored of a user's password for SCRAM (RFC 5802), and how it is computed. Shared by all layers.
 
 Knows neither where credentials are stored nor how a login goes. Read next: broker/security/scram.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A text that is never shown: passwords, keys and tokens (S8).
 
 Knows no setting. Whoever needs the text calls `reveal`, so that a search finds every such place.

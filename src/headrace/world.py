@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interfaces to clock, randomness, files, network and tasks (R35).
 
 Only interfaces, so that `log` and `wire` can name them without touching asyncio.

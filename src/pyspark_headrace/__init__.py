@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark data source `format("headrace")`: batch and streaming reads and writes of any Kafka's topics.
 
 Spark imports every installed package named pyspark_* and registers its DefaultSource: no jar and no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark type of an Avro schema.
 
 A separate module because it loads the Avro reader, which only Avro columns need. Read next:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections that are reused across tasks: one client per process, bootstrap address and login.
 
 Spark reuses its Python workers, so a warm micro-batch opens no connection. A forked process opens its own.

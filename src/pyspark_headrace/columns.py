@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns of a topic in Spark: names and types of Spark's own Kafka connector.
 
 Does not import Arrow, so that planning starts fast. Read next: reading/arrow_columns.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed access to Spark options: resolves case and aliases, checks values, names the option in every error.
 
 Pure; independent of what the options mean. Read next: options.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cheaper task starts in a reused Python worker: exempts loaded modules from garbage collection.
 
 Spark runs a full garbage collection after every task and invalidates the import caches before every task.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a Delta table into Spark without Delta's jar: one version, file by file.
 
 Reads the latest version at planning time. No filter pushdown: to query a few rows of a large table, use

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delta schemas of rows, and whether they fit the schema of a table.
 
 Pure. Delta schemas are Spark schemas in JSON. All columns are nullable in tables created here, as with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data source behind `format("headrace_delta")`: checks options, creates readers and writers.
 
 Has no side effects: Spark creates several instances per batch, each in its own process. Readers and writers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request of every API that clients use, with the ACLs that it needs; for comparisons with Apache Kafka.
 
 Requests change nothing that another one looks at, so they may be sent in any order and again.

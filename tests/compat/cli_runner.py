@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs `headrace` commands: inside this process as in a pipe, as processes, on a pseudo-terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies a topic to another in transactions, each with the group's progress; killed and started by a test.
 
 Arguments: bootstrap, source, target, group, protocol, number of this copier.

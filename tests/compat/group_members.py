@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a group in threads of the test: they poll, take their time, and commit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka behind TLS and SASL: one node with a plain listener and three that are guarded."""
 
 from __future__ import annotations

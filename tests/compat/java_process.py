@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Java program that goes on while a test talks to it: lines in, lines out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One of Apache Kafka's Java tools against one cluster, as the JVM tests call it."""
 
 from __future__ import annotations

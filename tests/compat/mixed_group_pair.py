@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group in Apache Kafka and in the machine, asked the same by either protocol, reply by reply.
 
 The machine is given the member ids that Kafka chose, so that targets of the range assignor can be compared.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a reply has to be equal to Apache Kafka's when requests are authorized."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row-oriented clients that read one partition on and on: what each shows of the next so many records."""
 
 from __future__ import annotations

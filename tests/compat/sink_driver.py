@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A driver of the exactly-once sink without Spark: messages made by hand, and a process to stop at a moment.
 
 As a program it publishes one batch, says that it reached the moment, and goes on when it is told to.

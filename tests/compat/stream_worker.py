@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream to be killed: says each record that it has dealt with, and goes on until then.
 
 python stream_worker.py BOOTSTRAP GROUP TOPIC PROTOCOL

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """aiokafka, unmodified, against a live node: topics, produce, assigned consumers, admin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """aiokafka, unmodified: members of groups with their listeners, commits, static members, group admin."""
 
 from __future__ import annotations

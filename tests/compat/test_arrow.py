@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.read and headrace.write against other clients, on Headrace and on Apache Kafka."""
 
 from __future__ import annotations

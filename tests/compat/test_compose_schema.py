@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compose files against the schema of the compose specification, as the library of Docker Compose has it."""
 
 from __future__ import annotations

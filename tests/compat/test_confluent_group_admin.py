@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """confluent-kafka's AdminClient on groups: list, describe, delete, read and alter their offsets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classic and KIP-848 consumers in one group: an application changes protocol member by member, and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """confluent-kafka (librdkafka), unmodified: members of groups, both protocols, with their own listeners."""
 
 from __future__ import annotations

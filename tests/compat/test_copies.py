@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T12 by five clients, on three nodes of Headrace with each of its stores, and on three of Apache Kafka.
 
 What fails on Apache Kafka, too, is wrong in a client or in this test. With confluent-kafka in `make check`:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go clients, unmodified: franz-go, sarama and segmentio/kafka-go create, produce, consume, list offsets.
 
 The drawn applications are Go programs (D17). The programs are in tests/compat/go; each answers in JSON.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go clients, unmodified, on three nodes: what one node acknowledged, they find at once on any other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """franz-go and sarama over every security protocol and mechanism, and their own errors.
 
 The same for Python and Java: test_python_security.py, test_jvm_security.py.

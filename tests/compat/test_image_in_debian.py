@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Dockerfile's steps in clean roots of Debian, and what they make: a node as the image's user, its tools.
 
 Debian 12's own Python 3.11 stands in for Python's images; as in the slim one, the final root has no compiler.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classic group machine against Apache Kafka's coordinator: the same requests, the same replies.
 
 Requests that wait must wait in both. Left out: what takes time (time-outs have unit tests), requests repeated

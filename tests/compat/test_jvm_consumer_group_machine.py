@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The KIP-848 machine against Apache Kafka's coordinator: the same heartbeats, and every reply is the same.
 
 With the range assignor, so that targets can be compared too. Left out: a member that joins with no topics,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo on Apache Kafka: the same scenes, and the move from Headrace by MirrorMaker 2."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a coordinator refuses: the same requests to Apache Kafka and to a live node, the same error codes.
 
 Unknown members, stale generations and epochs, illegal sessions, oversized metadata, inconsistent protocols.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files on disk are Apache Kafka's: its dump-log reads ours, and both brokers write the same bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys hashed by us and by the Java client go to the same partition."""
 
 from __future__ import annotations

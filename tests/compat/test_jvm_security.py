@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's tools, unmodified, on a node with TLS, logins and ACLs: every protocol, mechanism and error.
 
 The same for Python and Go: test_python_security.py, test_go_security.py.

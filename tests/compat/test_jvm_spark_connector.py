@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark's own Kafka connector on Headrace, unmodified; our source under the PySpark it can be had for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine of a transactional id against Apache Kafka's coordinator: the same requests, the same replies.
 
 CONCURRENT_TRANSACTIONS is asked again in both until it ends; after each request both describe the same state.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Karapace, a schema registry that elects its master by a group of its own kind: Avro goes round through it.
 
 HEADRACE_KARAPACE is the command of an installed one; else it is installed from the package index.

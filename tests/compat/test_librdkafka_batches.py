@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The batches that librdkafka itself writes and reads, codec by codec, without a broker in between.
 
 librdkafka has its own lz4, snappy, gzip and zstd, and writes snappy bare where Java writes it in chunks. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One key, one partition: from our code, from confluent-kafka and from the Java client (D4)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """confluent-kafka, kafka-python and aiokafka over every security protocol and mechanism, and their errors.
 
 The same for Java and Go: test_jvm_security.py, test_go_security.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams as members of groups, among themselves and with other clients, on Headrace and on Apache Kafka."""
 
 from __future__ import annotations

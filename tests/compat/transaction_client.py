@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of transactional producers, one at a time and in any order, to any broker: the names of its codes.
 
 Knows no retries but those of a client that waits for its coordinator.

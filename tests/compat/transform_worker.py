@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a transforming group to be killed: says the size of each batch, and goes on until then.
 
 python transform_worker.py BOOTSTRAP SOURCE TARGET GROUP PROTOCOL

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stores that the contract suite runs over. A backend opens any number of them on one state."""
 
 from __future__ import annotations

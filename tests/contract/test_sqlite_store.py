@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the store of one host promises beyond the contract (R5, R10): durability, locality, quiet waiting."""
 
 from __future__ import annotations

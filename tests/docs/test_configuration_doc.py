@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/configuration.md lists every setting, and every setting is used."""
 
 from __future__ import annotations

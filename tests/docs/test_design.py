@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/design has the text of every cited rule; documents and module heads name modules that exist."""
 
 from __future__ import annotations

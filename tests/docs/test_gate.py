@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/gate.toml names tests that exist, and the Makefile runs each test of the repository once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test run on a machine without Java says at its end what it left out, and `make test` in its last line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make java`, part of `make setup`: installs a Java runtime without a question, or says how."""
 
 from __future__ import annotations

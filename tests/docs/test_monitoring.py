@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The alert rules and the dashboard of deploy/ use metrics and labels that nodes export."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples of docs/pipelines.md run in one process, without its environment's Python on the path."""
 
 from __future__ import annotations

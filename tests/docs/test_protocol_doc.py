@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/protocol.md lists exactly the API versions that the broker advertises."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents that the code names exist, and decisions are numbered."""
 
 from __future__ import annotations

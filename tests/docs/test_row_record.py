@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run records which tests of a row of the drawings passed; what it did not prove is named, not counted."""
 
 from __future__ import annotations

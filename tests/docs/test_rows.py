@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each required capability has a test with its row number; documents for users use no row numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/security.md says which operations each API needs, as the table that requests are authorized by."""
 
 from __future__ import annotations

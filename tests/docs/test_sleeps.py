@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests wait for conditions; a `time.sleep` that is left says on its line why time itself has to pass."""
 
 from __future__ import annotations

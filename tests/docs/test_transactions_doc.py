@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples of docs/transactions.md run, one after the other, against a live node; its metrics exist."""
 
 from __future__ import annotations

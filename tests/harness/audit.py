@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the advisory service about every version of a lock file, by pip-audit: `make audit`.
 
     python -m tests.harness.audit build/audit/bin/pip-audit requirements.lock

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of drawings in docs/tour.md: each with its section and the files whose tests of it passed.
 
     python -m tests.harness.drawings docs/tour.md build/rows.txt    writes it at the end of the file

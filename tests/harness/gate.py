@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Marks tests of live nodes as `quick` or `serial`, as tests/gate.toml lists them.
 
 `make test` and `make check` select by these marks.

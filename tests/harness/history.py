@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records what clients sent and read, and finds anomalies in it: the model of Jepsen's Kafka workload.
 
 Every value is sent once and is unique in its partition. A send ends `ok` (acknowledged), `fail` (it did not

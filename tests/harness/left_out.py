@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a test run left out because something is missing on this machine, told by name at its end.
 
 A test says `leave_out("Spark", reason)` instead of `pytest.skip`. Each pytest run shows what it left out;

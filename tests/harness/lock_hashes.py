@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adds to every requirement of a lock file the SHA-256 of all files of that version: `make lock`.
 
     python -m tests.harness.lock_hashes requirements.lock

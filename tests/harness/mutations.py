@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutations (T3): removes one rule from the code at import; the simulation must then fail.
 
 A mutation is a small file: the module, the text that keeps the rule, the text without it. No switch that

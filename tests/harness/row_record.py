@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tests of a row of the source drawings passed in a run, written to the file that HEADRACE_ROWS names.
 
 A pytest plugin; without the variable it does nothing. Several runs, as those of `make check`, add to one

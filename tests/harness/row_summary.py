@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a record of rows says: which drawings a run proved, which it left out, which no test proved.
 
     python -m tests.harness.row_summary build/rows.txt          after `make test`, which runs some rows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts a node of the installed Headrace, produces and consumes: `python -P tests/harness/smoke.py`.
 
 On any platform, with the standard library only. It imports nothing of the source tree: the wheel is tested.

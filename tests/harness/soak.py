@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of long tests, one JSON file per part in build/soak/, and the seeds that make a run repeatable."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax trees of our own sources, for tests that check a rule of the code."""
 
 from __future__ import annotations

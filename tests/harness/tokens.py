@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A token issuer for tests: keys made at test time, their JWKS, and tokens signed by them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits until a condition holds, instead of sleeping for a time that is long enough on one machine only.
 
 Any other `time.sleep` in the tests says why time itself has to pass (tests/docs/test_sleeps.py).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a node under test (T14): its wall clock is off by the seconds in the file JUMPING_CLOCK names.
    The file is mapped, so that writing to it is a jump at once. Steady clocks and sleeps are left alone:
    libfaketime 0.9.10 breaks the sleeps of Python 3.11. */

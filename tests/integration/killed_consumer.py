@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer to be killed between processing and commit: says each thing that it does, then waits for more.
 
     python killed_consumer.py BOOTSTRAP GROUP TOPIC PROTOCOL COMMITTED PROCESSED

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark job of T20: a topic to a Delta table, as a stream, until it is told to stop.
 
 Argument: a JSON document with bootstrap, topic, folder. The file `stop` in the folder ends it: what is in the

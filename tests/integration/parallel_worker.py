@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program with a parallel consumer, for tests that kill it: notes each record that it has handled.
 
 Arguments: bootstrap, group, topic, file for the notes, milliseconds per record, executor. A note is one line,

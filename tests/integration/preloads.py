@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C libraries that are preloaded into nodes under test, each told what to do by a number in a mapped file."""
 
 from __future__ import annotations

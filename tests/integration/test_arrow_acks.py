@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing without an answer (acks=0), and in a transaction, against a live node."""
 
 from __future__ import annotations

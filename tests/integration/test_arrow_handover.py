@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A selection in a notebook: handed over to pandas, polars and DuckDB, shown, watched while it is read."""
 
 from __future__ import annotations

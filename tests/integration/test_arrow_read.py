@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.read against a live node: what librdkafka wrote comes back as Arrow, bounded as asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.read and headrace.write over TLS: a node behind a proxy that ends TLS, as many are run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A topic that goes away in the middle of a write: what was not delivered is said, with the reason."""
 
 from __future__ import annotations

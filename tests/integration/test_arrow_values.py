@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed values against a live node: JSON, Avro, numbers, from and to other clients, with a registry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input, groups: members nobody knows, stale generations, illegal time-outs, too much metadata (T16).
 
 Raw requests against a live node; the codes are Apache Kafka's. The group's honest member works on after each.

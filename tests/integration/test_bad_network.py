@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad networks (T10): clients behind a proxy that delays, trickles, resets and forgets; nothing stays behind.
 
 The proxy's own faults are proved first: each must bite.

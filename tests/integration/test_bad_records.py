@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input, records (T16): refused with the right code; nothing is appended, nobody else notices.
 
 Against a live node, with a well-behaved client measured beside it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measures of the security benchmark in small, on one node: they run, and their figures are figures."""
 
 from __future__ import annotations

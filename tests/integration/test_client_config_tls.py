@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line, Kafka's tools, the parallel consumer and headrace.read over mutual TLS, by one file."""
 
 from __future__ import annotations

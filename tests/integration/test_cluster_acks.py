@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What acks 0, 1 and all survive: the leader dies before a follower has a copy (D7).
 
 Both followers are halted, fifty records are sent in each way to the leader, the leader is killed, the

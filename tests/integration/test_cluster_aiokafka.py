@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """aiokafka rides through a failover, a clean restart and a reassignment: every send is told and read once.
 
 The same of confluent-kafka: test_cluster_kills.py; of Java's clients: test_jvm_verifiable_cluster.py.

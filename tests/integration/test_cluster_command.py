@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster` on real nodes: what it starts serves, what is killed stays dead, what dies returns."""
 
 from __future__ import annotations

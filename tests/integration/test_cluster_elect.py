@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster elect --unclean` on real nodes: names what would be lost, does it only when agreed to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T4, T5, T9 on three nodes: nodes die or hang under load, and nothing that was acknowledged is lost.
 
 Short forms here; the figures of the table are `make soak PART=T4` (or T5, T9, rolling), with a report of each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cannot be a cluster is refused in one line that says what to do, and nothing is damaged by it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T18: a thousand partitions with three replicas each, one node killed under load: `make soak PART=T18`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What others decided about a node's logs while it was down, on real processes: they go when it returns."""
 
 from __future__ import annotations

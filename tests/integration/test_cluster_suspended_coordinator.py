@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A librdkafka member whose coordinator is suspended or has moved between its assignment and its offsets.
 
 It asks for its offsets once: after NOT_COORDINATOR it never asks again, and reads nothing until its group is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user that one node has acknowledged is known to every node, also when no node has run before."""
 
 from __future__ import annotations

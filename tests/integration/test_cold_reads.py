@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is on disk only is read by a thread: all of it arrives, and nobody else waits for the disk."""
 
 from __future__ import annotations

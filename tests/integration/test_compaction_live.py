@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compaction under load on a live node: the last value of each key, offsets unchanged, tombstones gone.
 
 A producer's duplicate is still recognised afterwards. 1 M updates of 10,000 keys in the soak.

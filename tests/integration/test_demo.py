@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace demo`: each scene keeps its promises, and the whole reads well in a pipe and is over soon."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disk full and freed again on a small tmpfs (T11): nothing acknowledged is lost, no restart, reads go on.
 
 Needs the right to mount; without it the tests skip and say so.

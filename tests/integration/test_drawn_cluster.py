@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawing of the cluster: five nodes, two partitions with a replica on each, and the leader that dies.
 
 Node 0 leads partition 0 and node 1 leads partition 1. Node 0 is killed: node 2 takes over, not node 1, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container image and the drawn compose file, without a container engine.
 
 The Dockerfile's own steps run in a folder of their own, and what it installs is used: ZooKeeper and a node

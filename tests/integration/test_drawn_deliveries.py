@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What groups receive (D12, D13) and where they stand (D14): positions, commits, restarts, redelivery."""
 
 from __future__ import annotations

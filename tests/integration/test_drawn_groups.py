@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawn groups (D10, D11) with real consumers: who has what before and after each rebalance."""
 
 from __future__ import annotations

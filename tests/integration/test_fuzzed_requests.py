@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoder fuzz (T15) on live sockets: sound, hostile and damaged requests are answered or closed.
 
 Several connections at once, records that the worker process checks among them; memory of the node and of its

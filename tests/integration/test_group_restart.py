@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group across SIGKILL of its node: members come back by themselves and go on where they had committed.
 
 Unmodified librdkafka consumers, both protocols. And the time that a node takes to know 100,000 offsets again.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a group come, go, die, sleep while the node is killed: nothing is lost, skipped or owned twice.
 
 `make soak PART=storm` for five minutes with 50 members; here the same with fewer for a few seconds.

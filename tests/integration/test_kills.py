@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGKILL under heavy producing (T4, one node): what was acknowledged is there, once, and where it was said.
 
 Unmodified librdkafka producers; the history checker judges what a reader finds afterwards.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The largest request of each control API, as its bound allows: others are served meanwhile, memory stays.
 
 `pytest -s` prints the longest time that each one kept the event loop.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two listeners (D20): a client outside and a client inside are each told addresses that they can reach."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log on the real file system: compaction in the worker process, few descriptors, time of recovery."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many partitions and many topics: descriptors, memory and disk stay bounded and return.
 
 A real Apache Kafka was seen to die of about 20,000 topics created and deleted.

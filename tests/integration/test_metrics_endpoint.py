@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators' endpoint of a live node: https, the token, client certificates, files that change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Idle clients that take every connection of a node do not keep its followers out of the ISR (S3)."""
 
 from __future__ import annotations

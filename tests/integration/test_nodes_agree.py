@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several nodes answer as one: what one node acknowledged, every other node knows, on SQLite and ZooKeeper.
 
 A topic is created, or a setting altered, through one node, and used at once through the others, without a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parallel consumer as a member of real groups (D15): rebalances, slow handlers, poison, kills.
 
 HEADRACE_TEST_BOOTSTRAP runs all of it against another broker, which needs the settings below.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline offsets` on a live node: a checkpoint beside its topics, whatever happened to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that are sent without waiting get the same answers, and write the same log, as one by one."""
 
 from __future__ import annotations

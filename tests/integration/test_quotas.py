@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quotas on a live node with confluent-kafka: a limited client keeps to its rate, others are not slowed."""
 
 from __future__ import annotations

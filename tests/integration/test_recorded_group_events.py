@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group's life as `headrace groups events` tells it, and lag in seconds that outlives the node (D21)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recovery after an unclean stop, with no recovery point to help: every batch of the log is read and checked.
 
 The soak holds the figures for 1 GiB; the short form holds the same per byte, with room for a busy machine.

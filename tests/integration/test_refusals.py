@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that cannot start says why in one line, with what to do. More of them: test_cli_serve.py."""
 
 from __future__ import annotations

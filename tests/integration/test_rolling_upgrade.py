@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of an earlier release is upgraded node by node under load, and keeps serving.
 
 Nodes ask each other for logins (S3), and transaction.version rises, once the last one is upgraded.

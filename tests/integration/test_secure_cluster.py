@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster up --secure`: its commands and ready client files work, and nobody else gets in."""
 
 from __future__ import annotations

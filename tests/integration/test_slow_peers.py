@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input, manners: slow senders, readers that never read, floods of connections (T17, short form).
 
 Against a live node, with a well-behaved client measured beside it.

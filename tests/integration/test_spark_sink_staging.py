@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sink's tasks against a live node: staged bytes come back the same; at least once tasks write."""
 
 from __future__ import annotations

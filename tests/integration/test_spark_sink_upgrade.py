@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sink while a cluster begins to serve transactions, and when it does not any more."""
 
 from __future__ import annotations

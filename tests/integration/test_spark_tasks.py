@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks of Spark that begin while their broker restarts: they wait for it instead of failing the query."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.stream against a live node: what it hands out, when it commits, what its callbacks hear."""
 
 from __future__ import annotations

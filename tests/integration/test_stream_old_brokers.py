@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams speak the older versions of every request that a group needs, as with brokers of years ago."""
 
 from __future__ import annotations

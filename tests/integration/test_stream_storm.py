@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a group of streams come and go while records come in: every record is read once, in order."""
 
 from __future__ import annotations

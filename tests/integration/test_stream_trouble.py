@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams while nodes are killed, logs are cut and topics are deleted: they go on, or end with the reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real clients over TLS with client certificates, and what is logged when a client gets it wrong."""
 
 from __future__ import annotations

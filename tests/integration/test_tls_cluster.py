@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three nodes that reach each other over TLS alone, each with a certificate of its own."""
 
 from __future__ import annotations

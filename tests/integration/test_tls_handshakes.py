@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TLS listener under strain: abandoned handshakes, and certificates that change while clients work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes over the wire of a TLS connection: no byte of a record in clear, whatever the size."""
 
 from __future__ import annotations

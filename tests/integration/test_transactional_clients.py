@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactional producers of four clients, unmodified: what commits, aborts and moves a group's offsets.
 
 On one node with both versions of the transaction protocol, and on three nodes, where leaders and the group's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T12 with confluent-kafka: a topic is copied in transactions while copiers and nodes die; output = input.
 
 Short forms here, at length: `make soak PART=transactions`. Other clients: tests/compat/test_copies.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.transform on a live node; refused before a read where transactions are switched off."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a node under test (T9): its event loop stands still while the file WEDGED_LOOP names holds a one.
    Only who waits for sockets is held up: all other threads go on, as they do behind a loop that is busy. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated node with one client and every fault at hand, for scenarios that are written by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the proofs of every simulation share: traces of seeds, and mutations that must be caught."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each fault of the simulated cluster bites: it has the effect that it is named after."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules that replicated logs are known to fail on, on the real broker code, by name (T2)."""
 
 from __future__ import annotations

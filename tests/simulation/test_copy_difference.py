@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of copies (T12) finds every kind of wrong copy; the copies themselves are live tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node whose disk is full, damaged or failing does not lead where others can (R24, R25, R27)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile, damaged and sound frames against a whole simulated node, in process (T15).
 
 Every frame is answered or closes its connection, nothing unforeseen is raised in the node, and memory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of group storms: it passes what a right broker does, and names each wrong thing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history checker finds each planted anomaly, and nothing in a clean history."""
 
 from __future__ import annotations

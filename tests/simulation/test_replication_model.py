@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replication under seeded faults (T2 in small) and with each rule taken out (T3)."""
 
 from __future__ import annotations

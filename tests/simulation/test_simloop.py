@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated event loop: virtual time, seeded order, kill. It runs plain asyncio code."""
 
 from __future__ import annotations

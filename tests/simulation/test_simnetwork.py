@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated network: ordered streams, and each of its faults bites."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated idempotent producer does with answers what real ones do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated store is late, forgetful or out of reach when told to be; it never does what was given up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated World: clocks, threads, disks and kills, and that each of its faults bites."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of transactional copies passes what a right broker does, and finds each planted anomaly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A driver on a cluster: reads a topic as a batch and as a stream, writes to a topic and to a table.
 
 Run by test_spark_cluster.py in a process of its own: arguments are a JSON document. Prints what it found.

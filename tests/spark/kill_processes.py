@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Spark program as its processes: the driver's Python and Java, executors, and the workers of each.
 
 All are in one session of processes. Knows signals, and nothing of what the program does.

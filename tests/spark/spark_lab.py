@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the Spark source share: topics filled, queries run to their end, errors in one line."""
 
 from __future__ import annotations

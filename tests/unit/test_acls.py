@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters of ACLs match as in Apache Kafka."""
 
 from __future__ import annotations

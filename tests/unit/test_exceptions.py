@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exception is made where it is raised: one that is raised again keeps the frames of every time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bounded GET: what it returns, and every limit (S9)."""
 
 from __future__ import annotations

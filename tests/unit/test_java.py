@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Java that is found, too old, or missing, and the command that installs one."""
 
 from __future__ import annotations

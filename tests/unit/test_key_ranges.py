@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key ranges: text form, rules, nearest, learning from a sample (D5)."""
 
 from __future__ import annotations

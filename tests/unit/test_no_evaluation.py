@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linter's rules against evaluating input (S12) are on, and what is exempt from them is known."""
 
 from __future__ import annotations

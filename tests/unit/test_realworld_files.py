@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of the real world: what a node writes is private to its user."""
 
 from __future__ import annotations

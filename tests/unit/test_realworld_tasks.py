@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks of the real world: none ends by an error unheard."""
 
 from __future__ import annotations

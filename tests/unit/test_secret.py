@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Secret is shown nowhere, and still works as a value."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """R35: nothing between the bytes and the broker reaches time, chance, disk or network but by the World.
 
 The rule is held by a walk over the syntax tree. ALLOWED is the whole list of exceptions, each with its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Balancing for the sticky assignors: as even as the subscriptions allow, with few moved partitions.
 
 When all members subscribe to the same topics, no balanced assignment moves fewer partitions. Otherwise,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Range: each topic's partitions in runs over its subscribers; topics of one size are split alike.
 
 Equal to Kafka's range assignors of client and broker without rack awareness.

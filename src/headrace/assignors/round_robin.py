@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Round robin: partitions are assigned to subscribed members in turn.
 
 Equal to Kafka's client assignor `roundrobin`. Read next: subscriptions.py.

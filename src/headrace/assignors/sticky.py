@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sticky and cooperative sticky: balanced, and members keep their partitions.
 
 Members report what they own, so two may claim one partition: the newer generation wins, and two equal claims

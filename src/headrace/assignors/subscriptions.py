@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input and output of the assignors. Topics are names (clients) or ids (the broker).
 
 Assignors are pure functions `assign(subscribers, partition_counts) -> Assignment` and import nothing of ours.

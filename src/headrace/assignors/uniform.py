@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Uniform, KIP-848's default: balanced, and members keep the partitions of their last target.
 
 Unlike sticky, `owned` is the coordinator's own last target, so claims cannot conflict. Rack-unaware.

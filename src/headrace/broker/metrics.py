@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of one node: plain integers, well under a microsecond on the hot path.
 
 Independent of Prometheus and HTTP. Read next: reporting/metrics_export.py, docs/metrics.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the command line itself. Read next: main.py, which prints them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets typer commands take frozen dataclasses of options instead of long parameter lists.
 
 A field is annotated like a typer parameter; the help lists fields in their order.

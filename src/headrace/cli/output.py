@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of commands: tables and colours on a terminal, stable tab-separated columns in a pipe, or JSON.
 
 All external text (names, keys, values, error messages) is untrusted until it has passed `clean` (S17).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partition reassignment for `topics alter --replication-factor` and `cluster remove`, with its progress."""
 
 from __future__ import annotations

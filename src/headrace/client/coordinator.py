@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to the coordinator of a group or a transactional id: found first, found again after it moved.
 
 `call` is one attempt. After a lost connection, or an error that says that the coordinator moved, the next

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where OAUTHBEARER tokens come from: an identity provider (client credentials grant) or a file.
 
 Settings are plain values, so they can be pickled; tokens are cached for each of them in this process.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Retries with exponential backoff: the one retry loop of all clients.
 
 Which errors are retried and for how long is the caller's choice. Loops that keep partial progress between

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SASL mechanisms as generators of messages. No sockets.
 
 PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628, KIP-255) as Kafka's brokers speak them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of Spark and of pipelines that say how to connect: `config`, a properties file, or `kafka.sasl.…`.
 
 Names are those of security_names.py, with or without `kafka.`. They are read in the driver; the values

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS and SASL as plain values: what a file, options or the environment say, for every kind of client.
 
 Made by security_names.py. Becomes a `Security` for our connections, and librdkafka's settings for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SSLContexts from PEM files and PEM text; errors say which file does not do, and how to convert key stores.
 
 Read next: security_settings.py, which calls it.

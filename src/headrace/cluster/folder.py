@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of a cluster on this host: the plan, the files of each node, and the locks.
 
     cluster.json            the plan, changed only while the lock is held

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a cluster on this host: its engine, nodes and ports, as immutable values.
 
 Read next: folder.py (stores it), supervisor.py (runs it).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node processes found by their pid files, so that a command can signal a node another command started.
 
 The pid file also holds the start time of the process, because the kernel reuses pids.

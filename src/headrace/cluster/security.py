@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates and client files of a secure cluster on this host: where they are, and what nodes use of them.
 
     security/certs/         the authority and the nodes' certificate, as `headrace certs make` writes them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configuration of nodes and topics: the tables, one loader, listeners. Pure but for reading one file.
 
 Must not know the broker. Read next: node_settings.py, topic_settings.py (what there is), load.py (how read).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the coordination store is, as text: `sqlite`, `sqlite:DIRECTORY` or `zk://HOST:PORT,.../PATH`.
 
 Reads and checks the text; opens nothing. Read next: coordination/open_store.py.

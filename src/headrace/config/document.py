@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of docs/configuration.md, written from the settings themselves so that the two cannot drift.
 
 `python -m headrace.config.document docs/configuration.md` rewrites the part between the markers;

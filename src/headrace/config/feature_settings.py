@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of features whose level the nodes of a cluster agree on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a node for topics, records, the log and the disk; the dynamic ones are topics' defaults.
 
 Kafka's names, types, ranges and defaults where Kafka has them. node_settings.py gathers all.

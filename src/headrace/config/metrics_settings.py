@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of the operators' endpoint (/metrics, /healthz, /readyz), and whether they go together.
 
 Nothing here reads a file: that is broker/security/metrics_token.py and broker/security/tls.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java's properties format, as Kafka's operators write server.properties, with line numbers for errors.
 
 Knows no setting. Values are plain text: nothing in them is ever substituted or evaluated.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the TLS settings of all listeners go together, before any file is read.
 
 Read next: security/tls_settings.py, load.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a topic. Kafka's names, types and ranges; a default comes from the node setting behind it.
 
 Kafka's keys that have no effect here are accepted where that is harmless; their doc says so.

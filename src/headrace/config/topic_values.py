@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The effective settings of one topic: its overrides, else the node's setting, else the default.
 
 Pure. The broker calls `resolve_topic` when a topic or a node setting changes, the controller the checks.

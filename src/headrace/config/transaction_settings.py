@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a node for transactions, as Kafka has them.
 
 node_settings.py gathers them with the others. Read next: broker/transactions/transaction_settings.py and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors that clients get when a change of the cluster is refused. Read next: cluster_metadata.py."""
 
 from __future__ import annotations

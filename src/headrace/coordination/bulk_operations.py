@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many operations, each with its own result, in as few commits as possible.
 
 Read next: cluster_metadata.py.

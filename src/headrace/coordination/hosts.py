@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about this host for the SQLite store: the boot id, and whether a directory is local (R10).
 
 Reads /proc through World files; None where there is none (macOS, Windows, simulation).

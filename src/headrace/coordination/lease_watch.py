@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which sessions of a shared SQLite store have expired, from this process's observations (R10).
 
 Pure: leases and a monotonic time in, ended sessions out. Read next: sqlite.py.

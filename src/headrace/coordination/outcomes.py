@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commits with a known outcome: an unknown one is looked up before the commit is retried (R6).
 
 Works on any Store. Read next: cluster_metadata.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producer ids, unique in the cluster, allocated in blocks. Read next: cluster_metadata.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the ClusterView from the changes of the store.
 
 Pure: no store, no clock. Unchanged parts are shared between views. Read next: cluster_metadata.py.

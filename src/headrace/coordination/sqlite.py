@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SQLite coordination store for the processes of one host: two databases and a change signal (R5, R10).
 
 Blocking calls run on two threads, so that a renewal never waits for the fsync of a commit. The databases are

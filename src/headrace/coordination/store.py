@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of the coordination store (R1): five calls, every write conditional.
 
 Keys, bytes, versions and sessions only; what they mean is the concern of cluster_metadata.py.

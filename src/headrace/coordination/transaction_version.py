@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The level of Kafka's feature `transaction.version`: which one the nodes of a cluster can have in common.
 
 Pure: a view in, a level out. Why it rises and falls as it does: docs/decisions/0030. Read next:

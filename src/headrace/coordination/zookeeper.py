@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ZooKeeper coordination store for several hosts, through kazoo (R1-R3, R6-R8).
 
 kazoo has its own threads and blocking calls; only this module connects them to asyncio, on World threads.

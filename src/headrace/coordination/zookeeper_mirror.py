@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A local copy of the entries in ZooKeeper, and the changes between two reads.
 
 Pure: no connection, no thread. Read next: zookeeper_tree.py, which fills it.

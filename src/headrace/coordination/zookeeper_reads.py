@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ZooKeeper's multi-read request, which kazoo does not offer.
 
 Reading 20,000 entries one by one costs kazoo several seconds, mostly per-reply overhead.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How nodes log in to ZooKeeper, and who may read what they store there (S11). Read next: open_store.py."""
 
 from __future__ import annotations

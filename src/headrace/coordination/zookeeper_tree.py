@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace's znodes: the layout of entries, the store version and change pages in ZooKeeper.
 
 Blocking calls, made on World threads; asyncio and session renewal are in zookeeper.py.

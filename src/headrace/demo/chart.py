@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts of measured values over time: drawn in the terminal, and saved as SVG without any library.
 
 A chart has an x axis, a y axis, series of points and vertical lines at events. `in_terminal` returns lines of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers that are members of a group, each in a thread of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters of a scene's own: started, used and stopped."""
 
 from __future__ import annotations

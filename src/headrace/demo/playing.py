@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plays scenes one after the other and says at the end what held, what broke and what was left out.
 
 Read next: scene.py, scenes/catalog.py.

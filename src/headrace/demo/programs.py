@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that a scene runs as processes of their own, as in a terminal each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and sends records for scenes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scenes may require beyond the package, and how to tell whether it is installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scene of the demo, what it requires, and what it is given to play.
 
 Read next: playing.py.

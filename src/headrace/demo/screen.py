@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scene prints through: prose, pictures, commands with their output, and checked promises.
 
 Everything goes to a console and into a recording of parts, from which tour.py writes a document.

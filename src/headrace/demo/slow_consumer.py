@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program for the scene `positions`: a consumer that commits only every third record it has processed.
 
     python -m headrace.demo.slow_consumer HOST:PORT TOPIC GROUP

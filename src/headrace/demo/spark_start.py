@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts Spark in the background while other scenes play, since it takes seconds."""
 
 from __future__ import annotations

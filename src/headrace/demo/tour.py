@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes what scenes have shown as a Markdown document.
 
 `stable` removes what differs from run to run, so that a test can compare two documents.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows of Avro's binary encoding into columns, by the schema they were written with.
  *
  * A union of null and something is that thing or null; any other union is a struct of its branches, of which one is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Records of batch bodies to Arrow buffers and back, and the partitions of rows: the Arrow client's loops.
  *
  * Called by client/arrow/kernels/compiled.py alone, whose structures mirror these. Read next: records.h.

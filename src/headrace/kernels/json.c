@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows of JSON text into columns of a given schema, as strictly as RFC 8259 has it.
  *
  * What a row holds beyond the schema is checked and passed over; what does not fit the schema is that row's fault.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Strings, numbers and words of JSON text: where they end, and what they stand for.
  *
  * Knows no columns. Read next: json.c.

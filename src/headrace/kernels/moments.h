@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Dates and times as ISO 8601 writes them: 2026-11-15, 2026-11-15T18:20:46.123456789+01:00, with a space for T. */
 #ifndef HEADRACE_MOMENTS_H
 #define HEADRACE_MOMENTS_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How the records of a batch body are read, for all kernels; what is malformed is as in wire/records.py.
  *
  * Plain C11 without Python.h, called through ctypes, which releases the GIL. No function allocates, keeps state

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Columns that grow row by row while keys or values are read into them: what json.c and avro.c share.
  *
  * A schema is an array of nodes; node 0 is the value itself, and the children of a node follow each other. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One batch body, record by record, for whoever needs no columns: checks, times, where the parts lie.
  *
  * Called by walk.py alone, whose structures mirror these. Read next: records.h.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls walk.c to check the records of a batch, search them by time, or list where their fields lie.
 
 Returns error codes; the caller decides what an error means. Without the compiled library

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows of Arrow columns as JSON text or in Avro's binary encoding: one value for each row.
  *
  * Columns come prepared by client/arrow/values/sources.py, whose structures mirror these: for JSON every leaf is a

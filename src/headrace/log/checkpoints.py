@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of a data directory beside its partitions: offset checkpoints, meta.properties, clean-stop marker.
 
 All are written whole or not at all. Written by broker/partition/checkpoints.py, R21 and R22 in the

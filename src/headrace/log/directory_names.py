@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that log directories get when they are deleted or set aside; long ones are shortened to fit.
 
 Independent of files. Read next: broker/partition/log_removals.py, which finds them at the start.

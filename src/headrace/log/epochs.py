@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which leader epoch began at which offset: Kafka's `leader-epoch-checkpoint` of one partition.
 
 A fold of the batches (each carries its epoch), and of the leader that has not written yet. Replicas find the

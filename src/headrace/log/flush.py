@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is written but not yet on disk, and the fsyncs that change it (R23).
 
 A `Flush` is begun and ended by the log's owner; `sync` in between blocks and runs on a thread.

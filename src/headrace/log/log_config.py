@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of one partition's log, typed and resolved.
 
 Resolved by broker/partition/topic_settings.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From an offset to a slice of a segment file, without reading what was just read.
 
 Ends of recent slices are remembered: a consumer that reads on asks for exactly that offset next, and the high

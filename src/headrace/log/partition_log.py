@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log of one partition on one disk: record batches in segments, appended at the end, read by offset.
 
 Synchronous and owned by one thread; only `Flush.sync`, `LogSlice.bytes` and the file removals that methods

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka's `partition.metadata`: the topic id of a partition's directory, lest it be taken for another's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looking for bit rot: every batch that is known to be on disk is read and checked (R27).
 
 `scrub` is a pure function of its plan for the worker process. It changes nothing; what it finds is reported.

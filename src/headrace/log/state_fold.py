@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producer state and leader epochs as a fold of batches: the same for recovery, replay, truncation (R28)."""
 
 from __future__ import annotations

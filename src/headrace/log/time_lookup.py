@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a timestamp to an offset: time index, then headers, then the records of one batch.
 
 The only reader of records on a client's behalf in the log. A batch may hold a million records, so looking

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The aborted transactions of one log, by the indexes of its segments, and what they are rebuilt from.
 
 An index that is damaged or marked as unknown is rebuilt: from the producer snapshot at or below the segment's

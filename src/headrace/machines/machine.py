@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of every state machine: events in, effects out, records as the only durable change.
 
 A machine only decides: it has no clock, randomness, disk or socket. What it needs of these comes with the

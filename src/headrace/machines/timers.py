@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which timers of a machine run, so that none is set twice or left behind.
 
 A deadline that moves later costs nothing: the timer fires at its old time and is set again for the rest. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`analyze`: counts, sums, averages and percentiles by window of event time and by key.
 
 Windows are either written once, when the watermark has passed them (`closed`), or all of them after every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares a checkpoint with its topics: lag and losses of each partition, and planned changes.
 
 Read next: checkpoint.py, pyspark_headrace/reading/data_loss.py (the kinds of loss).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks before Spark is started, which takes seconds. Read next: runner.py."""
 
 from __future__ import annotations

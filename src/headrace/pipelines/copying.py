@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`copy`: copies records to another topic, optionally filtered, transformed and with new keys.
 
 Everything else is copied unchanged, including headers. Read next: records.py, runner.py.

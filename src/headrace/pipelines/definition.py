@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Definitions of pipelines: source, processing and sinks, as frozen values.
 
 Independent of Spark and of file formats. Read next: definition_keys.py (parsing), store.py, analyze.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns Spark's exceptions into one line: what failed and what to do.
 
 Spark wraps our errors into long stack traces; they are found there by class name. Read next: runner.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records in a checkpoint which pipeline it belongs to, so that no other one uses it.
 
 Independent of Spark. Read next: definition.py, runner.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed access to values from a file or a command line; errors name the key.
 
 Pure; independent of pipelines. Read next: definition.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packs our packages for Spark's executors into one zip file, distributed with `spark.archives`.
 
 Taken from the running environment, so that driver and executors have the same; without interpreter and Spark,

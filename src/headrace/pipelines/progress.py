@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a running query from Spark's reports of its micro-batches.
 
 Read next: runner.py; cli/pipeline/progress.py shows it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline's source as a streaming DataFrame: topic columns and the fields of decoded values.
 
 Read next: definition.py; store.py, analyze.py and copying.py use it.

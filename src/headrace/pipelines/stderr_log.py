@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redirects the stderr of Spark's processes from the terminal to a file.
 
 Errors reach the user as exceptions. Independent of Spark. Read next: session.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`store`: stores every record of a topic in a table, partitioned by date.
 
 Raw records keep the columns of a topic. Fields of decoded values become columns, and the topic's own columns

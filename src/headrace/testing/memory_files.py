@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An in-memory disk that separates written from fsynced data and injects errors on demand.
 
 `crash()` simulates a power failure: it loses unsynced bytes, names and lengths in any way a file system may,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An asyncio event loop on virtual time that runs ready callbacks in a seeded order.
 
 asyncio is not patched: its tasks and futures run on another loop. All code runs in a `Process`, which can be

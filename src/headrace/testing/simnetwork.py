@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated network: ordered streams with delays, split writes, windows, resets and partitions.
 
 Like uvloop, a transport holds a reference to the written buffer until it is sent: a buffer that its owner

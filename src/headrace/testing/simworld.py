@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated World: virtual time, in-memory network and disks, seeded randomness, inline threads.
 
 A `Simulation` owns the loop, the network and the machines; `start_process` returns the World of one process;

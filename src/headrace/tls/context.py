@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenSSL contexts made from PEM text: of a listener, and of a node that connects to another.
 
 Knows no setting and no file. Read next: stream.py, broker/security/tls.py (where the text comes from).

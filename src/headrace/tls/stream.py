@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of accepted connections: a protocol towards the socket, a transport towards the protocol inside.
 
 Unlike asyncio's and uvloop's TLS it calls `connection_made` when the connection is accepted, before the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which operations the requests of each API need, by the type of the resource they name; as in Apache Kafka.
 
 One row for every API of api_table.py. Rows say what is asked for; what a denial changes in the reply is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka's API keys. Which versions are served and spoken: api_table.py."""
 
 from __future__ import annotations

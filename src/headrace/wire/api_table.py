@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The APIs this broker serves, with versions and handler families, and the request header.
 
 ApiVersions is answered from this table and dispatch uses it, so the broker advertises only what it serves.

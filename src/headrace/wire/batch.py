@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The 61-byte header of a record batch (magic 2): read it, check it, patch offset and epoch in place.
 
 Everything after the CRC field is covered by the CRC; offset and leader epoch stand before it, so the broker

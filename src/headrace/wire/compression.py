@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The codecs of record batches: gzip, snappy (Java's chunked framing and bare), lz4 frames, zstd.
 
 Output is written into a buffer that grows only as it is filled and never past a cap, so a bomb costs no more

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and builds fields in Kafka's two encodings, plain and compact, for messages without a kio schema.
 
 Used for coordinator records (group_records.py) and the consumer protocol (consumer_protocol.py). Not for hot

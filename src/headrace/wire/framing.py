@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Length-prefixed frames out of chunks of any size. Sans-io; used by the client.
 
 The broker's connection does the same inside its own receive buffers (broker/network/connection.py).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports kio without its testing aid.
 
 kio imports hypothesis when that is installed, which costs a broker 0.2 to 2 seconds at start.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests and replies of the control plane: bytes to kio's message objects, plain dict trees to bytes.
 
 Produce and Fetch have their own code (requests/). Bytes after a body are ignored, as Kafka does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches that a node writes itself: records with one timestamp, uncompressed and without headers.
 
 Records are packed as they come, the batch around them when it is written. Read next: records.py (any batch).

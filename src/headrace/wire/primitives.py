@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka's variable-length integers, strings and tagged fields, as the hand-written readers need them.
 
 Every reader here works on a view that ends where the frame ends, so running off the frame is an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of a batch's records, for compaction.
 
 Half the time of records.py, and refuses the same bytes. Read next: record_layout.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses and validates the layout of a batch's records, with the kernels or in Python.
 
 Both give the same results and refuse the same bytes; the kernels are many times faster.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many array items, at all depths together, a request of each API may hold (S1).
 
 Two bytes of a frame become an object of 100, and an item may be answered with thousands of bytes. The bounds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and writes throttle_time_ms in the encoded frame of a reply, however the reply was made.
 
 For every API but Produce and Fetch, which write it themselves. Read next: broker/quotas/client_throttles.py.

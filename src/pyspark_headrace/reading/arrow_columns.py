@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts the client's Arrow batches to Spark's exact types, without copying raw keys and values.
 
 Read next: task.py.

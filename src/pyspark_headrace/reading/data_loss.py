@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data loss detection: compares a checkpoint with the current topics and logs of the cluster.
 
 Pure. Four kinds of loss: the topic was deleted, or deleted and recreated; retention removed records before

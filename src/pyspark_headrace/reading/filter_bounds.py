@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filter pushdown: turns a query's filters into bounds on what is read. Spark evaluates all filters again.
 
 Pure. An unsupported filter is ignored. Read next: batch_reader.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks up topic ids, leader epochs and start and end offsets of the selected partitions.
 
 Uses pooled connections and refreshes metadata when leaders move. Read next: data_loss.py, offset_specs.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The offsets of a query: the document that Spark stores in its checkpoint and compares as text.
 
 Pure. Keys are sorted and numbers are integers, so that equal positions are equal text. The topic id and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File lock that marks a query as running, and the stop file that asks it to stop.
 
 Spark does not lock a checkpoint. The process that plans a query's batches holds a lock on a file named by

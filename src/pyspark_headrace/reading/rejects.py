@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records that cannot be decoded: fail the read, or write them to a topic or a Delta table.
 
 In a topic the record's value is the original bytes, and its headers hold their origin and the error; a table

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates the bytes per row of each partition from a sample at the next offset to read.
 
 Needed for limits in bytes, since brokers report offsets only. Read next: pyspark_headrace/limits.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Splits a read into tasks: offset ranges, divided further when more tasks are requested. Pure.
 
 A range ends when the fetch position reaches `end`, whether or not a record precedes it: control records and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stream reader: offsets as checkpoint documents, and the tasks between two of them.
 
 A reader is pickled into every task, so it holds settings only; the planning process creates the planner.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one offset range into Arrow batches of Spark's types; runs in Spark's Python workers.
 
 Ends when the fetch position reaches the range's end. Read next: pyspark_headrace/client_pool.py;

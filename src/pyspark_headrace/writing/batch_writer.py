@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch writer: tasks encode or write rows, the driver commits them.
 
 Its constructor has no side effects: Spark creates one to plan and one to commit, in two processes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commit messages from a sink's tasks to the driver: Spark delivers one from every successful task.
 
 Plain data, pickled. Read next: task.py (creates them), publish.py (publishes them).

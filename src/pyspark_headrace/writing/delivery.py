@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who puts a batch's rows into the output topics: the driver in one transaction, or each task for itself.
 
 Decided once for a batch, by the driver, and sent to the tasks: while a cluster is upgraded its brokers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stream writer: tasks encode or write rows, the driver commits every micro-batch.
 
 Spark supports append and complete mode for Python sinks, not update. A separate module because Spark before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sink's task: writes rows at least once, or encodes them for the driver to publish exactly once.
 
 Encoding does not touch the output topics: retried and speculative tasks leave no trace there.

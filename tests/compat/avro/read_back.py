@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a topic by the schemas that its records name; one JSON line for each value.
 
 Runs in an environment of its own, with `confluent-kafka[avro]`: `read_back.py BOOTSTRAP REGISTRY TOPIC N`.

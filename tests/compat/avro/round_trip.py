@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes records with an Avro schema that it registers, reads them back by its id; JSON on standard output.
 
 Runs in an environment of its own, with `confluent-kafka[avro]`: `round_trip.py BOOTSTRAP REGISTRY TOPIC`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record batches whose bodies are damaged in every way that counts, and memory that ends where a batch does.
 
 For tests that nothing reads beyond a batch. Batches are uncompressed and carry the right CRC.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools for tests of headrace.log: batches in one line, a clock that stands still, a log read to its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments of Apache Kafka kept as files, each beside the rows that row-oriented clients read from it.
 
 Plain data. Made by tests/compat/segment_scenes.py; what is decoded from the bytes must equal the rows.

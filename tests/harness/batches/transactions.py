@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions in a log, and a model that knows them from nothing but its batches.
 
 The model folds the whole log at each question: no state, no snapshots, no indexes.

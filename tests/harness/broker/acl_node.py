@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node with an authorizer in the simulated world, and connections of any principal.
 
 There are the topics `mine` and `theirs`; ACLs are created by real requests of a super user.

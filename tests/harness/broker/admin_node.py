@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node's admin side without sockets or logs: cluster, controller and handlers over a store in memory.
 
 Requests go through the wire format of a version and back, so that a field no version has cannot hide.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member and administrator of groups on a simulated node: requests by name, in any version."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of a scrape for tests: no partitions, groups or cluster unless a test names them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TLS client without sockets: its bytes go by a FakeTransport into a TlsStream, and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine driver with small test machines, over a partition whose high watermark the test moves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker made of bytes: what a connection writes is answered in the same loop. No socket, no sleep."""
 
 from __future__ import annotations

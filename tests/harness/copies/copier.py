@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that copy a topic to another in transactions, as processes that are killed and started again.
 
 Five clients: a kind is the command that starts one. Read next: copy_loop.py (who uses it).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of clusters that copies are tried on: few internal partitions, and a dead node is noticed soon."""
 
 from __future__ import annotations

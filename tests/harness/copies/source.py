@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input of a copy: grows in every partition while copiers are at work, each record once and in order."""
 
 from __future__ import annotations

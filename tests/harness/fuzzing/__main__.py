@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.harness.fuzzing TARGET --seconds N`: one target, guided by coverage (atheris).
 
 Begins with the target's sound inputs; what reached new code stays in build/fuzz/TARGET for the next run.

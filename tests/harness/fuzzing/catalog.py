@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All fuzz targets by name. `python -m tests.harness.fuzzing` lists and runs them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage to sound bytes: flips, cuts, insertions, repetitions, and lengths that lie.
 
 Knows nothing of what the bytes mean. Read next: hostile.py (well-formed messages with bad values).

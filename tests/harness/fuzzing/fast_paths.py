@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams of requests that take a node's fast paths, and what it makes of them with and without those.
 
 Fast: runs of Produce requests, heartbeats and commits that repeat the last one. Plain: the connection

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An endless mix of frames for a node: sound requests, hostile values, damaged requests, noise.
 
 Read next: node_under_fire.py (in process), tests/integration/test_fuzzed_requests.py (on sockets).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Well-formed requests with hostile values: extreme numbers, empty and overlong names, unknown ids.
 
 Built from kio's description of each message, for every API and version. The choices come from a `Random`,

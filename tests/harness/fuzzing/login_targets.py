@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets: SCRAM on the broker's side, the SASL requests of a connection, and envelopes of other nodes.
 
 Only LoginRefused and DecodeError may come out, and nobody is logged in without the password.

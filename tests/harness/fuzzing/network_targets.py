@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets: bytes that reach a node's sockets, on a Kafka listener and on the operators' endpoint.
 
 In one piece and byte by byte they have the same effect. Read next: catalog.py.

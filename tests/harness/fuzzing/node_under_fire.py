@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames against a simulated node, in process: its own connections and dispatcher, no sockets, virtual time.
 
 Fails on an exception that the node did not foresee, and on memory of requests that was not given back.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets: record batches, their records and codecs. ApiError and DecodeError may come out, nothing else.
 
 Where two readers exist, compiled and plain or whole and partial, they must agree.

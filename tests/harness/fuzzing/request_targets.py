@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets: what reads the bytes of a client's request, and the readers that must agree with each other.
 
 Only DecodeError may come out. Read next: catalog.py, headrace/wire/messages.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets: what a node loads from its group log and from the coordination store.
 
 Records that cannot be read are skipped, documents raise CoordinationError: nothing else may happen, whatever

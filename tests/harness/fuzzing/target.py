@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fuzz target: a function of bytes that fails when the code under test did what it must not.
 
 Errors that the code may raise are caught inside. Run by Hypothesis (tests/property/fuzzing), by random damage

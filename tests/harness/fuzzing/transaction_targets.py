@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target: a record of `__transaction_state`, and a transactional id that serves with what it says.
 
 DecodeError may come out of the bytes, nothing out of the machine; what the machine writes can be written.

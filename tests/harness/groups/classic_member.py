@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of the classic protocol: joins, syncs, heartbeats; the leader shares partitions out in turn.
 
 Read first: member.py.

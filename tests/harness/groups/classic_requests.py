@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of the classic group protocol, as a test writes them, over a MachineRunner.
 
 `join`, `sync` … return the token; `reply` the answer, which must be there; `stable_group` a joined group.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives one KIP-848 group machine without a broker: time, timers, its log, and correct consumers.
 
 Each step is checked: every request answered once, no partition held twice, epochs never fall, and a machine

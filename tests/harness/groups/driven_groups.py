@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups under a real driver, whose log is bytes in memory: what it appends is what a load reads.
 
 Everything is committed when it is appended. Time and turns of the event loop pass when the test says so.

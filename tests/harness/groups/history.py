@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records what members of one group did and received; finds errors of ownership, position and commit.
 
 One topic, both protocols: an epoch is a classic generation or a KIP-848 member epoch. Events carry ticks of

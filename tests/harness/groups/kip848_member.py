@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of the KIP-848 protocol: revokes partitions before it takes new ones, all by heartbeats.
 
 Read first: member.py.

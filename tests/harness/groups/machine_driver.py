@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives a machine as a broker does, in virtual time, and checks the rules that hold for every machine.
 
 A token is answered exactly once; a timer that is cancelled or replaced does not fire; what a machine emitted,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a consumer group that fetches, processes and commits, and records it in a GroupHistory.
 
 What both protocols share: connections that may be lost, fetching, processing, committing. How a member is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group with members of both protocols, without a broker: requests of either kind, and correct clients.
 
 Each step is checked: every request answered or held, nothing held twice in a KIP-848 group, and a machine

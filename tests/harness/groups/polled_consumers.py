@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers of one group (confluent-kafka), polled in turn by one thread; all callbacks in one order.
 
 A partition that is given to a second consumer while the first one has it fails at once. Works against any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random membership changes of one group: members join, leave, die and pause while the node is killed.
 
 Ends when every record is processed and committed; the history is judged by history.py. On a real node

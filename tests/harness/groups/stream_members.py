@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams of one group in threads of a test: they read, pause, and record what they were assigned and read.
 
 A partition that is given to a second one while the first has it fails the test, unless it may be lost. Works

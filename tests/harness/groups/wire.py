@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of the group protocols as bytes and their replies as objects, in one fixed version each.
 
 For tests and benchmarks that talk to any broker: what Headrace itself serves does not matter here. Knows no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates for tests, made by the `openssl` command: an authority and whom it signs for."""
 
 from __future__ import annotations

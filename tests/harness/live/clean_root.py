@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the steps of a Dockerfile without a container engine: in a folder that stands for the image's root.
 
 Paths of the image become paths below the folder, and `python` is the one that runs the tests, without its

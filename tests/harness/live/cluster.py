@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of real processes under test: start, kill, pause nodes; find leaders and coordinators.
 
 Built on the supervisor that `headrace cluster` uses; both engines. Read next: load.py (who uses it).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits until what was committed is visible: a commit is final before its markers are in the partitions."""
 
 from __future__ import annotations

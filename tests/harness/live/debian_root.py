@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the steps of a Dockerfile in clean roots of Debian, as root, without a container engine.
 
 Each stage is a root of its own (debootstrap, chroot). Debian 12's Python 3.11 stands in for Python's images:

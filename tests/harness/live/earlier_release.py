@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes of an earlier commit, beside those of this tree: what a rolling upgrade starts from.
 
 The sources come from the repository's own history; where that is not at hand, such tests are left out.

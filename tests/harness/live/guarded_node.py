@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live node with ACLs and a listener of every security protocol, and how each client is told to reach it.
 
 `open` is PLAINTEXT for the test itself, which is a super user there. The user `ann` has Read and Write on

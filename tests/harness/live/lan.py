@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small network on this machine: a namespace for each host, on one bridge; links can be cut one way.
 
 What goes over a cut link is sent to an address that nobody has: it vanishes without a word, as on a pulled

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The most expensive well-formed request of each control API: as many items as its bound allows.
 
 Knows the wire format only. What a node does with them: tests/integration/test_largest_requests.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unmodified librdkafka clients as a load: producers, a reader and a group, each recording what it did.
 
 Every outcome goes to a History; what it must not hold is history.py's to say. Knows no node and no fault.

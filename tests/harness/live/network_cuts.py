@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T8: network partitions around one node in several shapes, as faults of the kill loop.
 
 Each cuts links for a while and mends them. Read next: lan.py, proxied_links.py, kill_loop.py.

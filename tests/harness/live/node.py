@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live node for tests: `headrace serve` as a real process that can be killed and started again.
 
 Knows the command line and the process table, nothing of the broker's inside. Fixtures: tests/conftest.py.

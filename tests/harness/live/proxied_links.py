@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links between nodes on the loopback as proxies that can be cut one way, where there are no namespaces (T8).
 
 Each node is reached through a proxy in front of it, by clients and by its peers; who calls is known by the

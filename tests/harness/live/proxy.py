@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP proxy that injects network faults: latency, trickle, tiny chunks, resets, half-open peers (T10).
 
 Threads and plain sockets, so that it works beside any client. Knows nothing of Kafka.

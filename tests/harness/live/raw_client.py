@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A blocking client for tests on real sockets: any bytes out, whole frames in. Knows no retries, no metadata.
 
 `RawClient.call` sends a proper request; `send` anything at all. Canary is a well-behaved client that works

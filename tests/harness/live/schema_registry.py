@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A schema registry in this process, in memory, with as much of Confluent's API as serializers use.
 
 No compatibility rules, no deletion. Read next: client/arrow/values/avro/registry.py, which talks to it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live node with two listeners: one without a login, for the test itself, and one that asks for a login."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live node with a plain and a TLS listener, and how each client library connects to the second."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy that ends TLS before a node, as many are run: for tests of clients with TLS."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's VerifiableProducer and VerifiableConsumer as a load, from its jars.
 
 They say as JSON lines what was acknowledged and what was consumed; both must agree, and with what a reader of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One partition on a few nodes, in memory: the replication machines under seeded faults, each step checked.
 
 The network drops, delays, doubles and reorders; nodes are killed, lose power (and what was not synced),

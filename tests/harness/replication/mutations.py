@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the replication scenarios and model with one rule taken out of the machines (T3), in this process.
 
 The machines and the model are imported anew under the mutation, and the sound ones put back after it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of the replication model: one log in memory, which remembers what was synced, and one role.
 
 Decides nothing. Read next: model.py.

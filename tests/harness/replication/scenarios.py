@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named schedules for rules that random runs seldom test: each fails when its rule is removed (T3).
 
 Plain functions that raise when a promise is broken. Read next: model.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What simulated clients share: a connection over the simulated network, a target, reading of replies.
 
 Simulated clients speak real Kafka bytes and keep the promises of good clients, so that whatever goes wrong

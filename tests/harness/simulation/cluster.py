@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated cluster without its clients: nodes, store, invariants, faults, and requests to any node.
 
 The runs with clients are made of it: several_nodes.py, transactions/cluster.py. Read next: cluster_plan.py,

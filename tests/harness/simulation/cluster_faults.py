@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of a simulated cluster: those of one node, and those of the network between nodes.
 
 Each fault is a method, drawn at random from those a run allows, on a node drawn at random: often one that

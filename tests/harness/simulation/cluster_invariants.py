@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants of a simulated cluster, checked after every step: in the store and in each node's state.
 
 What any node shows as committed is the same on all and stays so; every possible leader has it; one leader

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated cluster of three with one client and every fault at hand, for schedules written by hand.
 
 Read next: cluster_scenarios.py, several_nodes.py.

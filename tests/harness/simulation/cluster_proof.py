@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All checks of a simulated cluster, for mutations (T3): the named schedules, then seeds.
 
 Read next: tests/harness/mutations.py, cluster_scenarios.py, several_nodes.py.

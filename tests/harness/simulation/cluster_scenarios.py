@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules that replicated logs are known to fail on, on the real broker code, by name (T2).
 
 Most are what a protocol of Apache Kafka's once lost or hung on: see the design's reliability document, 1.3.

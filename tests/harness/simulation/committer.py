@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated consumer group of one: commits rising offsets with its coordinator, and reads them back.
 
 What was acknowledged, and what was once read, never falls (R31, R33); nobody else commits for the group.

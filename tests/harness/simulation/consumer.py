@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated consumer: reads all partitions by one Fetch version, with or without a session; may be slow.
 
 What it read goes to a History; what no fault excuses is raised at once. Read next: clients.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of a simulation of one node: each is a method, drawn at random from those a run allows.
 
 A fault that lasts is over when its method returns; `heal` ends all of them. tests/simulation/test_faults.py

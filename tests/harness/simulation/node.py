@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of the real broker code in a simulated process, and a supervisor that starts it after each end.
 
 Knows how a node is started, nothing of what it serves. Read next: testing/simworld.py, faults.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation of one node: the real broker under seeded faults, with producers, consumers and deletions.
 
 `run_seed` raises when anything promised was broken; the same seed gives the same run. What is promised

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated producer: idempotent ones resend in order with the same sequences, others never resend.
 
 Idempotent ones do as librdkafka does: all that is unanswered is sent again at once, a batch that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the leader of a partition, or the coordinator of a group or transactional id, for simulated clients.
 
 As real clients do, they ask any node for Metadata, believe it for one connection, and ask again when refused.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Carries out one seeded run of a simulation and counts what every kind of run counts.
 
 Knows no node and no plan. Read next: one_node.py and several_nodes.py (the runs), seeds.py (many seeds).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs many seeds of a simulation on all cores and counts what happened in them.
 
 Simulations are modules with a `run_seed`: one_node.py, several_nodes.py, transactions/cluster.py. Read next:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation of a cluster: three to five nodes of the real broker code and one store under seeded faults.
 
 `run_seed` raises when anything promised was broken; the same seed gives the same run. Read next: cluster.py,

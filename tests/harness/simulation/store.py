@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The coordination store as a simulated process sees it: with delays, disconnections and unknown outcomes.
 
 The truth is a MemoryState. A request that was sent is carried out even if its sender dies or sleeps by then;

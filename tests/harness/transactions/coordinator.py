@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives a transactional id as a coordinator does, in virtual time, and checks what holds for every history.
 
 Records go through their bytes into a log. Replies and commands of a step wait until its records, and all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records what transactional clients did and what was read, and finds anomalies in it.
 
 The workload copies records: a transaction reads some records of one partition of the input, writes a copy of

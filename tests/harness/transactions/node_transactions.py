@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transactional producer of a simulated node: its coordinator is asked directly, Produce by its bytes.
 
 `HeldAnswers` keeps the coordinator's answers to leaders until a test wants them delivered.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of transactional producers to a node in the simulated world, each in any version; replies by code.
 
 Read next: tests/harness/broker/simulated_node.py.

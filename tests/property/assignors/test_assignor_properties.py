@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every assignor on arbitrary groups: each partition has one subscribing owner; sticky ones move little."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thinned samples still tell the moment of every offset near enough, whatever the history."""
 
 from __future__ import annotations

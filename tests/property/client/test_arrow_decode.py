@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches decoded to Arrow hold the rows of row-wise reading, and damaged ones raise the same one error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow columns encoded to batches read back as the same rows; hashes and groups are as row by row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments of Apache Kafka with committed and aborted transactions of several producers, in every codec.
 
 What is decoded from their bytes is what librdkafka, kafka-python and aiokafka read when they were recorded.

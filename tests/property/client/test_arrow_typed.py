@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and values as text and numbers: what fits comes as it was, what does not goes to the rejects."""
 
 from __future__ import annotations

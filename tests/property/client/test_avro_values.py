@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Avro into typed columns: against fastavro, kernel against Python, on good records and on damaged ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON into typed columns: the kernel against Python's json, on good records and on damaged ones."""
 
 from __future__ import annotations

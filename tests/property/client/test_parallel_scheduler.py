@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler of the parallel consumer under arbitrary histories of records, outcomes and rebalances.
 
 The broker is a list of records per partition and a committed offset; members come and go between polls.

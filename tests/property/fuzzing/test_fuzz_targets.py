@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every fuzz target with damaged, hostile and sound inputs (S23, T15, T16). Longer: `make soak PART=fuzz`."""
 
 from __future__ import annotations

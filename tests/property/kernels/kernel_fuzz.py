@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged batches through every kernel of a given library, beside reading record by record.
 
 A program of its own, since a library with a sanitizer ends its process at the first fault:

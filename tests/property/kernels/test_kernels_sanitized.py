@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels built with the compiler's sanitizers: nothing outside a buffer, no undefined behaviour."""
 
 from __future__ import annotations

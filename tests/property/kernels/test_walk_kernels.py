@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels that walk a batch answer as reading record by record does, and never read outside the batch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged JSON and Avro through the kernels of a given library, and what was read through those that write.
 
 A program of its own, since a library with a sanitizer ends its process at the first fault:

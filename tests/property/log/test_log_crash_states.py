@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T6: the power is cut before every operation on the disk, with many legal losses of unsynced data each."""
 
 from __future__ import annotations

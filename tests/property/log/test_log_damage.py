@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T7: files that were cut or whose bits flipped. Never a wrong record; torn tails cut, bit rot reported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T6 for transactions: the power is cut before every operation on the disk.
 
 After each cut, readers of the log that is left leave out exactly what its own batches say was aborted, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions in a log against a list of what was written: last stable offset, aborted batches, compaction.
 
 The model keeps every batch ever written, also those that were compacted away or lie below the log start, and

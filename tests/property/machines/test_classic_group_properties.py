@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classic groups and their offsets under arbitrary requests, time and changes of coordinator.
 
 What must always hold: no partition has two owners in one generation; generations only rise; the log alone

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of a commit is, in bytes and in effect, the single records that it stands for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A KIP-848 group under arbitrary histories: joins, lost replies, crashes, restarts, topics that change.
 
 The driver checks after every step that each request was answered once, that nothing is held twice, that the

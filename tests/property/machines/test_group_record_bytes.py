@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coordinator records: what is written is read back, and bytes of no meaning raise DecodeError alone."""
 
 from __future__ import annotations

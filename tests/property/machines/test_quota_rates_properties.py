@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The windowed rate against a naive model of Kafka's, which keeps every event; the bucket against tokens."""
 
 from __future__ import annotations

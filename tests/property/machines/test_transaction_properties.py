@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transactional id under arbitrary histories: clients of both versions, lost answers, crashes, time.
 
 The coordinator of the harness checks after every step that the live state is a fold of the log, that each

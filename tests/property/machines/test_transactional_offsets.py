@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of groups under arbitrary commits, transactions, markers, deletions, expiry and reloads.
 
 What must always hold: the groups are what a plain model says; a load of the log, or of what compaction leaves

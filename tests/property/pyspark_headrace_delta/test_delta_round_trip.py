@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any rows, in any partitions, come back; and no filter misses a row for what the log says of its file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subscriptions and assignments of the classic consumer protocol: decoded as encoded; garbage is refused."""
 
 from __future__ import annotations

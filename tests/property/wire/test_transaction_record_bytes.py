@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of `__transaction_state`: what is written is read back, garbage is a DecodeError."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and values read the short way are those of the long way; bytes that lie are refused, never misread."""
 
 from __future__ import annotations

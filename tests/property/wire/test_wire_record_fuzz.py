@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged batches, their CRC renewed or not: an error code or a DecodeError, never anything else (T16)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches that aiokafka and kafka-python build are read by us, and the other way round."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What followers and leaders say to each other: each side's bytes, read by the other side's code."""
 
 from __future__ import annotations

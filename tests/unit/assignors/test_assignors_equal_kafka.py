@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Range and round robin against what Apache Kafka 4.3.0 itself answered (kafka_assignments.json)."""
 
 from __future__ import annotations

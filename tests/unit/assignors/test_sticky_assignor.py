@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawn rebalances: who gets what, what moves, and that nothing else does."""
 
 from __future__ import annotations

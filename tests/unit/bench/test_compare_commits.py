@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two source trees against each other: the order of turns, the ratio, and trees that cannot be compared."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the group measures compute for themselves: gaps, first records, the coordinator's partition."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The raw client against the wire layer and against a peer that answers in awkward pieces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of the security benchmark that compute: listeners, SCRAM messages, pace of attacks, figures."""
 
 from __future__ import annotations

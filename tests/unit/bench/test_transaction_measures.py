@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the transaction measures compute for themselves: rates and latencies of several producers."""
 
 from __future__ import annotations

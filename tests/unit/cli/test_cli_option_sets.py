@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that are declared as dataclasses: typer sees each field, the command gets the objects."""
 
 from __future__ import annotations

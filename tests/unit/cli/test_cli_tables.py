@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables fit a terminal of 80 columns: text is wrapped, numbers and moments stay whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client's properties file: where it comes from, what it gives to each kind of client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of an identity provider, asked over https: requests, failures, redirects, caching; and of a file."""
 
 from __future__ import annotations

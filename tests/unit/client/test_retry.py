@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one retry loop: which errors are retried, for how long, and after which delays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logging in over a connection: what is asked in which order, and what a no becomes."""
 
 from __future__ import annotations

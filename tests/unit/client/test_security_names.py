@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS and SASL settings in both dialects: what they become, what is refused, and that no secret is shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster's plan survives in its folder, and what is not one is refused by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a secure cluster, and how its nodes are started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The listener between nodes: it exists, and a private one leaves another for clients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a node listens, what it tells its clients, and what it refuses to do by accident."""
 
 from __future__ import annotations

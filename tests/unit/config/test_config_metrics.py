@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the metrics endpoint: which are refused, and which are warned of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java's properties format with the line of each mistake."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No secret of a node's configuration gets out: not in errors, not in values, not in arguments (S8)."""
 
 from __future__ import annotations

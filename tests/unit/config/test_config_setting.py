@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text to value and back, with Kafka's words for what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of TLS listeners: which are refused, which belong to one listener, what is never shown."""
 
 from __future__ import annotations

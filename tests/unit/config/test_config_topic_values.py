@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A topic's settings: its own, else the node's, else the default."""
 
 from __future__ import annotations

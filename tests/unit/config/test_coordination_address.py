@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The address of the coordination store is read as written, or refused with what is wrong in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions and registration in simulated time: what a killed process leaves behind, and for how long."""
 
 from __future__ import annotations

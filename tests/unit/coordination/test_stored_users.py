@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Users in a store without a node: how they are written, and that names of any kind survive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts of the demonstration: what stands on the screen and in the SVG."""
 
 from __future__ import annotations

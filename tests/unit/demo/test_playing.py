@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's last line: all held, something broke, or something was left out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is checked before an append, by its origin: a client, a coordinator of this node, or the leader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compaction of transactions: aborted records count for nothing and go, markers go last (R29)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of renamed log directories: never longer than a file system takes, and still told apart."""
 
 from __future__ import annotations

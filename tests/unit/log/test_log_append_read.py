@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Appending and reading: offsets, rolls, slices, what a failed write leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading without waiting for the disk: what is not in memory is named, brought in by a thread, read then."""
 
 from __future__ import annotations

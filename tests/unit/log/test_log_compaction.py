@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compaction: which records stay, what stays of batches, when it is due, how it gets in place (R29, R29b)."""
 
 from __future__ import annotations

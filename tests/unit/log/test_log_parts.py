@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small parts: descriptors, indexes, epochs, checkpoints, meta.properties, the clean-stop marker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Idempotent producers: new, duplicate, out of order, fenced; what survives restarts and truncation (R28)."""
 
 from __future__ import annotations

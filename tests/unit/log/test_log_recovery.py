@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening after an unclean stop: what is scanned, what is cut, what is never cut (R26, R27)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Retention and deletion: what goes, in which order, and what stays readable meanwhile (R29b)."""
 
 from __future__ import annotations

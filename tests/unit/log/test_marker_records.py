@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers of any shape are read alike: the usual one at once, others record by record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk in memory behaves like one: what is fsynced stays, what is not may go, faults come when told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A producer's first batch that found no room is not overtaken by those sent right behind it."""
 
 from __future__ import annotations

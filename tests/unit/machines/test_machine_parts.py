@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all machines are made of: steps, timers, the short memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets in a Spark checkpoint, moved: what lies in the files afterwards, and when it is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pipelines as people write them: what is meant, and which key is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pack: what is in it, that a bare Python runs tasks from it, and what is said of things that are none."""
 
 from __future__ import annotations

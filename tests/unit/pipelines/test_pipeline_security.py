@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline's security: from the file of a client or options, for source and sinks, shown nowhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file that takes Spark's stderr: private, new, and never somebody else's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns for Spark: exactly its Arrow types, and a clear word for a schema that a topic cannot give."""
 
 from __future__ import annotations

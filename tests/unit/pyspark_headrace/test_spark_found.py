@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark imports every package named pyspark_* to find formats, and finds none when one import fails."""
 
 from __future__ import annotations

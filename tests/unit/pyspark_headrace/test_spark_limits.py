@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A limit shared over partitions: by lag, nobody starved, never more than there is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Between two tasks of a worker Spark tidies up: what was freezing_after is not gone through again."""
 
 from __future__ import annotations

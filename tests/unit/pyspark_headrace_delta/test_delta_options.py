@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options and columns of the Delta sink: what is taken, and how what is not is said."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every micro-batch is planned in a process of its own, which loads neither Arrow nor Delta."""
 
 from __future__ import annotations

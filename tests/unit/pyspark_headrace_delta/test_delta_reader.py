@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables as Spark's tasks read them: partitions, columns that came later, and what is not read here."""
 
 from __future__ import annotations

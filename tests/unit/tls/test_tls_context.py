@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts from PEM text, and what is said when the text is not what it must be."""
 
 from __future__ import annotations

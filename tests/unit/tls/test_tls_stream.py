@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of accepted connections: bytes in order, nothing in clear, handshakes within limits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lz4 frames as Kafka's Java reader accepts them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kio is the oracle: it must read back what the straight-line encoder wrote, in every version."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The codec of OffsetCommit on one connection decodes as the general reader does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of `__transaction_state`, compared with what Apache Kafka 4.3.0's own serialiser wrote."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of APIs against kio's own knowledge, and request headers."""
 
 from __future__ import annotations

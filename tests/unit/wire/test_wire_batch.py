@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The batch header: what is read, what is patched, and which error code each fault gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames made of nothing but tiny entries: refused before they fill memory or burn time (S1)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The codecs in every framing that clients use, and bombs (S2)."""
 
 from __future__ import annotations

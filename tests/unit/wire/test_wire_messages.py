@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of the message layer that kio does not have: dropped fields, typos, durations, errors."""
 
 from __future__ import annotations

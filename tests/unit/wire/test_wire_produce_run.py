@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce requests of one shape are found as the full reader reads them, and answered as in full."""
 
 from __future__ import annotations

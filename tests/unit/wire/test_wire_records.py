@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records inside a batch: building, reading, checking, recompressing, and each way to be malformed (T16)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hand-written SASL requests and replies are those of Kafka's schema."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A declarative pipeline: orders of a topic as a typed table, sums by customer, and large orders to a topic.
 
 What to compute, not how: Spark finds the order, keeps the checkpoints and runs what is new.

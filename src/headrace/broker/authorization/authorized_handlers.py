@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers behind their guards: what the dispatcher calls when there is an authorizer.
 
 Read next: guard.py, dispatch/dispatcher.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes requests that need an operation on the cluster as a whole, among them those of other nodes (S3).
 
 Read next: guard.py.

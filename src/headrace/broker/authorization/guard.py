@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What authorizes the requests of one API: called in place of its handler, calls it with what is allowed.
 
 Handlers stay free of authorization, except where splitting a request would cost too much (Produce, Fetch,

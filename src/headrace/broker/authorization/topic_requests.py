@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes requests that name topics: those denied get an error of their own, the others are handled.
 
 An unauthorized topic is answered TOPIC_AUTHORIZATION_FAILED, whether it exists or not (S20).

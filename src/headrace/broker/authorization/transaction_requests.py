@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes requests about transactions: of their producers, of other nodes and of tools.
 
 The topics of AddPartitionsToTxn and TxnOffsetCommit are authorized where they are looked up

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of new ACLs and of filters for ACLs, with Apache Kafka's error messages. Pure.
 
 Read next: handlers/acls.py, acls.py.

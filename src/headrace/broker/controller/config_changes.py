@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of topic, node and group configs: works out the new configs and validates them.
 
 Pure: present configs and changes in, new configs or an ApiError out. Read next: controller.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes the state of this node's disk to the cluster: full (R25), and which logs are damaged (R27).
 
 It is written to the node's own entry of the store; the controller then moves leadership to other nodes.

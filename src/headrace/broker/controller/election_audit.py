@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's audit of an unclean election: a log line and an event that name the lost records (R19).
 
 Read next: controller/loop.py, replication/unclean_audit.py (what the replicas know of the loss).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finalizes the level of `transaction.version` in the store, as the controller.
 
 The decision is a pure function in coordination/transaction_version.py; docs/decisions/0030 says why.

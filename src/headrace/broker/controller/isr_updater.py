@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validates and writes the ISR changes that leaders propose (AlterPartition), many in one commit (R4, R15).
 
 A proposal that conflicts with another change of its topic is validated again on the newer state. Decisions:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller loop: stands for election as controller and, once elected, keeps partitions led (R2, R4).
 
 Level-triggered: each round compares the view with what it should be and writes the difference, so a lost

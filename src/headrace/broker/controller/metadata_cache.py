@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cache of encoded Metadata replies, and the cluster view as clients of one listener see it.
 
 Depends on the cluster view only, not on requests or logs. A new view invalidates whole replies; the bytes of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reconciles a topic's partitions with the live nodes: ISR changes, elections, progress of reassignments.
 
 Pure and level-triggered: a topic and the nodes in, the topic as it should be out, the same object when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement of new replicas: spread over racks, then hosts, then evenly over nodes.
 
 Pure and deterministic: nodes, counts and present load in, replica lists out. Read next: controller.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alters client quotas on the controller: checks entities and values by Kafka's rules, then writes them.
 
 Read next: handlers/quotas.py (the API), coordination/cluster_metadata.py (the write).

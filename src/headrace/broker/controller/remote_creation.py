@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates a topic through the controller when that is another node. Read next: controller.py (`ensure`)."""
 
 from __future__ import annotations

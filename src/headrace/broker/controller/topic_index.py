@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replica counts per node and names of all topics, updated with each change of the view.
 
 Pure. Going through 20,000 topics for each new one would be quadratic.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of SCRAM credentials: works out the new credentials of a user, or why they are refused.
 
 Pure: present credentials and changes in, new ones or an error out. Codes and rules of Kafka's controller.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting until the cluster's view shows something. Read next: coordination/cluster_metadata.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regular expressions that clients send: RE2 syntax as in Apache Kafka.
 
 An expression comes from any client and is matched against every name, so the engine must run in linear time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs state machines on the log of one partition, by the contract at the head of machines/machine.py.
 
 A driver is loaded from the log, serves while this node leads the partition, and ends when leadership is lost

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads machines from the log of a partition: applies every record in order, on a thread.
 
 The machines are not shared until all is loaded, so the thread may change them. Records that cannot be decoded

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over all machines of a driver, kept up to date by every step.
 
 A partition may have a hundred thousand machines, and a scrape of the metrics must not visit them all.

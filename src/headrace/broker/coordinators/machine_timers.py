@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timers of all machines of a node: one heap and one callback of the loop, however many there are.
 
 A timer that is replaced or cancelled stays in the heap until its deadline and is then ignored; machines set

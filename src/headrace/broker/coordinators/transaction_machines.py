@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which machines have records of an open transaction, by producer.
 
 A transaction marker concerns the machines that its transaction wrote to, and a partition may have many

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes a request, calls its handler and encodes the reply, also of an error that the handler raised.
 
 Produce, Fetch, ApiVersions, logins and the requests of group members are handled at once, in the read that

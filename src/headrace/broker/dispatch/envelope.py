@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Envelope 0 (KIP-590): a client's request that one node forwards to another, with the client's identity.
 
 Only a node that has logged in is believed who the client is (S3). Pure conversion of values.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group coordinator of a node: groups are machines on the partitions of `__consumer_offsets` it leads.
 
 The topic is created at the first FindCoordinator. A group gets new cluster metadata before its next step, and

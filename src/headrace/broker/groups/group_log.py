@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a record in the log of `__consumer_offsets` is to the groups: whose it is, and what it says.
 
 Read next: wire/coordinator/group_records.py, coordinators/machine_driver.py (who writes),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a node's settings to those of the group machines and of `__consumer_offsets`. Pure."""
 
 from __future__ import annotations

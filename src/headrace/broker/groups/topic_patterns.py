@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matches topics against members' regular expressions, on a thread.
 
 Read next: coordinators/client_patterns.py, groups/coordinator.py.

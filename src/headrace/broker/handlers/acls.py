@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeAcls 1-3, CreateAcls 1-3, DeleteAcls 1-3.
 
 ACLs are a set in the coordination store (S10), written by the controller. Without an authorizer every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ApiVersions 0-4: which versions of which API are served; clients ask first on every connection.
 
 Answered at once from encoded bytes. The only feature is transaction.version (docs/decisions/0030): at 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeCluster 0-2, DescribeLogDirs 1-5, UnregisterBroker 0, and BrokerHeartbeat 0 between nodes.
 
 DescribeCluster lists the nodes that have an endpoint on the client's listener. UnregisterBroker: a node is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1 for topics, nodes and groups.
 
 A node resource with an empty name holds the configs altered for all nodes. Broker logger resources have no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, ConsumerGroupHeartbeat 0-1.
 
 Translates requests of any version to events of the group state machine and its replies back. The decisions

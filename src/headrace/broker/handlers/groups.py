@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ListGroups 0-5, DescribeGroups 0-6, ConsumerGroupDescribe 0-1, DeleteGroups 0-2.
 
 As in Apache Kafka, DescribeGroups reports a group of the consumer protocol (KIP-848) as Dead, and

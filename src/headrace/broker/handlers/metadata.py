@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata 0-13, DescribeTopicPartitions 0.
 
 Metadata replies are cached as encoded bytes (controller/metadata_cache.py). Unlike in Apache Kafka, a topic

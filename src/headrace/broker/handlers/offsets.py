@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ListOffsets 1-11, OffsetForLeaderEpoch 2-4, DeleteRecords 0-2.
 
 Every client is served as a consumer: no offset above the high watermark (R18). Exception: for a partition

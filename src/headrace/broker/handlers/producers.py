@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InitProducerId 0-5, DescribeProducers 0.
 
 An idempotent producer gets a new producer id with epoch 0, also when it sends its current one, as in Apache

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeClientQuotas 0-1, AlterClientQuotas 0-1 (KIP-546).
 
 Every entity of a request is altered or refused by itself. Any node describes; the controller alters.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AlterPartition 3, ElectLeaders 0-2, AlterPartitionReassignments 0-1, ListPartitionReassignments 0.
 
 AlterPartition is sent by partition leaders, the others by operators. All but ListPartitionReassignments are

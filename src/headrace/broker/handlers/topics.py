@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3.
 
 CreateTopics replies with the topic's configs and counts from version 5 on, with its id in version 7.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, WriteTxnMarkers 1-2, DescribeTransactions 0,
 ListTransactions 0-2.
 

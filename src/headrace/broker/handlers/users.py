@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeUserScramCredentials 0, AlterUserScramCredentials 0: the users that log in by a password.
 
 Any node describes them from its view; the controller alters them. No secret is returned or logged.

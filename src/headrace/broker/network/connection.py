@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client connection: reads frames, sends replies in the order of their requests.
 
 Independent of the request type. A request starts when the one before it is answered, except that produce

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reply to a request that is handled without a task: sent at once, or later by a callback.
 
 For the requests of group members: thousands arrive every second, and most are answered immediately. The

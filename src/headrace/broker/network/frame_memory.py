@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits the memory for requests and their unsent replies, for all connections of a node together (S1).
 
 A connection that finds none waits; the client address that holds least is served first, and a quarter is kept

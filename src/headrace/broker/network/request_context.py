@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context of a request, reply types and the type of handlers.
 
 Read next: dispatch/dispatcher.py (calls the handlers), handlers/ (one module per API family).

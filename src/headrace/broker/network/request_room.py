@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory for what a large control request is decoded to and answered with, counted with the frames (S1).
 
 An estimate from the size of the frame, reserved before it is decoded: a request that finds no room waits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks of requests that are not answered in the read that brought them.
 
 Read next: dispatch/dispatcher.py, handlers/produce.py and handlers/fetch.py (which start them).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends replies on one transport, in order: bytes through the transport, file ranges by `sendfile`.
 
 `sendfile` writes to the transport's descriptor, which is safe only while the transport has nothing buffered,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops over many items that yield to the event loop at intervals, so that other connections are served.
 
 A node has one event loop. State may change between two items of such a loop.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoints of a node: offsets of its logs, the marker of a clean stop and the boot id.
 
 Offsets are stored by topic name, as in Kafka, with the topic id: those of a deleted topic must not be used

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The high watermark of one partition, and the requests that wait for it.
 
 acks=all produce requests wait for the high watermark, consumer fetches for readable bytes (those of

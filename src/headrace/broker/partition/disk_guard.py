@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stops producing before the disk is full (R25), so that checkpoints and retention still have room.
 
 A small ballast file is deleted when even that room is gone, so that checkpoints can be written.

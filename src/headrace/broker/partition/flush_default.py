@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The default of headrace.flush: depends on whether the replicas of a topic share a power supply (R23).
 
 On separate hosts (a ZooKeeper cluster), two in-sync replicas survive the power failure of one, and records

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group commit: a few threads turn many waiting appends into few fsyncs (R23).
 
 While a partition is flushed, its later appends gather for its next flush. Partitions do not wait for each

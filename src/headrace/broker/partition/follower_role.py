@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The follower of a partition: applies the decisions of the follower state machine to its log.
 
 Read next: machines/replication/follower.py, replication/fetch_loop.py (which fetches and appends),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The leader of a partition with several replicas: passes events to the leader state machine.
 
 The machine decides (machines/replication/leader.py): in-sync replicas, high watermark, the answers to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes logs from a node's disk: of deleted topics, of partitions that moved, and what crashes left.
 
 A directory is renamed at once and removed on a thread. Logs of unknown topics and damaged ones are renamed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """min.insync.replicas of a topic as configured: leaders and the controller must use the same value.
 
 What is set for a single node does not count, since the next leader would have another value. The replica

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A queue of logs to open, a few per iteration of the event loop, which is never blocked for long (R8).
 
 Independent of logs and of the cluster view. Read next: registry.py (which opens them), network/yielding.py.

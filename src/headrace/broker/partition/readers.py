@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clients that fetch from a partition, and the offset that each asked for last.
 
 Only reported, by DescribeConfigs (handlers/configs.py): a fetch names no group, and nothing it says is relied

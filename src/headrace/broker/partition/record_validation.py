@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validation of the records in a batch: small batches on the event loop, large ones in the worker process.
 
 The limit is one to two milliseconds of work; with the C kernels that is a larger batch. Independent of

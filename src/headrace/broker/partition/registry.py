@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The partitions this node holds: opened, reconfigured and removed to match the cluster's view.
 
 Read next: partition.py; broker/node.py (which passes the view).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clock for retention: the wall clock, with jumps ahead accepted only after an hour (R34).
 
 A clock that was set wrong for a moment must not delete a week of records. A step back is accepted at once,

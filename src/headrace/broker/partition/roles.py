@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a replica does by its role: none, sole replica, leader or follower of its partition.
 
 A partition asks its role after every change of its log, and before and after every acks=all append.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classifies disk errors (R24): temporary, of one log, or of the whole disk."""
 
 from __future__ import annotations

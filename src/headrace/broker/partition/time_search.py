@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds records by timestamp without blocking the event loop: large batches are searched in a worker process.
 
 A lookup that reaches such a batch is repeated with the worker's answer. Independent of the protocol.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a topic as the partition uses them, computed once per change instead of per request."""
 
 from __future__ import annotations

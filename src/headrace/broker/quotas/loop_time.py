@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom the event loop works for: the time of each client's requests, for `request_percentage`.
 
 Requests of several clients may interrupt each other: one may complete another's reply, which continues with

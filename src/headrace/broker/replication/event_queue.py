@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events about partitions and nodes, queued until they are written to `__headrace_events`.
 
 Elections, changes of the ISR, lost records, disk trouble. The kinds of events are listed in docs/groups.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches records of followed partitions from one leader and appends them: many partitions in one Fetch.
 
 Sends what the follower machines ask for, and never changes a log whose role changed meanwhile. A round ends

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replica fetcher for one leader: two fetch loops, one for busy and one for idle partitions.
 
 Partitions without new records for a while share a long poll of their own, so that fetches of busy partitions

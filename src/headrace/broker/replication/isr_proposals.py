@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends ISR changes proposed by this node's leaders to the controller: AlterPartition, many at a time.
 
 An answer is a state, a refusal, or nothing; then the same is proposed again (R6, R15). Decides nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The current leader in Produce and Fetch replies to a client that asked another node (KIP-951).
 
 It saves the client a Metadata request. Produce before version 10 and Fetch before 16 have only the code.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live nodes and damaged logs of a view, as the replication machines take them. Pure."""
 
 from __future__ import annotations

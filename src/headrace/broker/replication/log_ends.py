@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log end offsets and last epochs of replicas, by which an election after data loss is decided (R19b).
 
 Asked with ListOffsets and replica id -2, as Kafka's tools query a replica that is not the leader.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections to the other nodes of the cluster, and detection of a node that is down.
 
 One connection for each peer and purpose: a broker answers the requests of a connection in order, so a long

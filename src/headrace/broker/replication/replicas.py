@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assigns leader and follower roles to this node's replicas, as the cluster view says.
 
 Level-triggered: a change of the view carries the whole state, and a role is assumed in one step per leader

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Audit of committed records that a replica lost through an unclean election (R19).
 
 Three nodes know a part of it: the controller (controller/election_audit.py: which epoch ended, where the new

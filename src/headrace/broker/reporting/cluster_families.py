@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of the cluster: controller, elections, under-replicated and leaderless partitions, follower lag.
 
 Counts over all partitions are exported by the controller only, so that sums over nodes are right.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects the first fetch of a group member from a newly assigned partition (D21).
 
 A fetch does not name its group. It is attributed to a member that owns the partition and has the client id

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of the groups that a node coordinates. Read next: metrics_export.py, groups/coordinator.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of groups and partitions, written to `__headrace_events` once a second (D21).
 
 Most group events come from the machines (machines/machine.py, TimelineEvent); first fetches are detected

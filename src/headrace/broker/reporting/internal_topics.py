@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes Headrace's internal topics (`__headrace_events`, `__headrace_lag`), created at the first record.
 
 Records that cannot be written (full disk, no topic, no leader) are dropped and counted: no request waits for

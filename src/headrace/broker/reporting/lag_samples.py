@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples log end offsets over time and writes them to `__headrace_lag`, for consumer lag in seconds.
 
 Only of partitions for which some group has committed an offset, and never of internal topics of Headrace:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log end offset of one partition over time, in a few samples between which it is interpolated. Pure.
 
 client/tools/lag.py finds the time of an offset on the line between the samples around it. The older a sample,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A metric family: name, kind, help, labels, and how its samples are read. Read next: metrics_export.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of the transactions that a node coordinates, and of those open in the partitions that it leads.
 
 A scrape takes no longer with many transactional ids: their drivers keep sums. Read next: metrics_export.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The audit log (S21): who was refused, and who changed what. One JSON object per line, capped per second.
 
 Lines go to the logger `headrace.audit`, so that they can be kept apart from the log of the node.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the authorizer for the sender of a request and reports what was denied.
 
 Knows no API: which operation a request needs is in wire/api_authorization.py.

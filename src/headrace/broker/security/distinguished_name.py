@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The subject of a certificate as text, as in Kafka's principals (RFC 2253, as Java writes it).
 
 Reads the DER bytes itself: Python's `ssl` gives names without their types, which RFC 2253 needs for

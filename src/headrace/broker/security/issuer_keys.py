@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of a token issuer (JWKS): read from where the configuration says, kept while it cannot be read.
 
 Knows no tokens. Imported with oauth.py only: needs the packages of `headrace[oauth]`.

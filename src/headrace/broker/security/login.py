@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logins of connections: SaslHandshake 0-1, SaslAuthenticate 0-2, before and during a session (KIP-368).
 
 A connection whose listener asks for a login may send ApiVersions and SASL requests only, of at most 512 KiB

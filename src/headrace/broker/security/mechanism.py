@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SASL mechanism on the broker's side: messages in, answers out. No sockets, no tasks.
 
 Implementations: scram.py, plain.py, oauth.py. Read next: login.py, which carries the messages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SASL mechanisms by which users may log in on each listener.
 
 Puts the mechanisms together; what each does is in scram.py, plain.py and oauth.py. Read next: login.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bearer token of /metrics: from the settings or a file, compared in constant time (S7).
 
 Knows no HTTP beyond the Authorization header.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How nodes prove to each other who they are, on listeners of every protocol (S3).
 
 Each node derives the key of a node id from the secret of the cluster, which only nodes can read in the

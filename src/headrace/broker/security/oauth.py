@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OAUTHBEARER (RFC 7628, KIP-255) on the broker's side: a login by a signed token (JWT).
 
 The only module, with issuer_keys.py, that needs the packages of `headrace[oauth]`; imported when a listener

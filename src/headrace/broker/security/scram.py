@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SCRAM (RFC 5802) on the broker's side, without channel binding, as Kafka's clients speak it (S5-S7).
 
 Knows neither where credentials are stored nor how messages travel. Read next: login.py.

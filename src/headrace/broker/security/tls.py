@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The TLS of a node's listeners: settings and files become contexts, again whenever a file changes (S22).
 
 What a context does with a connection is in headrace/tls. Read next: distinguished_name.py,

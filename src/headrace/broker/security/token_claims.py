@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which claims of a token are accepted (S9): issuer, audience, times, user, scopes. Pure.
 
 The signature is checked before, in oauth.py.

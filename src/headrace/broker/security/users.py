@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The credentials of users as logins see them: those of the cluster, and made-up ones for unknown users (S7).
 
 Knows no messages of SASL. Read next: scram.py, plain.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics the sender of a request may see, create and use; everything when there is no authorizer.
 
 Read next: authorization.py, handlers/metadata.py.

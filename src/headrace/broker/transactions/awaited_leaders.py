@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers that wait to be sent again, by partition: a view with another leader of it ends their wait.
 
 The backoff of a machine may be longer than an election took, and the transaction's producer and readers wait

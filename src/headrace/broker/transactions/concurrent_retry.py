@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks a transaction coordinator again that answered CONCURRENT_TRANSACTIONS, for a short time.
 
 The markers of the producer's last transaction are about to be written. A retry by the producer would cost it

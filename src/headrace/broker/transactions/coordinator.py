@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transaction coordinator of a node: transactional ids are machines on the partitions of
 `__transaction_state` that it leads.
 

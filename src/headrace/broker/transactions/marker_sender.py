@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends the markers of decided transactions to the leaders of their partitions.
 
 Partitions that this node leads are written at once, without a socket. Markers for another node are batched:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes transaction markers to partitions that this node leads, and waits until they are committed.
 
 For WriteTxnMarkers of other nodes and tools, and, without a socket, for the coordinator on this node. One in

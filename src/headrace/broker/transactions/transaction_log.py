@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a record in the log of `__transaction_state` is to the coordinator: whose it is, and what it says.
 
 Read next: wire/coordinator/transaction_records.py, coordinators/machine_driver.py (who writes),

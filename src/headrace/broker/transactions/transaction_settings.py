@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a node's settings to those of transactional ids and of `__transaction_state`. Pure."""
 
 from __future__ import annotations

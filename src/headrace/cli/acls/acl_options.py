@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that name ACLs, and how they become ACLs and filters. Read next: commands.py."""
 
 from __future__ import annotations

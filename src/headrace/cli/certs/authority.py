@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small certificate authority: ECDSA P-256, for the nodes and clients of a cluster.
 
 The only module that imports `cryptography` (extra `certs`). Knows no files: folder.py writes them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace certs`: certificates for TLS of nodes and clients, from a small authority in a folder.
 
 Read next: open_authority.py, authority.py, folder.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of `headrace certs make`: PEM files, and settings of nodes and clients that name them.
 
 Keys have mode 0600 and folders 0700 (S19). Certificates are made in authority.py.

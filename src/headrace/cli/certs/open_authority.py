@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The authority of a certificate folder: the one that is there, or a new one.
 
 For `headrace certs make` and `headrace cluster up --secure`. Read next: authority.py, folder.py.

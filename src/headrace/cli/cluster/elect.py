@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster elect`: with --unclean, shows what would be lost before it asks for confirmation.
 
 The requests are in client/tools/unclean_election.py and client/tools/reassignments.py. The offsets that were

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster up --secure`: certificates, users and client files, made before the first node starts.
 
 Secrets are written to files of mode 0600 and never printed (S18). Read next: headrace/cluster/security.py

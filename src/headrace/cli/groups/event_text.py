@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats group events as one sentence each (D21). Pure.
 
 Unknown kinds of events are printed unchanged: a newer broker may write more.

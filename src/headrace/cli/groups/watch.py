@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace groups describe --watch`: a live view on a terminal, one report after the other in a pipe.
 
 Continues while nodes restart; ends with Ctrl-C or when the group is deleted.

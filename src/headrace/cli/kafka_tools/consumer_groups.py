@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-consumer-groups`: list, describe, reset and delete groups, with Apache Kafka's options and output.
 
 Requests: client/tools/groups.py; new offsets: cli/groups/reset.py. The same in headrace's own words:

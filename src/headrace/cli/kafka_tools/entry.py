@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's command-line tools by their own names and options: `kafka-topics` and three others.
 
 Run as `headrace kafka-topics …`, or through a link named `kafka-topics` (or `kafka-topics.sh`) to the command

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of Apache Kafka's tools that headrace has, and how a command line calls one.
 
 Imported by every start of `headrace`, so it imports nothing heavy. Read next: entry.py.

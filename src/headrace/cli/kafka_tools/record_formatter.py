@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats a record as Kafka's DefaultMessageFormatter does: fields, separators, a line end. Pure."""
 
 from __future__ import annotations

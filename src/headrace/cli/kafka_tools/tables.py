@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of Apache Kafka's consumer-groups tool: columns padded to fixed least widths."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-topics`: create, list, describe, alter and delete topics, with Apache Kafka's options and output.
 
 Requests: client/tools/admin.py. The same in headrace's own words: cli/topics/commands.py.

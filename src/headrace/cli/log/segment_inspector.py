@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one segment with its indexes and reports corruption; for `headrace log dump`.
 
 Opens files for reading only and trusts nothing in them. Needs no node: it works on a copy, on a live node's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline`: data pipelines on Spark and the tables that they write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline run`: the built-in pipelines, one from options or several from a file.
 
 Parses options; session.py runs the pipelines, progress.py shows their progress.

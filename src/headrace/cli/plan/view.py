@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of `headrace plan`: inputs with their source, then the results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`consume --exec`: runs the user's command once per record.
 
 The value is on its stdin, the rest in its environment; exit code 0 means success.

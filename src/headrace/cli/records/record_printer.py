@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints records: on a terminal, in a pipe, as JSON or as hex.
 
 A pipe gets the value's bytes unchanged; a terminal never does (S17). With several topics, the topic is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace transactions abort` and `terminate` check before they ask. Read next: commands.py."""
 
 from __future__ import annotations

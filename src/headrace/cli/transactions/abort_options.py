@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that name a transaction in a partition. Read next: abort.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace transactions`: list, describe, explain and end transactions, on any Kafka.
 
 Parses arguments: view.py prints. Requests: client/tools/transactions.py; what holds readers back:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of `headrace transactions`: what was found, and the next command to run.
 
 Durations have units on a terminal and are seconds in a pipe.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A password for a command: from a file, the environment or a prompt, never from an argument (S18)."""
 
 from __future__ import annotations

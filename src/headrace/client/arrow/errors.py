@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of single rows, shared by serializers and partitioning."""
 
 from __future__ import annotations

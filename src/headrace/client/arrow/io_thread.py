@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An event loop in a background thread, which fetches and sends while synchronous code runs.
 
 One per read or write: nothing is shared, nothing survives a fork.

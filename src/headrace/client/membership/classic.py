@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a classic group: JoinGroup, SyncGroup, heartbeats, and the leader's assignment.
 
 With range and roundrobin it revokes all partitions before each rebalance; with cooperative-sticky only those

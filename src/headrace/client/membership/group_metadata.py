@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identity of a stream in its group: sent with a transaction's offsets, so that fenced members are refused.
 
 Plain data. Made by a stream (`stream.group_metadata()`), used by a transaction's `send_offsets`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a KIP-848 group: the broker assigns partitions; heartbeats carry subscription and assignment.
 
 Partitions to be revoked are released and acknowledged before new ones are added; heartbeats continue

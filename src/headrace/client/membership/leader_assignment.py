@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group leader's assignment in a classic group, by the assignor that the group chose.
 
 Decodes subscriptions and encodes assignments; the assignors are in ../../assignors. Read next: classic.py.

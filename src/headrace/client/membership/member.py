@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What members of both protocols share: settings, context, and the interfaces of members and listeners.
 
 Read next: classic.py and kip848.py (the two protocols), ../coordinator.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches and commits a group's offsets, with retries during rebalances and coordinator moves.
 
 Read next: ../coordinator.py.

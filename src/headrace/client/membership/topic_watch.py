@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata of the subscribed topics, by names and patterns, refreshed periodically.
 
 Finds new topics, new partitions and moved leaders. Read next: ../network_client.py.

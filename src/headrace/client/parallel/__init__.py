@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer that handles records in parallel and keeps their order: one group member, many workers.
 
 Read next: consumer.py (the public class), scheduler.py (what may run when).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A limit on the number of records, shared by several consumers."""
 
 from __future__ import annotations

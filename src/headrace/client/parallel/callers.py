@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a worker calls the handler: in its own thread, or in a child process.
 
 A process is spawned, never forked: the Kafka library's threads would not survive that. It ends with its

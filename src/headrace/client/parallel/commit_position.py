@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which offset of a partition may be committed: the one after the longest finished prefix. Pure.
 
 Records finish in any order, but a commit says "all before this one are done", so it stops at the first that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes records whose handling failed to the dead-letter topic, with the error in headers.
 
 A record counts as finished only when the broker has acknowledged its dead letter.

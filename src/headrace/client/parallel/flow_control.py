@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which partitions to pause so that memory stays bounded. Pure: loads in, partitions out.
 
 Pausing drops records that librdkafka has buffered, so it happens only when there is no progress; a paused

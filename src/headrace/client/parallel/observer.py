@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks and statistics of a parallel consumer."""
 
 from __future__ import annotations

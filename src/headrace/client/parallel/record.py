@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record passed to a handler, and the exceptions a handler may raise.
 
 Any other exception of a handler means that the record is retried.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which record may be handled next: order of keys, retries, rebalances. Pure.
 
 Records of one lane (a key, a partition, or one record alone) are handled one after another; lanes run in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns SIGINT and SIGTERM into a graceful stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thread-safe queue around the scheduler: workers take records, the polling thread adds them.
 
 One lock guards it; it is never held for long. Read next: workers.py, consumer.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker threads: take a record, call the handler, record the outcome.
 
 A failed record is retried with backoff, up to a number of times; then it becomes a dead letter, or the

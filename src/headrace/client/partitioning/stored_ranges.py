@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key ranges stored with a topic, so that every producer of ours places a key alike.
 
 On Headrace they are configs of the topic. Other Kafka brokers refuse configs that they do not know: there the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many consumers and partitions a stream needs, and what a failure costs (D16). Pure arithmetic.
 
 Consumers = throughput of all producers / throughput of one consumer; partitions ≥ consumers. Every figure

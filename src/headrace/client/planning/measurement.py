@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace plan` measures: a running topic's producers and consumers, or a trial of one's own handler.
 
 Reads offsets only, so it works on any Kafka and affects no client. Evaluated by capacity.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs of any Kafka cluster: list, create and delete them. Blocking, for tools.
 
 Built on brokers.py: brokers forward the changes to their controller.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offline logs and full disks of nodes, from the events in `__headrace_events`.
 
 The newest event of each log and each disk counts. Read next: cli/groups/events.py.

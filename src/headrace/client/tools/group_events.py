@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a group (D21): recorded ones from `__headrace_events`, else derived by polling the group.
 
 Apache Kafka records none, so there a group is described repeatedly and the differences become events;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lag of a consumer in records and in time, and when it will have caught up. Pure arithmetic.
 
 Offsets, samples and times are arguments. The samples are read by lag_samples.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When records were appended: samples of `__headrace_lag`, else the records' own timestamps.
 
 Reads ordinary topics with an ordinary consumer, so it works against any Kafka; a cluster without that topic

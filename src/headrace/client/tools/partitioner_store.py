@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads and saves the key ranges of topics, on any Kafka.
 
 Where they are stored and what they mean: ../partitioning/stored_ranges.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Current positions of group members, as far as their fetches show them; only Headrace reports those.
 
 A leader lists the clients that fetch from a partition, each with the offset it asked for last, in a config of

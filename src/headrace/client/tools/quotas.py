@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and alters client quotas, on any Kafka. Blocking, for tools."""
 
 from __future__ import annotations

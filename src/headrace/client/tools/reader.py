@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading records from given offsets, without a group: confluent-kafka's consumer for tools.
 
 Where to begin and end is the caller's choice, by offset; admin.py finds offsets.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reassigns replicas between nodes, on any Kafka, and waits until the reassignment is complete.
 
 Target replicas: replica_plan.py. Blocking, for tools. Prints nothing: progress goes to a callback.

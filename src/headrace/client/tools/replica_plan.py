@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target replicas for another replication factor, and when a node is removed. Pure functions.
 
 What stays is never moved: a partition keeps its replicas in their order, so that its preferred leader stays.

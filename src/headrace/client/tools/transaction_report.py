@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why transactions are open in partitions: hanging ones, and what read_committed readers wait for.
 
 A transaction that is open in a partition is ended by its coordinator, unless no coordinator knows it there:

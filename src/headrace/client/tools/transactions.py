@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions of any Kafka cluster: what coordinators and partition leaders know of them, and ending them.
 
 Each function makes requests over connections that `with_brokers` opens. What is open for which reason is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unclean elections on any Kafka: partitions without a leader, their last in-sync replicas, and candidates.
 
 Elects only the given partitions, so that no other loses records. Blocking, for tools; prints

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Users with SCRAM credentials of any Kafka cluster, through its API. Errors: kafka_errors.py."""
 
 from __future__ import annotations

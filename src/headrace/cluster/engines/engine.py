@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of an engine, which starts and measures one broker process.
 
 Independent of a broker's settings. Two engines implement it: kafka.py and headrace.py; users are `bench`, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace as an engine: one `headrace serve` process of this installation.
 
 Uses only the command line; imports nothing of the broker.

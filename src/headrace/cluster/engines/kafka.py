@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka as an engine: one combined KRaft node from its jars, and a runner for its Java tools.
 
 Settings are Kafka's own defaults, and the JVM options are those of its start script; only what a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds Apache Kafka's jars: in KAFKA_HOME, or downloaded once with Maven into the user's cache.
 
 Read next: kafka.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of one Apache Kafka node of a cluster; otherwise Kafka's defaults.
 
 Only what a node requires is set; internal topics have as many replicas as there are nodes, up to

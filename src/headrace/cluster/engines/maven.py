@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds Java and downloads jars with Maven, once into the user's cache.
 
 Read next: kafka_jars.py.

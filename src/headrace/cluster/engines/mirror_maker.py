@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirrorMaker 2 of Apache Kafka: copies topics, their settings and committed offsets to another cluster.
 
 For moving from Headrace to Apache Kafka and back (docs/scaling.md, which shows the same settings). Names stay

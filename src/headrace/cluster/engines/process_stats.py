@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time and resident memory of a process tree, from /proc or, where there is none (macOS), from `ps`.
 
 Used by engine.py, so that both engines are measured alike.

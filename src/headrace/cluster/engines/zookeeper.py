@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ZooKeeper servers for tests and trials: one server, or an ensemble on this machine.
 
 A production cluster runs its own ensemble on several hosts. Read next: zookeeper_jars.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds ZooKeeper's jars: in ZOOKEEPER_HOME, those that PySpark contains, or Debian's package.
 
 Read next: zookeeper.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a node for authorization by ACLs. Kafka's names and defaults.
 
 node_settings.py gathers them with the others. Read next: broker/security/authorizer.py (what they mean).

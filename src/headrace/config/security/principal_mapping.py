@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka's `ssl.principal.mapping.rules`: from the distinguished name of a certificate to a user name.
 
 Pure. Rules are tried in order; the first that matches the whole name decides. Read next: tls_settings.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of quotas and of the rate of connections: Kafka's names and, where it says nothing else, defaults.
 
 The quotas themselves are set while the cluster runs (docs/security.md). Read next: config/node_settings.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of TLS listeners: Kafka's `ssl.*`, with keys and certificates in PEM.
 
 Each may be set for one listener alone, as `listener.name.<listener>.<setting>`. Nothing here reads a file or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the connection to ZooKeeper: login, entries that only nodes can read, TLS (S11).
 
 Kafka's names of the time when it used ZooKeeper, where it had them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: acknowledgements on three nodes. What each setting waits for, how long, and what it survives.
 
 Both followers are stopped (SIGSTOP), records are sent to the leader in each way, the leader is killed,

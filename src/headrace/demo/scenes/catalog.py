@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All scenes, in the order in which the demo plays them."""
 
 from __future__ import annotations

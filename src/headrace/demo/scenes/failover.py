@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: five nodes, two partitions with a replica on each, and the leader of one is killed.
 
 Node 0 leads partition 0 and node 1 leads partition 1. Node 0 is killed while a producer and a consumer run;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: consumers share the partitions of a topic and rebalance three times.
 
 Real consumers of the cooperative protocol (only partitions that must move are revoked) while a producer runs.

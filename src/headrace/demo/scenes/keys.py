@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: who chooses the partition. The producer names it, a key decides, or records are spread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: an inner and an outer listener. Each client is told an address that it can reach."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: a topic is a log. One producer appends; consumers A and B stand at offsets of their own."""
 
 from __future__ import annotations

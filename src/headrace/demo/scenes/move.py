@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene, on Apache Kafka only: MirrorMaker 2 moves a topic and a group's offsets there from a Headrace node.
 
 docs/scaling.md describes the same move.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: partition order against processing order, for the parallel consumer's three orders.
 
 Three groups read the same partition, each with two workers; the first record takes long.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: a topic with one partition or three, what each is good for, and a partition added later."""
 
 from __future__ import annotations

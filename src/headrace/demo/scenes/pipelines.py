@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: three pipelines on Spark over one topic. Analyze, store and copy are three groups.
 
 At the end the tables and the other topic are compared with what was produced.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: current position and committed position. A consumer is killed and resumes at the committed one."""
 
 from __future__ import annotations

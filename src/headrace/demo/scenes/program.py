@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: one program with two modes. Three terminals consume as one group, a fourth one produces."""
 
 from __future__ import annotations

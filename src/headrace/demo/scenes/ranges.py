@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: partitions by key range. The boundaries are stored with the topic."""
 
 from __future__ import annotations

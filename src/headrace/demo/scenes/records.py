@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: a record in full. Key, value, headers and timestamp, set by the producer or by the broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: what a send returns. The partition and the offset of the record."""
 
 from __future__ import annotations

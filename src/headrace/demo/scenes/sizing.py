@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: how many consumers and partitions a stream needs, from given and from measured rates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: the life of a consumer from its start to its end, step by step, and as the group's events."""
 
 from __future__ import annotations

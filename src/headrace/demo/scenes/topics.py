@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: topics from the command line, with partitions and replicas, on three nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: topics A and B, groups A and B. One group reads both topics; one topic is read by both groups."""
 
 from __future__ import annotations

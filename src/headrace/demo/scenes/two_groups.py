@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: two groups on one topic each receive all records; the consumers of a group share them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scene: ZooKeeper holds what nodes share. Three nodes use it; the controller dies and another takes over."""
 
 from __future__ import annotations

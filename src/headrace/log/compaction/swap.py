@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Putting cleaned segments in place, so that a crash at any moment leaves one whole version of every record.
 
     compaction.py                writes X.cleaned and the swap journal, both durable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which batches and markers of transactions a compaction may remove, as Kafka's CleanedTransactionMetadata.
 
 Records of aborted transactions count for nothing. A marker stays as long as a batch of its transaction is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one record of a control batch: a transaction's end, as its coordinator wrote it."""
 
 from __future__ import annotations

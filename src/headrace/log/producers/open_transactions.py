@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transactions of a partition that have not ended: which producer, and where it began.
 
 A fold of the log by itself, so that the transaction index of a segment can be rebuilt from the state at its

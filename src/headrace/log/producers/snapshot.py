@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producer state on disk: Kafka's `.snapshot` files, named after the offset up to which they are the fold.
 
 Kafka writes one entry per producer, its last batch. We write one per remembered batch, oldest first: Kafka's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each idempotent producer last wrote to this partition: a fold of the log (R28).
 
 What is checked before an append depends on its origin, as in Kafka 4's ProducerAppendInfo. A client's batch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proof that the transaction coordinator knows of a producer's transaction in this partition (KIP-890).
 
 A guard is taken before the coordinator is asked and handed in with the append that follows its answer. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Going from batch to batch in a segment file by their headers, without looking at the records.
 
 Knows files and the batch header, not segments or indexes. For the few batches behind an index entry; whole

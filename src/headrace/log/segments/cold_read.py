@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads that must not wait for the disk: what is not in memory is named, so that a thread can fetch it first.
 
 Read next: log/log_reader.py (which raises ColdRead), broker/handlers/fetch.py (which runs it on a thread).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open files within a limit: the files of all segments of all partitions share one pool.
 
 A segment has one `PooledFile`; the pool closes the least used ones and opens them again on demand. A pinned

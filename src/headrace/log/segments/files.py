@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a segment: their names, and reading and writing those that can be made again.
 
 Independent of their content. Read next: segment.py.

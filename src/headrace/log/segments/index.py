@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sparse indexes of a segment, in memory in the layout of their files, which is Kafka's.
 
 They are caches: a reader checks the batch that an entry points at; an index with a wrong entry is rebuilt

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slice of a segment file to be sent. It pins the file, which stays readable even if it is deleted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a whole segment file batch by batch with every check that recovery asks for (R26).
 
 One tight loop over large reads: a log of small batches has millions of them. It judges bytes and reports

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One segment: a `.log` file with its two sparse indexes and its transaction index. Writes and finds batches.
 
 The active segment has its indexes in memory and gets their files when it is sealed; a sealed one loads them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The segments of one partition in order of offset; the last is the active one. There is always one."""
 
 from __future__ import annotations

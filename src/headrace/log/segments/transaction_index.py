@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The aborted transactions whose marker lies in a segment: Kafka's `.txnindex`.
 
 Unlike the other indexes, this one cannot be rebuilt from its segment alone: a transaction may begin in an

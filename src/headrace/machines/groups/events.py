@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events and replies exchanged between handlers and group state machines.
 
 Events carry the request's version where Kafka's behaviour depends on it; replies are free of versions.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group of the coordinator: members of either protocol, and committed offsets.
 
 A driver keeps a Group per group id for each partition of `__consumer_offsets` that its node leads: it makes

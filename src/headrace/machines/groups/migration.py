@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts a classic group with its members to a KIP-848 group and back (online upgrade and downgrade).
 
 Pure: computes the initial state of the other group; group.py writes it. Rules and messages are Apache

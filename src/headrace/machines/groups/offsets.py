@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Committed offsets of one group: commit, fetch, delete, expire.
 
 A part of a group (group.py), which says who may commit and what is subscribed to (`Membership`). Lasting

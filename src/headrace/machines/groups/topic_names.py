@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts partitions between topic ids (KIP-848) and topic names (classic protocol).
 
 Topics that are not in the cluster metadata are left out. Read next: consumer/member.py.

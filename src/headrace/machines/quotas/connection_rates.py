@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides how long new connections wait: by the rate of all of them and by address (KIP-612).
 
 Pure. Read next: rates.py, broker/network/connections.py.

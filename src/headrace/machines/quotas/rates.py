@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures a rate against a limit as Apache Kafka does: over sampled windows, or as a token bucket.
 
 Times are seconds of any monotonic clock, given by the caller. Read next: client_quotas.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leader election: when nodes fail, return or shut down, on request, and after a power cut of all (R19).
 
 Pure and level-triggered: the state and the live nodes in, the state as it should be out (the same object

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State machine of a partition's follower: fetch, truncate, append, or wait for a newer view.
 
 Decides only; broker/replication/replicas.py and fetch_loop.py call it. States: reconciling (the first fetch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's decision on proposed in-sync replicas: it alone writes a partition's state (R4).
 
 Pure: a state and what happened in, the next state out; the same object when nothing changes. The shell

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State machine of a partition's leader: high watermark, in-sync replicas, answers to acks=all.
 
 Decides only; broker/partition/leader_role.py and broker/replication/replicas.py call it. Each method is an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which other live nodes have applied a version of the cluster view, and which waits that completes.
 
 A wait ends when every live node has confirmed its version, or when its time is over. A node that confirmed

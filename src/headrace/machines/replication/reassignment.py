@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moving a partition to other replicas, one safe step at a time (AlterPartitionReassignments).
 
 Pure: states in, states out. The shell (broker/controller/reassignments.py, partition_reconciler.py) stores

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether EndTxn ends a transaction, repeats an end, or is refused: a plain function of state and request.
 
 Before KIP-890 a repeated EndTxn has the epoch of the first, and an end that was asked for before is simply

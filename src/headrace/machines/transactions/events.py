@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events, replies, questions and commands of the transaction state machine.
 
 Events have no API versions; `transaction_version` is the version of the transaction protocol that the request

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What DescribeTransactions and ListTransactions tell of transactional ids, as plain values.
 
 Read only when all state is committed (`when_all_committed` of the driver), for a machine is ahead of its log.

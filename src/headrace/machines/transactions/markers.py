@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which markers of a decided transaction are still to be written.
 
 Markers are sent until each partition has one: the decision is in the log, and readers of the partitions wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One transactional id of the coordinator: its producer, and its transaction.
 
 A driver keeps one for each transactional id of a partition of `__transaction_state` that its node leads: it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The next state of a transactional id, as plain functions of the present one.
 
 Each takes the metadata of the newest record and gives that of the next. When a transition is allowed is

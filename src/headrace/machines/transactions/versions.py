@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the version of a request says: the transaction protocol it speaks, and error codes it can be sent.
 
 Version 2 of the transaction protocol is KIP-890: the epoch rises at the end of each transaction, and leaders

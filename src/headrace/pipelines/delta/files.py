@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the Parquet files of one task; a commit adds them to the table.
 
 Every attempt uses new names, so that attempts cannot overwrite each other. Independent of Spark and of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merges small files of a table into large ones in one commit.
 
 The library's own merge retries its commit on a newer version: two merges at once would duplicate all rows.

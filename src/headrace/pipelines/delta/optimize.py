@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance of a table: merges small files and removes unreferenced ones.
 
 Both are safe while queries run: merging changes no row, and only files older than any attempt that could

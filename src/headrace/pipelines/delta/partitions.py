@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Splits rows by the partition columns of a table and formats their values.
 
 Pure. Values are stored in the table's log; directory names are for people. Read next: files.py.

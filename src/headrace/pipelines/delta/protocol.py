@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the writer features of a table; tables with unsupported ones are refused.
 
 The library itself would append rows to a table without checking its constraints. Independent of Spark.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists and reads the files of one version of a table, without Spark. Read next: merge.py."""
 
 from __future__ import annotations

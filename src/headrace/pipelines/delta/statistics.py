@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File statistics for the table's log: row count, nulls and column bounds, for data skipping.
 
 Taken from the Parquet footer. If one bound could be wrong, all are left out: some readers take a missing

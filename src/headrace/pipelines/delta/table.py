@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locates and opens tables, without Spark.
 
 An opened table is one version of its log: decisions based on it are committed on it, so that concurrent

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Durations as tests write them: "10m", 2.5, timedelta(days=7)."""
 
 from __future__ import annotations

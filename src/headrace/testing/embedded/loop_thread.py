@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thread that runs an event loop by a clock which a test can move. Read next: virtual_clock.py."""
 
 from __future__ import annotations

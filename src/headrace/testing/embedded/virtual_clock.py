@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time that a test can move forward: a clock ahead of the system's, and an event loop that runs by it.
 
 Clients keep the system's time; only the broker sees the other one. Read next: world.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The offset records of one OffsetCommit request as one value.
 
 A consumer commits the same partitions after every poll: only offsets, epochs and time change. What its

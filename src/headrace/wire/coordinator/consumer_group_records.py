@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of KIP-848 groups in `__consumer_offsets`: values and their bytes, as Apache Kafka 4.3 writes them.
 
 A record whose `value` is None is a tombstone. Order inside a value is kept as given, so equal states have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classic `consumer` protocol: subscriptions and assignments in the opaque bytes of group requests.
 
 Members encode and decode them. A broker decodes them to describe classic groups, and encodes assignments for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of `__consumer_offsets`: values and their bytes, as Apache Kafka 4.3 writes them.
 
 A key begins with its record type, a value with its version. Written: GroupMetadata value version 3 and

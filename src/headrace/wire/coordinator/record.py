@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base type of the records that a coordinator writes to its internal topic, and replays when it loads."""
 
 from __future__ import annotations

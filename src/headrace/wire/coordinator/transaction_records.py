@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of `__transaction_state`: values and their bytes, as Apache Kafka 4.3 writes them.
 
 A key is the record type (0) and the transactional id, a value begins with its version. Written: value version

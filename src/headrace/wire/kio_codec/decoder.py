@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles kio's classes into decoders that make kio's message objects.
 
 kio's own native reader is not used on bytes from the network: it reserves room for as many array items as

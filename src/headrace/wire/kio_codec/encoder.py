@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles kio's classes into encoders of plain dict trees: no message object is built to be written.
 
 Durations and times are milliseconds; a uuid may be None (zero). Keys that this version lacks are dropped,

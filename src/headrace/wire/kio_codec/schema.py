@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes messages from kio's generated classes: fields, their types on the wire and their defaults.
 
 Only describes; encoder.py and decoder.py turn the description into code. Modules of kio are imported on

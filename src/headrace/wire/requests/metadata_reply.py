@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Straight-line encoder of Metadata replies, versions 0 to 13, in pieces that are cached between requests.
 
 A topic's bytes do not depend on the request, so a change of the cluster encodes only what changed; kio's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce requests and replies, versions 3 to 13, written by hand for speed.
 
 Reads only as far as each partition's record bytes and never copies them. Bytes after the body are ignored,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Produce request of one batch around the batch's bytes, versions 3 to 13: nothing is copied.
 
 For clients; the broker's side is produce.py. The general encoder (messages.py) gives the same bytes.

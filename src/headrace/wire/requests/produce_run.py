@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognises Produce requests of one connection that differ only in correlation id and records.
 
 What they have in common is compared and not decoded again. Knows no batches and no log.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codec for an API whose requests on one connection mostly repeat the last one: heartbeats of group members.
 
 A member sends the same heartbeat for hours and gets the same reply: a frame equal to the last one but for its

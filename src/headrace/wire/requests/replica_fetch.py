@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch as followers speak it, version 16: requests written and replies read by hand, records left in place.
 
 The leader reads and answers with fetch.py; tests/property/wire compares the two.

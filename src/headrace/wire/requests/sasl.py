@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SaslHandshake 0-1 and SaslAuthenticate 0-2, read and written by hand: every login has three of them.
 
 Requests and replies have the fields of wire/messages.py. Read next: broker/security/login.py.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client with franz-go: create, produce, consume, offsets, group; copy: a topic to another in transactions;
 // changes: topics created and altered, and described at once by any node. Answers are JSON on standard output.
 package main

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client of one topic with sarama: create, produce, consume, offsets, group. Answers are JSON on standard output.
 package main
 

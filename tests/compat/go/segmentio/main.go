@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client with segmentio/kafka-go: create, produce, consume, offsets, group; changes: topics created through one node
 // and written to at once through another. Answers are JSON.
 package main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every copier is told, in this order, on its command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies partitions of a topic with aiokafka, one transaction in sixteen aborted on purpose.
 
 aiokafka names no member of the group in its commits, so that only a producer of the same transactional id

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies a topic with confluent-kafka as a member of a group, one transaction in sixteen aborted on purpose.
 
 Ends where only a new producer helps; copier.py starts it again.

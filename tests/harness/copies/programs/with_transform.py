@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies a topic by headrace.transform, one batch in sixteen refused by its function on purpose."""
 
 from __future__ import annotations

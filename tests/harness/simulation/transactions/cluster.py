@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation of transactions: clients of both protocols copy records with their offsets on three nodes.
 
 The input is written meanwhile; clients abort, die and are replaced, and what they left behind arrives late.

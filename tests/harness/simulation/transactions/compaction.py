@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of compaction on one log: transactions, plain records and compactions, drawn from a seed.
 
 The simulated cluster compacts nothing. Here the last committed record of every key must be left, and nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All lives of one transactional id: each fences the one before, dead or only believed to be.
 
 Read next: life.py, cluster.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants of transactions in a simulated cluster, checked after every step on the node that made it.
 
 On every replica the last stable offset and the aborted transactions are those of a fold of its own log (R28).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One life of a transactional client: it gets its producer id, then copies in transactions until it dies.
 
 A good client: it resends what was not answered, with the same sequences; it starts where the group's offsets

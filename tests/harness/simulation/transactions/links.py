@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections of one transactional client: to its coordinators and to leaders, opened when they are needed.
 
 Read next: requests.py, life.py, simulation/routing.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transactions in the log of one replica, by nothing but its batches: what the replica must know of them.
 
 Follows the log as it grows and is cut, and reads every batch once; no producer state, no index, no snapshot.

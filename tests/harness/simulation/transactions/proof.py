@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All checks of simulated transactions, for mutations (T3): the named schedules, then seeds.
 
 Read next: tests/harness/mutations.py, scenarios.py, cluster.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A read_committed reader of one partition of the output, and one who looks at the committed offsets.
 
 A reader leaves out aborted records as consumers do: by the aborted transactions in the reply and the markers

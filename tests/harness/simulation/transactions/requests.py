@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of transactional clients: versions of both protocols, fields, and the codes in the replies.
 
 Protocol 1 (before KIP-890): the client adds partitions and groups before it writes, and keeps its epoch.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules of transactions written by hand: orders of events in which a missing rule shows.
 
 Each runs on three simulated nodes under all invariants, and fails when its rule is missing (T3). Read next:

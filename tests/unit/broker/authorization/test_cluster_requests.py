@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests about the cluster, configs and ACLs, through the dispatcher; and that no API is left out (T19)."""
 
 from __future__ import annotations

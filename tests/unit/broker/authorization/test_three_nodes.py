@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs on several nodes: forwarded to the controller, acknowledged when every node knows them."""
 
 from __future__ import annotations

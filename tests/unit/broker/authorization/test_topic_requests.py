@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that name topics, through the dispatcher: denied, partly denied and allowed."""
 
 from __future__ import annotations

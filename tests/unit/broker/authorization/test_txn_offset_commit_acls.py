@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may commit offsets in a transaction: Write on the transactional id, Read on group and topics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers to changes of the cluster wait for the other nodes: known everywhere, or the limit is over."""
 
 from __future__ import annotations

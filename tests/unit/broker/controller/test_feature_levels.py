@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller finalizes transaction.version while nodes of this and of an earlier release come and go."""
 
 from __future__ import annotations

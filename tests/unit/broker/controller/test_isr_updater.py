@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposals for in-sync replicas at the controller: what is judged, and what has to wait for the view."""
 
 from __future__ import annotations

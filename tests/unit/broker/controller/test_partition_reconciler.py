@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller makes of a topic when nodes come, go and leave (R5, R19, R20, R22) and of moves."""
 
 from __future__ import annotations

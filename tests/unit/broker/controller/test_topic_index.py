@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's counts over all topics follow each change, and internal topics are counted apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which changes of SCRAM credentials are accepted, with Kafka's error codes."""
 
 from __future__ import annotations

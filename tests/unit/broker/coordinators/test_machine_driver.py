@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver of machines: batches, held replies, failures, the end of a term, timers, questions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one alarm behind all timers of machines: no error and no early ring makes it forget any."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table that ApiVersions is answered from and the handlers are one."""
 
 from __future__ import annotations

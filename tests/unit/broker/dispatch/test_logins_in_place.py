@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logins are answered in the read that brought them, unless they are refused."""
 
 from __future__ import annotations

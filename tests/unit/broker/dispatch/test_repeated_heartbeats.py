@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Heartbeats that repeat each other on a simulated node: they are decoded once, and answered each time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of transactions in the log of `__consumer_offsets`: Kafka's bytes, in the order of the steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regular expressions of members: RE2, whole names, the same question asked once, hostile ones harmless."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what is shown, altered and refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes that reach a new leader before its epoch is on disk (R13): held, in order, and not for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group APIs as clients see them, in every version, on a simulated node."""
 
 from __future__ import annotations

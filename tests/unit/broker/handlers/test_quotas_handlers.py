@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AlterClientQuotas and DescribeClientQuotas, and the quota of changes of partitions (KIP-546, KIP-599)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commits that repeat each other on a simulated node: they are decoded once, and decided each time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of transactional producers, nodes and tools to a started node: every version, every code."""
 
 from __future__ import annotations

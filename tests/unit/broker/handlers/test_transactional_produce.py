@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce in transactions: who is asked before the first batch, what a marker in between does, the codes."""
 
 from __future__ import annotations

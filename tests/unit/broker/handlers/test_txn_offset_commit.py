@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TxnOffsetCommit on a whole node: offsets that pend until the marker, fencing, verification, error codes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DescribeUserScramCredentials and AlterUserScramCredentials through the wire format, with Kafka's codes."""
 
 from __future__ import annotations

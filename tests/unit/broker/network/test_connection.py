@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames in, replies out: whatever the pieces in which bytes arrive, and in the order of the requests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory that requests share: bounded, and nobody waits for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a large control request is decoded to and answered with counts as memory of requests (S1)."""
 
 from __future__ import annotations

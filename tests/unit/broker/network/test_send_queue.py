@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replies leave whole and in order, whatever the client, the disk and the page cache do; files are let go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long requests yield to others, whichever part of them is long."""
 
 from __future__ import annotations

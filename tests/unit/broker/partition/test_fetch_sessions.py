@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """KIP-227: what the broker remembers of a reader, and when it refuses to go on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.flush where nobody set it (R23, decision 7): by whether replicas share a power cord."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group commit: what reaches the disk together, what a failure stops, and what is no failure."""
 
 from __future__ import annotations

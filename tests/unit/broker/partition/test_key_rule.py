@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.partitioner=enforce on a whole node: records in the wrong partition are refused by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last stable offset: min(high watermark, max(log start, first transaction not decided and replicated)).
 
 Against its definition, which the harness computes from the batches of the log alone.

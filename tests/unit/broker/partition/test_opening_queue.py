@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that opens a thousand logs does not block its event loop (R8)."""
 
 from __future__ import annotations

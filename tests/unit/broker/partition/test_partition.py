@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One partition: who waits, what wakes them, and what a fault of its log means."""
 
 from __future__ import annotations

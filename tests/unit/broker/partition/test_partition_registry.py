@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitions follow the cluster's view, also over crashes, full disks and directories that are not theirs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that fetch from a partition, and where each of them is."""
 
 from __future__ import annotations

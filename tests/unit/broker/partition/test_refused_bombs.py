@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refused bombs leave nothing in the memory of the worker process that unpacked them (S2)."""
 
 from __future__ import annotations

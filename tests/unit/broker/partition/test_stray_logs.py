@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a returning node removes: logs of topics deleted or made anew, and of partitions moved elsewhere."""
 
 from __future__ import annotations

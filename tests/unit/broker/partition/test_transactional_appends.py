@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions in a partition: appends by origin, what read_committed readers get and what wakes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is charged: users and their client ids, never nodes; tasks as the request that started them."""
 
 from __future__ import annotations

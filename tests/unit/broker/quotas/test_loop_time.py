@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time of the event loop is charged to the client it worked for, also when requests overlap."""
 
 from __future__ import annotations

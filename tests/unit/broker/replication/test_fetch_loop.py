@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a loop of replication does with time: it never waits for a moment that has passed."""
 
 from __future__ import annotations

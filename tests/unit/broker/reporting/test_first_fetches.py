@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose fetch was the first from a partition: told when it can be known, else not."""
 
 from __future__ import annotations

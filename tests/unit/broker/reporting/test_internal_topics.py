@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a node writes about itself: lines of groups, samples of lag; nothing of it may be in anyone's way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of how far a partition had grown: pauses, cuts, restarts, rates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The audit log: who was refused and who changed what, capped (S21)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decisions of the authorizer, from the documented semantics of Apache Kafka's StandardAuthorizer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subjects of certificates as Java writes them: RFC 2253."""
 
 from __future__ import annotations

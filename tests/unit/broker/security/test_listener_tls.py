@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The certificates of a listener: from files or text, loaded again when they change, and kept when bad."""
 
 from __future__ import annotations

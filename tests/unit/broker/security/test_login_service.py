@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SaslHandshake and SaslAuthenticate: order, refusals, sessions (KIP-368)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The token of /metrics in a file: read at the start and again when it changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes prove who they are to each other, in open clusters too (S3)."""
 
 from __future__ import annotations

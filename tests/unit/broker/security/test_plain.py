@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PLAIN against stored SCRAM credentials (S5, S7)."""
 
 from __future__ import annotations

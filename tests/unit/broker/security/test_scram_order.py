@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SCRAM login takes two messages in order; whatever was refused ends it (S6)."""
 
 from __future__ import annotations

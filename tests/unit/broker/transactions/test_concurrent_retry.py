@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CONCURRENT_TRANSACTIONS: asked again for a short time, with a backoff that grows."""
 
 from __future__ import annotations

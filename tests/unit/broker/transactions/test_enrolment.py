@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions to the coordinator of a transactional id: here, on other nodes, together, repeated, and ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaders that ask a transaction coordinator on another node, over the connections between nodes."""
 
 from __future__ import annotations

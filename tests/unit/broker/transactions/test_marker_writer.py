@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers in partitions of this node: codes of each partition, the wait for acks=all, committed offsets."""
 
 from __future__ import annotations

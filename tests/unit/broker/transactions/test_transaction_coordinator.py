@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions on a whole simulated node, driven at the coordinator: records, markers, restarts, time."""
 
 from __future__ import annotations

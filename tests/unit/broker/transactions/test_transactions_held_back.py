@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """At level 0 of transaction.version no transaction begins or grows; what is open can be ended."""
 
 from __future__ import annotations

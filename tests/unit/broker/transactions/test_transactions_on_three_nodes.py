@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions on three simulated nodes: markers over the network, another coordinator, lost leaders."""
 
 from __future__ import annotations

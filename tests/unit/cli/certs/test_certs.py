@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace certs make`: certificates that servers and clients accept, private keys, nothing overwritten."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group events in words, and durations as people write and read them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The assignment as the drawings show it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's tools by their names: links, refusals in one line, help."""
 
 from __future__ import annotations

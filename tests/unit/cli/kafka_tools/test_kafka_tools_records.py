@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines that become records, and records that become lines, as Apache Kafka's console tools do it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace log dump`: batches, CRCs, indexes; the offender named when something is corrupt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command that `headrace consume --exec` runs for each record: what it is told, what its end means."""
 
 from __future__ import annotations

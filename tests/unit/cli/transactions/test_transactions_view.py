@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace transactions` says: reasons, next commands, tables and JSON; options that do not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a progress bar appears, and what it says."""
 
 from __future__ import annotations

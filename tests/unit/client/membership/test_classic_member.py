@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A classic member and a scripted coordinator: heartbeats, rebalances, and a coordinator that moves."""
 
 from __future__ import annotations

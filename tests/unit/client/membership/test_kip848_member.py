@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A KIP-848 member and a scripted coordinator: one that moves, fences the member or refuses it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers of the parallel consumer without a broker: order, retries, dead letters, cancelling, processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which partition a record goes to (D4, D5)."""
 
 from __future__ import annotations

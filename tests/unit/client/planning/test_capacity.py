@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers = all producers / one consumer; partitions ≥ consumers; what a failure costs (D16)."""
 
 from __future__ import annotations

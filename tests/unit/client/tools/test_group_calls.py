@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups as coordinators describe them: both protocols, other protocol types, older versions; patience."""
 
 from __future__ import annotations

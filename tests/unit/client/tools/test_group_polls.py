@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group's story from two looks at it, and the forms in which members, samples and events are written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a lag is gone: a consumer works off all its partitions together."""
 
 from __future__ import annotations

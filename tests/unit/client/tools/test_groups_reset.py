@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a reset sends a group's offsets, by every strategy; files of offsets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lag in records, in seconds, and the time until it is gone."""
 
 from __future__ import annotations

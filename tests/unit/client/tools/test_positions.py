@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which client of a partition is the group's member, and what a broker says of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where replicas go: what is there stays, hosts are spread over, nobody is given more than others."""
 
 from __future__ import annotations

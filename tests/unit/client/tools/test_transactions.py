@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests about transactions: older brokers, brokers without transactions, and what counts as hanging."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding Apache Kafka, or saying clearly what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ruler that both engines are measured with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding ZooKeeper, or saying clearly what is missing; and what an ensemble is told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawn cases of groups, played by the coordinator's machine and consumers that assign as clients do."""
 
 from __future__ import annotations

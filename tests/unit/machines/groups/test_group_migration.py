@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group, two protocols: a classic group becomes a KIP-848 group, members and all, and turns back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of `__consumer_offsets`, held against what Apache Kafka 4.3.0's own serialiser wrote."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which quota holds for a client, with whom it is shared, and how long a client is throttled."""
 
 from __future__ import annotations

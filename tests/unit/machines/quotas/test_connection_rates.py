@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """New connections wait when they come too fast, and are refused beyond the quota of their address."""
 
 from __future__ import annotations

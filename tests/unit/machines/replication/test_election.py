@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who leads and who is eligible, as the controller decides it (R5, R19–R22)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The follower of a partition: what it fetches, where it truncates, what it shows (R12)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The leader of a partition: high watermark, in-sync replicas, acks (R11–R18)."""
 
 from __future__ import annotations

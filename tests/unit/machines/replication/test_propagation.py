@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a wait for the other nodes' views ends: confirmed, late, gone, of an earlier release, out of time."""
 
 from __future__ import annotations

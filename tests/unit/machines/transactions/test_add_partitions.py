@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AddPartitionsToTxn, added and only verified, and what the version of a request makes of errors."""
 
 from __future__ import annotations

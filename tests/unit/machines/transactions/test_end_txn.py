@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EndTxn of both versions: decisions, repetitions, and what is refused in which state."""
 
 from __future__ import annotations

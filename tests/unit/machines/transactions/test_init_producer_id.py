@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InitProducerId: new producers, raised epochs, fencing, and producer ids whose epochs are used up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers: sent until every partition has one, again after a load, and given up only when fenced."""
 
 from __future__ import annotations

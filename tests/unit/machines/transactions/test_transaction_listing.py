@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What DescribeTransactions and ListTransactions are told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which events of a transactional id need no log (R17): the driver refuses the others below the minimum."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time: transactions that take too long, on the monotonic clock, and ids that nobody uses any more."""
 
 from __future__ import annotations

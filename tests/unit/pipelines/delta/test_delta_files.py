@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of one task: their names, partitions, sizes and statistics; and nothing left of a failed task."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OptimizeResult of real tables: rows stay, files become fewer, and only what nobody can need is removed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tables are written to: by what they use, not by what their version would allow."""
 
 from __future__ import annotations

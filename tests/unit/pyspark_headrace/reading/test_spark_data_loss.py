@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint held against the cluster: each way to lose data has its own word and its own policy."""
 
 from __future__ import annotations

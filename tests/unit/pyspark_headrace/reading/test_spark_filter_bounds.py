@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters as bounds: only ever narrower than the ranges, and never narrower than the filters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics that were named and are not there, or have nothing to read: said with what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The offset document: one text for equal positions, and a clear word when it is somebody else's."""
 
 from __future__ import annotations

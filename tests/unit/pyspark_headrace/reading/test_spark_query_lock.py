@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A query's sign of life, and the file that asks it to stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges between two positions, and how they are cut into tasks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exactly once or at least once: decided once for a batch, when Spark pickles the writer for its tasks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch requests to the leaders of partitions, within a budget of bytes: what reads and streams share.
 
 Decides neither which partitions are due nor what to do about errors: ../read/prefetch.py does so for a range

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Splits fetched bytes into batches, checks CRCs, and skips control batches and aborted transactions.
 
 Reads headers only; records are decoded by the kernels. Read next: read/decode.py.

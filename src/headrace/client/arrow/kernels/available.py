@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which kernels run: the compiled ones where the build could make them, otherwise the row-wise ones.
 
 Read next: compiled.py, row_wise.py; docs/decisions/0008-kernels-in-c-without-python-headers.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels in C behind Python calls: allocates every buffer, checks every size, turns codes into errors.
 
 The only caller of kernels/columns.c, whose structures these mirror; the GIL is released while a kernel runs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels without a compiler: row by row with wire/records.py, hashes and grouping with NumPy.
 
 Same results as compiled.py, some hundred times slower; the tests hold the two together.

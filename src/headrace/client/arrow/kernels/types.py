@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns of a topic and the values that kernels take and give. Plain data."""
 
 from __future__ import annotations

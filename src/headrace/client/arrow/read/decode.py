@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetched bytes to Arrow record batches of the columns that were asked for.
 
 Read next: ../fetch/sections.py (splitting into batches), ../kernels.

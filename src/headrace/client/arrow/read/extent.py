@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The offset ranges that a read would cover, without fetching records.
 
 Read next: bounds.py, selection.py.

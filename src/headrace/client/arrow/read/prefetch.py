@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches ranges of a topic ahead of whoever decodes them, within a budget of bytes.
 
 Runs on one event loop. Lost connections and moved leaders are retried until nothing came for `timeout_ms`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches partitions that come and go, continuously, ahead of whoever decodes them.
 
 One request at a time per node, which waits there for new records. Moved leaders and lost connections are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of a stream's partitions: handed out, processed, committed. Plain data.
 
 Read next: stream_core.py.

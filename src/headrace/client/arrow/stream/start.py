@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start offsets of a stream: earliest, latest or a time, looked up for partitions as they are assigned.
 
 Read next: stream_core.py.

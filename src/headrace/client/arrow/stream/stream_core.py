@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The core of a stream: fetching, group membership and commits behind one queue of records and changes.
 
 Runs on one event loop. Hands out fetched bytes and changes of the assignment; decoding and callbacks are

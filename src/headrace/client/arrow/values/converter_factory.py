@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the converter for a format. Read next: formats.py, converters.py.
 
 Converters are imported on first use: most processes need one of them or none, and pyarrow.compute, which they

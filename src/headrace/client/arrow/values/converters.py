@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts a column of bytes to a typed column, with a reason for each row that does not fit.
 
 Read next: formats.py (what a user names), plain.py, json/reader.py, avro/reader.py.

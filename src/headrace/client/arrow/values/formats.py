@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats of keys and values: a word such as "string", or Json and Avro with settings. Plain data.
 
 Read next: converters.py (reading), serializers.py (writing).

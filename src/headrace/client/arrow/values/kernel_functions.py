@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels that read and write values, by name. Called by kernel_reader.py and sources.py."""
 
 from __future__ import annotations

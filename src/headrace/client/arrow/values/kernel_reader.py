@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a kernel of kernels/values.h over a column of bytes, with growing buffers, and builds Arrow arrays.
 
 The only caller of kernels/json.c and kernels/avro.c, whose structures these mirror. Read next: nodes.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A schema in the form that kernels use: a list of nodes, with the children of each adjacent. Plain data.
 
 Read next: kernel_reader.py, which runs a kernel over them; json/nodes.py and avro/nodes.py, which make them.

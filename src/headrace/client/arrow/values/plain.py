@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes as text or numbers. Numbers are big-endian, as Kafka's own serializers write them.
 
 Read next: converters.py.

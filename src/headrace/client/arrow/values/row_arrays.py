@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow arrays from Python values that were read row by row, in the types of the nodes.
 
 A struct is a list of its fields, a list a list, a map a list of pairs, a union a pair of branch and value,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow columns in the form that writing kernels use, and the bytes that they write.
 
 The only caller of kernels/write_values.c, whose structures these mirror. Read next: json/sources.py

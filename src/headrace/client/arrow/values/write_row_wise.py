@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes values row by row, without compiled kernels: the same bytes.
 
 Read next: sources.py.

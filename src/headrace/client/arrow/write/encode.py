@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow columns to record batches, as Kafka's Java client would send them.
 
 Read next: columns.py (which Arrow types can be written), ../kernels.

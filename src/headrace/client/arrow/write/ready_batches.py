@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record batches encoded elsewhere: checked, and given a producer id, epoch and sequence numbers.
 
 Only headers are changed. Read next: ../../wire/batch.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of a write: counts and offsets by partition, and errors with row numbers. Plain data."""
 
 from __future__ import annotations

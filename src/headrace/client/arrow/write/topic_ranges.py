@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the key ranges that are stored with a topic, before rows are partitioned.
 
 Read next: ../../partitioning/stored_ranges.py (where they are stored), writer.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transaction protocol: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn.
 
 Runs on one event loop. By the cluster's transaction.version: up to 1 the client adds every partition and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The states of a transactional id: what may follow what, and what an error leaves behind.
 
 ready → open → ready; a failed transaction can only be aborted; after fencing or an unknown outcome the id is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classic group protocol as Apache Kafka 4's coordinator runs it.
 
 Requests: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. States (GroupState) and the ways out of them:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of a classic group for commits, offset expiry and descriptions.
 
 Implements offsets.Membership. Changes nothing but the session of a member that commits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitions moved by a rebalance, for group events (D21). Only for the protocol type `consumer`."""
 
 from __future__ import annotations

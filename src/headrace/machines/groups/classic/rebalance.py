@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebalance of a classic group from one generation to the next.
 
 Handles pending replies, timers and the initial delay of a ClassicState; classic/group.py decides when to

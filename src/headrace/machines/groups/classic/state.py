@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a classic group: members, leader, generation and protocol.
 
 The durable part is the GroupMetadata record; `load` applies it, live and on start (R33). Everything else

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the member of a KIP-848 heartbeat and validates the request before anything changes.
 
 Pure; also used for a classic group that would be converted.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validation of KIP-848 requests, with Apache Kafka's error codes, messages and order.
 
 Functions that raise ApiError or return; nothing is changed here. Read next: consumer/group.py.

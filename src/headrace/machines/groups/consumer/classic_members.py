@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a KIP-848 group that still speak the classic protocol (online upgrade and downgrade).
 
 JoinGroup reconciles as a heartbeat would, with what the subscription says is owned; SyncGroup gives what the

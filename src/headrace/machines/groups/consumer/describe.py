@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the ConsumerGroupDescribe reply of a KIP-848 group; read-only. Read next: consumer/group.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events and replies of a KIP-848 group: heartbeat, metadata, regular expressions, settings.
 
 The requests that both protocols share are in groups/events.py. Values only. Read next: consumer/group.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group of the consumer protocol (KIP-848): members heartbeat, the coordinator assigns and reconciles.
 
 Group states: Empty (no members) → Assigning (the group epoch is ahead of the target's) → Reconciling (members

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a KIP-848 group: its subscription, epochs and partitions.
 
 Values only; a change is a new `Member`. Knows no group and no record log.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebalance of a KIP-848 group: moves members of either protocol from one target to the next.
 
 Handles epochs, targets, timers and regular expressions of a ConsumerGroupState for consumer/group.py

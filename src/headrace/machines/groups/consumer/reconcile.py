@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One step of a member from its assignment towards its target (Kafka's CurrentAssignmentBuilder).
 
 Revoke first, then assign: a partition is assigned only when it has no owner, and a member with partitions to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides when a KIP-848 group resolves its regular expressions against the topics.
 
 All of a group's expressions are resolved at once, so that they cause one rebalance together, and at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The durable state of one KIP-848 group, built only from its records (R33).
 
 `apply` is the only mutator and runs live and at load. It takes any order that compaction can leave behind and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Computes the target assignment from subscriptions and topics.
 
 Pure functions over a group's state and the cluster metadata. Read next: assignors/uniform.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group events of a KIP-848 group (D21): reason, moved partitions and duration of rebalances.
 
 Same event names as in the classic protocol where possible. Not part of the durable state.

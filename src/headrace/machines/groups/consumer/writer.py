@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the records of one KIP-848 group.
 
 Read next: consumer/rebalance.py; wire/coordinator/consumer_group_records.py for the records themselves.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sender keeps its window full, and after a lost connection sends what was not acknowledged, in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches encoded elsewhere: signed in the header, otherwise untouched; bad ones are refused by place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many batches of a partition are in flight, over a connection that answers when it is told to."""
 
 from __future__ import annotations

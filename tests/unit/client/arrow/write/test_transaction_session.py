@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a transactional id asks its coordinators, in which order and version, and what it makes of a no."""
 
 from __future__ import annotations

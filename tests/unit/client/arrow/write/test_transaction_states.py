@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The states of a Transaction over a session that does as it is told: what may follow what."""
 
 from __future__ import annotations

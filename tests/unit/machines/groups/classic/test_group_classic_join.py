@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JoinGroup of the classic protocol: who is let in, who waits, who leads, which protocol is chosen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebalance timeouts of zero: a group waits for sessions to expire without a timer that always fires."""
 
 from __future__ import annotations

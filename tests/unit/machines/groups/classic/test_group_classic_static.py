@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static members of classic groups (KIP-345): they come back to their place, and the old self is fenced."""
 
 from __future__ import annotations

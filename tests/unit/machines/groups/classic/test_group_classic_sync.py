@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SyncGroup, Heartbeat, LeaveGroup, sessions and reload of classic groups."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of the classic protocol inside a KIP-848 group: refusals, time-outs, static members, commits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A KIP-848 group, heartbeat by heartbeat: epochs, who is told what, and the drawn rebalances."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who a KIP-848 group turns away: bad requests, wrong epochs, static members, size; Apache Kafka's codes."""
 
 from __future__ import annotations

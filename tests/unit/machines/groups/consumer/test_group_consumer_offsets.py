@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may commit and fetch offsets in a KIP-848 group (OffsetCommit and OffsetFetch 9 and above)."""
 
 from __future__ import annotations

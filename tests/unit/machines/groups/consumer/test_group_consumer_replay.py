@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a KIP-848 group as the fold of its records: what compaction and older releases leave."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timeline of a KIP-848 group (D21): what `headrace groups events` will be able to show."""
 
 from __future__ import annotations

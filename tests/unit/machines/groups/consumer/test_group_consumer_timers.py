@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time-outs of a KIP-848 group, on virtual time, and what a restart of the coordinator does to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives an Avro schema from Arrow columns: nullable columns are unions with null.
 
 Read next: schema.py, sources.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an Avro schema is in Arrow, and the nodes that a kernel reads it by.
 
 A union of null and one thing is that thing; any other union is a struct of `member0`, `member1`, …, of which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Avro to typed columns: bare records of one schema, or Confluent's wire format with schemas from a registry.
 
 Read next: kernels/avro.c or row_wise.py, which do it; registry.py; resolve.py (changed schemas).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of one Avro schema as those of another, by Avro's rules of resolution, a whole column at a time.
 
 Records are matched by the names and aliases of their fields; what the reader's schema has in addition takes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads Avro's binary encoding row by row, without compiled kernels: same rows, same rejects.
 
 Read next: avro/nodes.py, values/row_arrays.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Avro schemas: from JSON to values in which every name is resolved. Pure.
 
 Schemas that no column can hold (a record within itself) are refused. Read next: avro/nodes.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow columns made ready to be written as Avro by a schema: matched by name, cast where nothing is lost.
 
 Read next: sources.py, derive.py (when no schema is given).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which Arrow types JSON can be read as, and the nodes that a kernel reads them by.
 
 A field that is marked as JSON_TEXT holds whatever stands there, as its text. Read next: json/reader.py.

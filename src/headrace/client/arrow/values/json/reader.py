@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON to typed columns, by a given schema or one learned from a sample.
 
 Read next: kernels/json.c or row_wise.py, which do it; sample.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads JSON row by row, without compiled kernels: same rows, same rejects.
 
 One difference: JSON_TEXT fields come re-spelled (no spaces), not as the record spells them. Read next:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Infers the schema of JSON records from a sample.
 
 Numbers with and without a fraction are one kind. What is of several kinds, or null or empty in all of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow columns made ready to be written as JSON: every leaf becomes text, by Arrow's own casts.
 
 Moments are written as ISO 8601, in UTC where they have a zone. Read next: sources.py.
