@@ -8,6 +8,7 @@ ENGINE ?=
 SCENE ?=
 SUITE ?=
 BASE ?=
+CIBUILDWHEEL := 4.3.3
 KERNELS := src/headrace/kernels/_kernels.so
 SHORT := not compat_jvm and not compat_go and not compat_image and not soak
 # What tests leave out because something is missing here, told at the end.
@@ -27,6 +28,7 @@ TELL_ROWS := @$(BIN)/python -m tests.harness.row_summary $(ROWS)
 ALONE := tests/unit tests/property tests/contract tests/simulation
 # These start nodes, Spark and clients and mostly wait: two files at a time. tests/gate.toml says which run when.
 LIVE := tests/compat tests/integration tests/spark tests/docs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 MISSING_PACKAGES = $(if $(shell command -v ip),,iproute2)
 FIND_JAVA = $(BIN)/python -m headrace.java
 JAVA_PACKAGES := openjdk-21-jre-headless openjdk-17-jre-headless
@@ -34,7 +36,7 @@ JAVA_PACKAGES := openjdk-21-jre-headless openjdk-17-jre-headless
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 
 .DEFAULT_GOAL := help
-.PHONY: help tour rows setup java demo test check packages lint bench bench-compare compat soak lock sbom audit clean
+.PHONY: help tour recording rows setup java demo test check packages lint coverage dist wheels licences bench bench-compare compat soak compatibility docs docs-serve lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +68,9 @@ tour: setup ## write docs/tour.md from a run of the demo, then `make rows`
 	$(BIN)/headrace demo --tour docs/tour.md --pictures docs/pictures
 	@$(MAKE) --no-print-directory rows
 
+recording: setup ## write docs/pictures/demo.svg from two scenes of the demo
+	$(BIN)/python -m tests.harness.recording docs/pictures/demo.svg
+
 rows: setup ## run every test of a drawing; when all passed, write the list of them into docs/tour.md
 	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
 	$(PYTEST) $(ALONE) -n auto --dist loadfile -m "row and $(SHORT)"
@@ -75,8 +80,9 @@ rows: setup ## run every test of a drawing; when all passed, write the list of t
 	$(TELL_ROWS) --all
 	$(BIN)/python -m tests.harness.drawings docs/tour.md $(ROWS)
 
-lint: setup ## ruff, mypy --strict, import contracts
+lint: setup ## ruff check and format, mypy --strict, import contracts
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -96,6 +102,10 @@ check: packages test ## the full suite, before anything lands on main: test, the
 	$(TELL_LEFT_OUT)
 	$(TELL_ROWS) --all
 
+coverage: setup ## lines and branches that the fast tests reach, into build/coverage; fails below the floor of pyproject.toml
+	$(BIN)/python -m pytest tests/unit tests/property tests/contract -n auto --dist loadfile -q -m "$(SHORT)" \
+	  --cov --cov-report=term:skip-covered --cov-report=html
+
 packages: ## install Debian packages that live tests use, where we are root; elsewhere such tests are skipped
 	@if [ -n "$(strip $(MISSING_PACKAGES))" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  { apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends $(MISSING_PACKAGES); } || \
@@ -110,7 +120,7 @@ compat: setup packages ## JVM and Go clients, every CLI command against Apache K
 soak: setup ## long tests; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, security) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, security, testing) runs one
 	$(BIN)/python -m bench $(SUITE)
 
 bench-compare: setup ## broker CPU per request: the commit BASE against this tree
@@ -120,12 +130,36 @@ bench-compare: setup ## broker CPU per request: the commit BASE against this tre
 	$(if $(wildcard $(KERNELS)),$(BIN)/python -m headrace.kernels.build build/base/src/headrace/kernels)
 	$(BIN)/python -m bench.compare_commits build/base .
 
+dist: ## build dist/: the sdist, and from it the wheel of this machine; with CC= (empty) the pure Python wheel
+	rm -rf build/dist dist && $(PYTHON) -m venv build/dist
+	build/dist/bin/pip install --quiet build
+	build/dist/bin/python -m build --outdir dist .
+
+wheels: ## build dist/ with cibuildwheel: the wheels that a release has for this system; Linux: needs Docker
+	rm -rf build/wheels && $(PYTHON) -m venv build/wheels
+	build/wheels/bin/pip install --quiet cibuildwheel==$(CIBUILDWHEEL)
+	build/wheels/bin/python -m cibuildwheel --output-dir dist
+
+compatibility: setup ## run the tests behind docs/compatibility.md; when all passed, write its table
+	@mkdir -p build
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(SHORT)" --junitxml build/compatibility.xml $$($(BIN)/python -m tests.harness.compatibility tests)
+	$(BIN)/python -m tests.harness.compatibility write docs/compatibility.md build/compatibility.xml
+
+docs: setup ## build the documentation site into build/site; open build/site/index.html, no network needed
+	$(MKDOCS) build --strict
+
+docs-serve: setup ## show the site at http://127.0.0.1:8000 and build it again while you write
+	$(MKDOCS) serve
+
 lock: ## refresh requirements.lock, with hashes, from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --upgrade pip
 	build/lock/bin/pip install --quiet '.[arrow,dev,bench,spark,zookeeper]'
 	build/lock/bin/pip freeze --exclude headrace | sed "s/^uvloop==.*/& ; sys_platform != 'win32'/" > requirements.lock
 	build/lock/bin/python -m tests.harness.lock_hashes requirements.lock
+
+licences: setup ## write docs/licences.md from the metadata of the packages that users install
+	$(BIN)/python -m tests.harness.licences docs/licences.md
 
 sbom: ## write build/sbom.json: the components of requirements.lock (CycloneDX)
 	$(PYTHON) -m tests.harness.sbom requirements.lock build/sbom.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The argument of a measure function: one node for one turn, topics on it, its CPU clock, and helpers.
 
 The same for every engine: nothing here asks which one it is.
@@ -94,8 +95,8 @@ class Cell:
         finally:
             self.delete_topic(name)
 
-    def create_topic(self, partitions: int = 1, **configs: str) -> str:
-        name = f"bench-{next(_topic_numbers)}"
+    def create_topic(self, partitions: int = 1, *, name: str = "", **configs: str) -> str:
+        name = name or f"bench-{next(_topic_numbers)}"
         settings = _TOPIC_CONFIGS | {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
         _wait(self._admin().create_topics([topic]))

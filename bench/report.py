@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table, on a terminal (rich) and as Markdown; both from the same cells.
 
 Numbers are rounded for reading; the JSON has them whole.
@@ -63,8 +64,13 @@ def _ratio(result: LineResult, variant: str) -> str:
         return "–"
     sign = _sign(result)
     figures = [ratio.median, ratio.low, ratio.high]
-    median, low, high = (number(each) if result.line.own else f"{each:.2f}" for each in figures)
+    median, low, high = (number(each) if result.line.own else _times(each) for each in figures)
     return f"{median}{sign} ({low} … {high})"
+
+
+def _times(ratio: float) -> str:
+    """Two decimals, or as many as it takes to see two figures."""
+    return f"{ratio:.2f}" if ratio >= 0.1 or ratio <= 0 else f"{ratio:.2g}"
 
 
 def _sign(result: LineResult) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live nodes for every test folder. HEADRACE_TEST_BOOTSTRAP runs the client tests against another broker."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
-from tests.harness import left_out, row_record, run_again
+from tests.harness import left_out, row_record, run_again, watchdog
 from tests.harness.gate import mark_test
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
@@ -32,15 +33,24 @@ def pytest_configure(config: pytest.Config) -> None:
     left_out.register(config)
     row_record.register(config)
     run_again.register(config)
+    watchdog.register(config)
+    _leave_assertions_of_headrace_alone(config)
     # Programs that tests start in processes of their own import tests.harness, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # kafka-python reads its own message definitions by a call that Python 3.11 deprecates.
-    config.addinivalue_line(
-        "filterwarnings", r"ignore:.* is deprecated. Use files\(\) instead:DeprecationWarning"
-    )
+
+
+def _leave_assertions_of_headrace_alone(config: pytest.Config) -> None:
+    """pytest parses every module of a distribution that has a plugin, to rewrite its assertions.
+
+    In Python 3.11 parsing fails when a finalizer logs a traceback meanwhile (tests/harness/syntax.py).
+    """
+    hook: Any = config.pluginmanager.rewrite_hook
+    if marked := getattr(hook, "_must_rewrite", None):
+        marked.discard("headrace")
+        hook._marked_for_rewrite_cache.clear()
 
 
 @pytest.hookimpl(tryfirst=True)

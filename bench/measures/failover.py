@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Failover time of writes when a leader dies, hangs or is restarted: confluent-kafka with acks=all.
 
 From the signal to the first acknowledgement of a record that was sent after it, by a client at its defaults.
@@ -156,9 +157,7 @@ def _kills(cell: Cell, settings: dict[str, str], *, zookeeper: bool) -> list[flo
 
 
 @contextmanager
-def _replicated(
-    cell: Cell, settings: dict[str, str], *, zookeeper: bool = False
-) -> Iterator[LiveCluster]:
+def _replicated(cell: Cell, settings: dict[str, str], *, zookeeper: bool = False) -> Iterator[LiveCluster]:
     with running_cluster(cell, settings, zookeeper=zookeeper) as cluster:
         _create(cluster)
         yield cluster

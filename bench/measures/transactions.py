@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions as applications see them: how many a second, how long a commit takes, and what readers pay."""
 
 from __future__ import annotations
@@ -206,9 +207,7 @@ def _fill(cell: Cell, topic: str) -> None:
     ids = [new_id() for _ in range(FILLERS)]
     each, bootstrap = _transactions_each(cell), cell.node.bootstrap
     loads = [
-        cell.pool.submit(
-            fill_with_transactions, bootstrap, topic, ids[place::WORKERS], each, ABORTED_EVERY
-        )
+        cell.pool.submit(fill_with_transactions, bootstrap, topic, ids[place::WORKERS], each, ABORTED_EVERY)
         for place in range(WORKERS)
     ]
     for load in loads:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suites of `python -m bench [SUITE]`: which measures, which lines, which targets."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
 from bench.suites.spark import SPARK_SUITE
+from bench.suites.testing import TESTING_SUITE
 from bench.suites.transactions import TRANSACTIONS_SUITE
 
 SUITES: dict[str, Suite] = {
@@ -21,5 +23,6 @@ SUITES: dict[str, Suite] = {
         SPARK_SUITE,
         CLUSTER_SUITE,
         SECURITY_SUITE,
+        TESTING_SUITE,
     )
 }

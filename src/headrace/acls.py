@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs as Kafka has them: who may do what, from where, on which resources. Values shared by all layers.
 
 Knows no store and no request. Read next: broker/security/authorizer.py (decides), principal.py (who).
@@ -102,9 +103,7 @@ SUPPORTED_OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = MappingProx
 _IMPLIES_DESCRIBE = frozenset(
     {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
 )
-_IMPLIES_DESCRIBE_CONFIGS = frozenset(
-    {Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}
-)
+_IMPLIES_DESCRIBE_CONFIGS = frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL})
 
 
 def operations_that_allow(operation: Operation) -> frozenset[Operation]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client quotas: the entities they are set for, their names and values (KIP-13, 124, 546, 599, 612).
 
 Shared by all layers. Read next: machines/quotas/ (decides), broker/quotas/ (enforces), docs/security.md.
@@ -36,9 +37,7 @@ class QuotaEntity(NamedTuple):
     def items(self) -> list[tuple[str, str | None]]:
         """Entity type and name of each part, as the protocol has them: None is the default."""
         return [
-            (kind, name or None)
-            for kind, name in zip(ENTITY_TYPES, self, strict=True)
-            if name is not None
+            (kind, name or None) for kind, name in zip(ENTITY_TYPES, self, strict=True) if name is not None
         ]
 
     def __str__(self) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exception tree.
 
 A protocol outcome is an error code (`ApiError`, turned into a reply in one place,
@@ -61,6 +62,10 @@ class CorruptLogError(StorageError):
 
 class ConfigError(HeadraceError):
     """A setting is wrong; the message names where, what, and the nearest valid choice."""
+
+
+class ArgumentError(ConfigError):
+    """A setting on the command line is wrong: a usage error."""
 
 
 class CoordinationError(HeadraceError):

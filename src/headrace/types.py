@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values shared by all layers: identifiers and the immutable view of the cluster.
 
 Read next: coordination/projection.py (builds a ClusterView).
@@ -31,6 +32,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"}) | OWN
 
 
 class TopicPartition(NamedTuple):
+    """A partition of a topic; equal to the tuple `(topic, partition)`."""
+
     topic: str
     partition: int
 
@@ -69,6 +72,8 @@ class Node:
     """Partitions whose log is damaged on this node (R27)."""
     logs_in: bool = False
     """It proves its identity to the other nodes (S3); nodes of earlier releases do not."""
+    session_ms: int = 0
+    """How long its session outlives it; 0: not known, a node of an earlier release."""
     transaction_versions: tuple[int, int] = (0, 0)
     """Lowest and highest `transaction.version` it serves; 0 alone (earlier releases): no transactions."""
 

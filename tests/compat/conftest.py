@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that are not on PyPI: Apache Kafka's Java tools and the Go tool chain. Missing ones skip by name.
 
 And a node for tests of groups, where everything that a group waits for is short.
@@ -12,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
 from tests.harness.groups.polled_consumers import QUICK_GROUPS
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess

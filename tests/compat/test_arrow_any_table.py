@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any Arrow table that headrace.write takes is read back the same, by row-oriented clients and by ours."""
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from java_tool import JavaTool
-from row_readers import RowReaders, Seen
 
 import headrace
 from headrace.client.arrow.kernels.types import HEADERS
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
+from tests.compat.row_readers import RowReaders, Seen
 
 # A failing example is not made smaller: the clients read on where the one before ended.
 LIVE = settings(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command of the CLI against a live cluster, on a terminal, in a pipe and as JSON.
 
 Runs against a Headrace node in `make test`, and the same tests against Apache Kafka in `make compat`.
@@ -13,16 +14,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cli_runner import Cli, interrupt, plain, running_cluster, wait_for_line
 
 import headrace
+from tests.compat.cli_runner import Cli, interrupt, plain, running_cluster, wait_for_line
 
 HOSTILE = b"\x1b[31mred\x07"
 
 
-@pytest.fixture(
-    scope="module", params=["headrace", pytest.param("kafka", marks=pytest.mark.compat_jvm)]
-)
+@pytest.fixture(scope="module", params=["headrace", pytest.param("kafka", marks=pytest.mark.compat_jvm)])
 def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     with running_cluster(request.param, tmp_path_factory.mktemp(request.param)) as cli:
         yield cli
@@ -155,15 +154,15 @@ def test_topics_delete_names_the_target_and_asks(cli: Cli, topic: str) -> None:
 def test_the_send_returns_partition_and_offset(cli: Cli, topic: str) -> None:
     cli.prepare("topics", "create", topic, "-p", "2")
     sent = cli("produce", topic, "--partition", "1", "-v", stdin="a\nb\nc\n").ok()
-    assert sent.rows == [["1", "0"], ["1", "1"], ["1", "2"]]
+    assert sent.rows == [["1", "0", "-"], ["1", "1", "-"], ["1", "2", "-"]]
     assert re.fullmatch(rf"Sent 3 records to '{topic}' in \d+\.\d s; 0 failed\.\n", sent.err)
     events = cli("produce", topic, "--partition", "1", "-v", "--json", stdin="d\n").ok().documents
-    assert events[0] == {"event": "delivered", "record": 1, "partition": 1, "offset": 3}
+    assert events[0] == {"event": "delivered", "record": 1, "key": None, "partition": 1, "offset": 3}
     assert (events[1]["event"], events[1]["sent"], events[1]["failed"]) == ("summary", 1, 0)
     summary = cli("produce", topic, "--json", stdin="").ok().document
     assert (summary["sent"], summary["failed"]) == (0, 0)
-    shown = cli.on_terminal("produce", topic, "--partition", "0", "-v", piped=b"x\n").ok()
-    assert "partition 0  offset 0" in plain(shown.out)
+    shown = cli.on_terminal("produce", topic, "--partition", "0", "-k", "k1", "-v", piped=b"x\n").ok()
+    assert "partition 0  offset 0  key k1" in plain(shown.out)
     assert "\x1b[" in shown.out
 
 
@@ -173,7 +172,7 @@ def test_every_kind_of_acknowledgement(cli: Cli, topic: str, acks: str) -> None:
     cli.prepare("topics", "create", topic)
     sent = cli("produce", topic, "--acks", acks, "-v", stdin="a\nb\n").ok()
     offsets = ["-", "-"] if acks == "0" else ["0", "1"]
-    assert sent.rows == [["0", offset] for offset in offsets], "with acks=0 nobody says the offset"
+    assert sent.rows == [["0", offset, "-"] for offset in offsets], "with acks=0 nobody says the offset"
     assert cli("consume", topic, "--max", "2").ok().out == "a\nb\n"
 
 
@@ -219,7 +218,7 @@ def test_a_file_shows_progress_on_a_terminal_only(cli: Cli, topic: str, tmp_path
     cli.prepare("topics", "create", topic)
     file = tmp_path / "lines.txt"
     file.write_text("x\n" * 20)
-    shown = cli.on_terminal("produce", topic, "--file", str(file), "--rate", "100").ok()
+    shown = cli.on_terminal("produce", topic, "--file", str(file), "--rate", "12").ok()
     assert "sending" in shown.out
     assert f"Sent 20 records to '{topic}'" in plain(shown.out)
     assert "sending" not in cli("produce", topic, "--file", str(file)).ok().err
@@ -257,7 +256,11 @@ def test_a_refused_record_is_a_failure_with_the_next_command(cli: Cli, topic: st
 
 
 def test_a_topic_is_created_by_the_broker_when_it_may(cli: Cli, topic: str) -> None:
-    assert cli("produce", topic, "-v", stdin="first\n").ok().rows == [["0", "0"]]
+    sent = cli("produce", topic, "-v", stdin="first\n").ok()
+    assert sent.rows == [["0", "0", "-"]]
+    assert sent.err.startswith(f"Created topic '{topic}' with 1 partition.\n")
+    assert "Created" not in cli("produce", topic, stdin="second\n").ok().err
+    assert cli("produce", f"{topic}-2", "--json", stdin="x\n").ok().document["created"] is True
 
 
 @pytest.mark.row("D1")
@@ -374,7 +377,7 @@ def test_produce_stops_cleanly_on_ctrl_c_and_says_what_it_sent(cli: Cli, topic: 
     try:
         process.stdin.write(b"one\n")
         process.stdin.flush()
-        wait_for_line(process, lambda line: line == b"0\t0\n")
+        wait_for_line(process, lambda line: line == b"0\t0\t-\n")
         ended = interrupt(process)
     finally:
         process.kill()
@@ -413,8 +416,8 @@ def test_keys_that_have_no_place_are_refused_or_go_to_the_nearest(cli: Cli, topi
     assert "line 1: key 'zz' is outside every range (AAAA..MZZZ, NAAA..ZZZZ)" in outside.err
     assert "without a key has no place" in cli("produce", topic, stdin="x\n").err
     cli.prepare("topics", "alter", topic, "--outside", "nearest")
-    assert cli("produce", topic, "-K", ":", "-v", stdin="zz:1\n").ok().rows == [["1", "0"]]
-    assert cli("produce", topic, "--partition", "0", "-v", stdin="x\n").ok().rows == [["0", "0"]]
+    assert cli("produce", topic, "-K", ":", "-v", stdin="zz:1\n").ok().rows == [["1", "0", "zz"]]
+    assert cli("produce", topic, "--partition", "0", "-v", stdin="x\n").ok().rows == [["0", "0", "-"]]
 
 
 @pytest.mark.row("D5")
@@ -426,7 +429,7 @@ def test_new_partitions_of_a_range_topic_need_new_ranges(cli: Cli, topic: str) -
     wrong = cli("topics", "alter", topic, "--partitions", "3", "--ranges", "A..M,N..Z")
     assert "2 key ranges for 3 partitions" in wrong.err
     cli.prepare("topics", "alter", topic, "--partitions", "3", "--ranges", "A..H,I..P,Q..Z")
-    assert cli("produce", topic, "-K", ":", "-v", stdin="YOLO:1\n").ok().rows == [["2", "0"]]
+    assert cli("produce", topic, "-K", ":", "-v", stdin="YOLO:1\n").ok().rows == [["2", "0", "YOLO"]]
 
 
 @pytest.mark.row("D5")
@@ -461,7 +464,7 @@ def test_same_key_same_partition_and_sticky_spreads(cli: Cli, topic: str) -> Non
     assert all(len(partitions) == 1 for partitions in places.values())
     arguments = ("-K", ":", "--partitioner", "sticky", "-v")
     rows = cli("produce", topic, *arguments, stdin=lines * 5).ok().rows
-    assert {partition for partition, _ in rows} == {"0", "1", "2", "3"}
+    assert {partition for partition, _, _ in rows} == {"0", "1", "2", "3"}
 
 
 # -- configs -----------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace consume --group` against a live cluster: members, workers, commands, dead letters.
 
 Runs against a Headrace node in `make test`, and the same tests against Apache Kafka in `make compat`.
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cli_runner import Cli, interrupt, plain, wait_for_line
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from tests.compat.cli_runner import Cli, interrupt, plain, wait_for_line
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
 from tests.harness.waiting import wait_until
@@ -68,6 +69,8 @@ def test_a_group_goes_on_where_it_committed(cli: Cli, filled: str) -> None:
     other = cli("consume", filled, "-g", f"{filled}-other", "--exit-at-end", "--format", "json").ok()
     assert {document["member"] for document in other.documents} == {"c1"}
     assert len(other.documents) == 12, "another group receives all again"
+    types = {group["group"]: group["type"] for group in cli("groups", "list", "--json").ok().document}
+    assert (types[filled], types[f"{filled}-other"]) == ("consumer", "consumer"), "KIP-848 where it is served"
 
 
 def test_several_consumers_are_members_of_their_own(cli: Cli, topic: str) -> None:
@@ -165,7 +168,7 @@ def test_incompatible_options_are_refused(cli: Cli, filled: str) -> None:
         (("-g", "g", "--partition", "0"), "use either --partition or --group"),
         (("-g", "g", "--from", "12"), "headrace groups reset g"),
         (("-g", "g", "--order", "time"), "'time' is not one of key, partition, none"),
-        (("-g", "g", "--protocol", "raft"), "'raft' is not one of cooperative, eager, consumer"),
+        (("-g", "g", "--protocol", "raft"), "'raft' is not one of classic, consumer, cooperative, eager"),
         (("-g", ""), "a group needs a name"),
         (("--workers", "2"), "--workers: needs --group"),
         (("--exec", "cat"), "--exec: needs --group"),

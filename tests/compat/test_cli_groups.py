@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace groups` and `headrace plan` against live clusters, on a terminal, in a pipe and as JSON.
 
 Run against a Headrace node in `make test`, and the same tests against Apache Kafka in `make compat`.
@@ -15,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import Cli, Ended, interrupt, plain, running_cluster, wait_for_line
 from confluent_kafka import Consumer, Producer, TopicPartition
-from group_members import Members
 
+from tests.compat.cli_runner import Cli, Ended, interrupt, plain, running_cluster, wait_for_line
+from tests.compat.group_members import Members
 from tests.harness.waiting import wait_until
 
 SETTINGS = {
@@ -314,7 +315,7 @@ def test_groups_reset_by_every_strategy(cli: Cli, topic: str, tmp_path: Path) ->
 
 def test_groups_reset_refusals_say_what_to_do(cli: Cli, topic: str) -> None:
     fill(cli, topic)
-    assert "exactly one is required of --to-earliest" in cli("groups", "reset", topic).err
+    assert "exactly one is required of --from, --to-earliest" in cli("groups", "reset", topic).err
     assert "exactly one is required" in cli("groups", "reset", topic, "--to-latest", "--to-earliest").err
     nobody = cli("groups", "reset", f"{topic}-none", "--to-latest")
     assert nobody.code == 1
@@ -389,7 +390,7 @@ def test_groups_events_show_joins_and_leaves(cli: Cli, topic: str) -> None:
     assert json.loads(left[-1])["group"] == topic
     assert interrupt(process).code == 130
     written = "__headrace_events" in cli("topics", "list", "--all").ok().out
-    ended = cli("groups", "events", topic, "--since", "5m")
+    ended = cli("groups", "events", topic, "--from", "5m")
     if written:
         check_written_events(cli, topic, ended)
     else:
@@ -406,7 +407,7 @@ def check_written_events(cli: Cli, group: str, ended: Ended) -> None:
     assert "worker-" in plain(cli.on_terminal("groups", "events", group).ok().out)
     nothing = cli("groups", "events", group, "--since", "1ms").ok()
     assert nothing.out == ""
-    assert "try a longer time: --since 7d" in nothing.err
+    assert "try a longer time: --from 7d" in nothing.err
 
 
 # -- plan --------------------------------------------------------------------------------------------------

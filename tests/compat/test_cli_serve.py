@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace serve` as a user meets it, and what commands say when something else serves."""
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_runner import COMMAND, Cli, interrupt, wait_for_line
 
+from tests.compat.cli_runner import COMMAND, Cli, interrupt, wait_for_line
 from tests.harness.live.node import NodeProcess
 
 Started = list[subprocess.Popen[bytes]]
@@ -77,9 +78,7 @@ def test_the_ready_line_as_json_and_with_two_listeners(started: Started, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_it_cleanly(
-    started: Started, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_stops_it_cleanly(started: Started, tmp_path: Path, number: signal.Signals) -> None:
     process = serve(started, "--data", str(tmp_path), "--listener", "main=127.0.0.1:0")
     wait_for_line(process, lambda line: b"ready" in line)
     before = time.monotonic()
@@ -132,7 +131,7 @@ def test_a_server_that_is_no_broker_is_named_at_once() -> None:
         thread.join()
     assert ended.code == 1
     assert "something answers there, but not as a Kafka broker" in ended.err
-    assert "--bootstrap" in ended.err
+    assert "--command-config" in ended.err
 
 
 def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer() -> None:

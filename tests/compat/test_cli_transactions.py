@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace transactions` on a Headrace node, and where transactions are not served."""
 
 from __future__ import annotations
@@ -6,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli_runner import Cli
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client.connection import Connection
 from headrace.wire.api_key import ApiKey
+from tests.compat.cli_runner import Cli
 
 PLACE = ("--topic", "orders", "--partition", "0")
 PRODUCER = ("--producer-id", "1", "--producer-epoch", "0", "--coordinator-epoch", "0")

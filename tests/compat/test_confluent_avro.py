@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Confluent's own Avro serializers and the Arrow client read each other, by a registry between them."""
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_karapace import ROUND_TRIP, make_environment
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.test_karapace import ROUND_TRIP, make_environment
 from tests.harness.live.raw_client import RawClient
 from tests.harness.live.schema_registry import SchemaRegistry, running_registry
 

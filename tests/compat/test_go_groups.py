@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go clients in groups, unmodified: franz-go (both protocols), sarama, kafka-go; members come and go."""
 
 from __future__ import annotations
@@ -134,12 +135,11 @@ def test_go_members_come_and_go_and_every_record_is_processed(
 
 def both_read(first: GoMember, second: GoMember, produce: Callable[[int], None]) -> None:
     """Records flow until both members have had some of two partitions that the other does not read."""
+
     def share() -> bool:
         first_had, second_had = len(first.records), len(second.records)
         produce(8)
-        return poll(
-            lambda: _are_apart(first.records[first_had:], second.records[second_had:]), timeout_s=0.7
-        )
+        return poll(lambda: _are_apart(first.records[first_had:], second.records[second_had:]), timeout_s=0.7)
 
     wait_for(share, first, second)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs beside Apache Kafka: its tool with our node, our command with its broker, equal answers of both."""
 
 from __future__ import annotations
@@ -7,9 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from cli_runner import Cli
-from java_tool import JavaTool
-from reply_summary import summary
 
 from headrace.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
 from headrace.client.bootstrap import parse_bootstrap
@@ -18,6 +16,9 @@ from headrace.client.tools.acls import create_acls
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.wire.api_key import ApiKey
+from tests.compat.cli_runner import Cli
+from tests.compat.java_tool import JavaTool
+from tests.compat.reply_summary import summary
 from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's own admin tools, unmodified: topics, configs, offsets, delete-records, log-dirs."""
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from java_tool import JavaTool
 
+from tests.compat.java_tool import JavaTool
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every API without a login, with a wrong one, without ACLs and with those it needs: answers of Apache Kafka.
 
 On a PLAINTEXT listener with an authorizer and on a SASL_PLAINTEXT one. The requests: api_cases.py.
@@ -14,8 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from api_cases import CASES, GROUP, TOPIC, Case
-from reply_summary import summary
 
 from headrace.acls import AclBinding
 from headrace.client.sasl import Plain, ScramSha512
@@ -25,6 +24,8 @@ from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS, NODE_APIS
 from headrace.wire.error_codes import ErrorCode
+from tests.compat.api_cases import CASES, GROUP, TOPIC, Case
+from tests.compat.reply_summary import summary
 from tests.harness.live.node import HOST
 from tests.harness.live.raw_client import RawClient
 from tests.harness.live.secured_node import SecuredNode

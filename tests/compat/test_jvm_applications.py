@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is built on groups, unmodified: Kafka Streams (word count) and Kafka Connect (distributed, files)."""
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from connect_worker import Worker, connector
-from java_process import JavaProcess, compile_java
 
 from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import application_class_path
+from tests.compat.connect_worker import Worker, connector
+from tests.compat.java_process import JavaProcess, compile_java
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.raw_client import RawClient

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node of Apache Kafka that coordinates a transaction is killed meanwhile: the transaction goes on."""
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from kafka_trio import KafkaTrio
 
 import headrace
 from headrace.client.coordinator import CoordinatorType, find_coordinator
 from headrace.client.network_client import NetworkClient
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.kafka_trio import KafkaTrio
 from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read, write, commit in one transaction on Apache Kafka and Headrace: killed any time, every record once."""
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from transaction_nodes import ENGINES, transactional_node
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.transaction_nodes import ENGINES, transactional_node
 from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaders of a cluster of Apache Kafka are killed while Headrace's client reads, writes and streams."""
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka_trio import KafkaTrio
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.kafka_trio import KafkaTrio
 from tests.harness.groups.stream_members import StreamGroup
 
 pytestmark = pytest.mark.compat_jvm

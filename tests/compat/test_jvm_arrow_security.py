@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.read, write and transaction against Apache Kafka behind TLS and every SASL mechanism we speak."""
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from guarded_kafka import CERTIFICATES, PASSWORD, Guarded, guarded_kafka
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.client.sasl import AuthenticationFailed, OAuthBearer, Plain, ScramSha256, ScramSha512
 from headrace.client.security import Security
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.guarded_kafka import CERTIFICATES, PASSWORD, Guarded, guarded_kafka
 
 pytestmark = pytest.mark.compat_jvm
 

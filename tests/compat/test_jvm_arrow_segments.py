@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interleaved transactions of every producer and codec, produced on Apache Kafka now: all readers agree."""
 
 from __future__ import annotations
@@ -6,11 +7,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from segment_scenes import KEPT, SCENES, play
 
 import headrace
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.segment_scenes import KEPT, SCENES, play
 from tests.harness.batches.recorded import Recording, Row
 
 pytestmark = pytest.mark.compat_jvm

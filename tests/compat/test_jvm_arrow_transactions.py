@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.transaction on Apache Kafka and on Headrace, under both protocols of transactions."""
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 
 import headrace
 from headrace.client.arrow.write.results import WriteFailed
@@ -31,6 +31,7 @@ from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.wire.api_key import ApiKey
 from headrace.wire.compression import Codec
 from headrace.wire.records import Record, build_batch
+from tests.compat.transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm

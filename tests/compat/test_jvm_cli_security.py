@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line on Apache Kafka behind TLS and SASL, with certificates of `headrace certs make`."""
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from guarded_kafka import MODULES, PASSWORD, USER, Guarded, guarded_kafka
 
 from headrace.cli import main
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.guarded_kafka import MODULES, PASSWORD, USER, Guarded, guarded_kafka
 
 pytest.importorskip("cryptography")
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's own tools for clusters, unmodified: descriptions, reassignment, elections."""
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
 from tests.harness.live.cluster import LiveCluster
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's consumer-groups tool, unmodified: list, describe, reset by every strategy, delete."""
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from java_tool import JavaTool
 
+from tests.compat.java_tool import JavaTool
 from tests.harness.live.raw_client import RawClient
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.row("D14")]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's console and performance tools, unmodified, also in transactions."""
 
 from __future__ import annotations
@@ -6,7 +7,8 @@ import re
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from java_tool import JavaTool
+
+from tests.compat.java_tool import JavaTool
 
 pytestmark = pytest.mark.compat_jvm
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka Streams (exactly_once_v2) and Kafka Connect (exactly-once source) while applications and nodes die.
 
 On three nodes of Headrace, and on three of Apache Kafka: what fails there, too, is not ours.
@@ -14,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from connect_worker import Worker, connector
-from java_process import JavaProcess, compile_java
 
 from headrace.cluster.engines.engine import EngineError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import application_class_path
 from headrace.cluster.plan import EngineName
+from tests.compat.connect_worker import Worker, connector
+from tests.compat.java_process import JavaProcess, compile_java
 from tests.harness.copies.copy_loop import read_values
 from tests.harness.copies.settings import COPIES_ON_HEADRACE, COPIES_ON_KAFKA
 from tests.harness.left_out import leave_out
@@ -143,9 +144,7 @@ def test_streams_counts_every_word_once_while_applications_and_nodes_die(
 
     def wait_counted(application: JavaProcess) -> None:
         total = lines.words.total()
-        wait_for(
-            lambda: counts.read() >= total, lambda: (total, counts.read(), application.lines[-20:])
-        )
+        wait_for(lambda: counts.read() >= total, lambda: (total, counts.read(), application.lines[-20:]))
 
     with instance("first") as first:
         lines.write(30)
@@ -198,9 +197,7 @@ def test_connect_writes_every_line_of_a_file_once_while_workers_and_nodes_die(
         return read_values(cluster.bootstrap, "from-file", 0)
 
     def wait_written(worker: Worker) -> None:
-        wait_for(
-            lambda: len(committed()) >= len(file.lines), lambda: (len(committed()), worker.shown())
-        )
+        wait_for(lambda: len(committed()) >= len(file.lines), lambda: (len(committed()), worker.shown()))
         assert committed() == file.lines
 
     with ExitStack() as stack:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Java consumer in a group, unmodified: both protocols, every assignor, its listener watched."""
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from java_process import JavaProcess, compile_java
 
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_process import JavaProcess, compile_java
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.raw_client import RawClient

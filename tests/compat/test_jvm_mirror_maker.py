@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The way out and in: MirrorMaker 2, unmodified, moves topics and group offsets to Apache Kafka and back.
 
 With the settings that docs/scaling.md shows, while producers write.
@@ -177,9 +178,7 @@ def move(engine: KafkaEngine, source: str, target: str, folder: Path, load: Load
     return done, slow
 
 
-def test_topics_and_group_offsets_move_to_apache_kafka_and_back(
-    engine: KafkaEngine, tmp_path: Path
-) -> None:
+def test_topics_and_group_offsets_move_to_apache_kafka_and_back(engine: KafkaEngine, tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "headrace") as old, NodeProcess(tmp_path / "again") as back:
         kafka = engine.start(tmp_path / "kafka", {})
         try:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of both protocols in one group, against Apache Kafka's coordinator: every reply is the same.
 
 Left out: what the machine does better on purpose (heads of migration.py and classic_members.py).
@@ -16,7 +17,6 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from mixed_group_pair import PARTITIONS, Pair, Pending
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.machines.groups.events import JoinProtocol, LeavingMember
@@ -24,6 +24,7 @@ from headrace.wire.coordinator.consumer_protocol import assigned_partitions
 from headrace.wire.coordinator.group_records import GroupRecord, decode, encode
 from headrace.wire.records import Record as LogRecord
 from headrace.wire.records import build_batch
+from tests.compat.mixed_group_pair import PARTITIONS, Pair, Pending
 from tests.harness.groups.classic_requests import assignment
 from tests.harness.groups.consumer_groups import topic_id
 from tests.harness.groups.mixed_groups import MixedHarness

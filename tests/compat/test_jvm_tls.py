@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's Java client over TLS, with a client certificate, and how Java writes its name."""
 
 from __future__ import annotations
@@ -7,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from java_tool import JavaTool
 
 from headrace.broker.security.distinguished_name import subject_of
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
 from tests.harness.live.certificates import Authority
 from tests.harness.live.tls_node import TlsNode
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.compat_jvm
 SUBJECTS = (
     "/C=DE/ST=Berlin/L=Mitte/O=Example, Inc./OU=sales/CN=alice",
     "/DC=com/DC=example/UID=a1/CN= Zoë Müller ",
-    "/emailAddress=a@b.c/street=Weg 1/title=Dr/CN=a\\+b=c;<d>\"e\"#",
+    '/emailAddress=a@b.c/street=Weg 1/title=Dr/CN=a\\+b=c;<d>"e"#',
     "/O=Example/CN=alice+UID=a1",
 )
 PROGRAM = """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What transactions leave on disk is Apache Kafka's: its dump-log reads ours, and says the same of its own.
 
 The same transactions are run on a node of each. Producer ids and times are theirs, all else is compared.
@@ -13,10 +14,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from transaction_nodes import ENGINES, PROTOCOLS, transactional_node
 
 import headrace
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.transaction_nodes import ENGINES, PROTOCOLS, transactional_node
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Illegal orders of calls of transactional producers: the same requests to Apache Kafka and to a live node.
 
 Every request in every version: the codes are equal, or listed in DIFFERENT with the reason.
@@ -9,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from transaction_client import (
+
+from headrace.cluster.engines.kafka import KafkaEngine
+from headrace.machines.transactions.events import Producer
+from tests.compat.transaction_client import (
     ADD_OFFSETS_VERSIONS,
     ADD_VERSIONS,
     BATCHED_VERSIONS,
@@ -24,9 +28,6 @@ from transaction_client import (
     TOPIC,
     Broker,
 )
-
-from headrace.cluster.engines.kafka import KafkaEngine
-from headrace.machines.transactions.events import Producer
 from tests.harness.live.node import NodeProcess
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace transactions` beside Kafka's own tool, on Apache Kafka and Headrace, under both protocols.
 
 Transactions are left open by confluent-kafka. Those that hang are written by plain Produce requests, as if an
@@ -15,11 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from cli_runner import Cli, Ended, plain
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from java_tool import JavaTool
-from transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 
 from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.connection import Connection
@@ -27,6 +25,9 @@ from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from tests.compat.cli_runner import Cli, Ended, plain
+from tests.compat.java_tool import JavaTool
+from tests.compat.transaction_nodes import PROTOCOLS, QUICK_TIMEOUTS, transactional_node
 from tests.harness.waiting import poll, wait_until
 
 pytestmark = pytest.mark.compat_jvm

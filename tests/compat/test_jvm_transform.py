@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.transform on Apache Kafka and Headrace: every record once, over errors, aborts and kills."""
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from transaction_nodes import ENGINES, QUICK_TIMEOUTS, transactional_node
 
 import headrace
 from headrace.client.arrow.transform.transformer import Transformed, TransformFailed
@@ -29,6 +29,7 @@ from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.wire.api_key import ApiKey
+from tests.compat.transaction_nodes import ENGINES, QUICK_TIMEOUTS, transactional_node
 from tests.harness.groups.polled_consumers import QUICK_GROUPS
 from tests.harness.groups.stream_members import QUICK
 from tests.harness.waiting import wait_until

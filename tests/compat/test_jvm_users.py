@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's kafka-configs, unmodified, makes users; Java clients log in as them."""
 
 from __future__ import annotations
@@ -6,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
 from tests.harness.live.secured_node import SecuredNode
 
 pytestmark = pytest.mark.compat_jvm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kill loops judged by Apache Kafka's own VerifiableProducer and VerifiableConsumer: both sides agree."""
 
 from __future__ import annotations
@@ -7,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
+from tests.compat.java_tool import JavaTool
 from tests.harness import soak
 from tests.harness.left_out import leave_out
 from tests.harness.live.cluster import LiveCluster

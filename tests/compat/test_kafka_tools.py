@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-topics` and its like, ours, against live clusters: what scripts parse is what Apache Kafka prints.
 
 Against a Headrace node in `make check`; against Apache Kafka in `make compat`, where the unmodified tools are
@@ -15,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cli_runner import Cli, Ended, running_cluster
 from confluent_kafka import Consumer, Producer
-from java_tool import JavaTool
 
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.cli_runner import Cli, Ended, running_cluster
+from tests.compat.java_tool import JavaTool
 from tests.harness.live.node import NodeProcess
 from tests.harness.waiting import wait_until
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes that tests of transactions run on: Apache Kafka and Headrace, with either of the two protocols."""
 
 from __future__ import annotations
@@ -6,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from java_tool import JavaTool
-
 from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
+from tests.compat.java_tool import JavaTool
 
 ENGINES = ["kafka", "headrace"]
 PROTOCOLS = [f"{engine}-version-{version}" for engine in ENGINES for version in (2, 1)]

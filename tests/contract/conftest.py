@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import asyncio
@@ -6,9 +7,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from store_backends import BACKENDS, Backend, Run, Scenario, opener, zookeeper
 
 from headrace.realworld import RealWorld
+from tests.contract.store_backends import BACKENDS, Backend, Run, Scenario, opener, zookeeper
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs are a set on every store: adding and removing in any order equals plain set operations (S10)."""
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_backends import BACKENDS, Backend, Run, opener
 
 from headrace.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.store import Store
 from headrace.realworld import RealWorld
 from headrace.types import Endpoint
+from tests.contract.store_backends import BACKENDS, Backend, Run, opener
 
 BINDINGS = [
     AclBinding(ResourceType.TOPIC, name, pattern, principal, "*", Operation.READ, permission)

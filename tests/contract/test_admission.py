@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Letting nodes in, giving them up, leaving, and replacing a dead controller: on every store."""
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from store_backends import Backend, Run
 
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError, ErrorCode
 from headrace.realworld import RealWorld
 from headrace.types import Move, PartitionState, Topic
+from tests.contract.store_backends import Backend, Run
 
 
 async def joined(backend: Backend, node_id: int, *, lossless: bool = True) -> ClusterMetadata:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster's meaning on every store: registration, controllership, topics, settings, producer ids."""
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from store_backends import Backend, Run
 
 from headrace.client_quotas import QuotaEntity
 from headrace.coordination.cluster_metadata import Changed, ClusterMetadata
@@ -19,6 +19,7 @@ from headrace.coordination.store import Changes, Delete, Store
 from headrace.errors import ApiError, CoordinationError, ErrorCode
 from headrace.realworld import RealWorld
 from headrace.types import NO_NODE, ClusterView, Endpoint, FinalizedFeatures, PartitionState, Topic
+from tests.contract.store_backends import Backend, Run
 from tests.harness import waiting
 
 TTL_MS = 30_000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every coordination store promises (R1); see coordination/store.py. Each test runs on all of them."""
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from store_backends import REMEMBERED_REMOVALS, Backend, Run
 
 from headrace.coordination.store import (
     MAX_COMMIT_BYTES,
@@ -23,6 +23,7 @@ from headrace.coordination.store import (
     Store,
 )
 from headrace.errors import CoordinationError
+from tests.contract.store_backends import REMEMBERED_REMOVALS, Backend, Run
 from tests.harness.waiting import until
 
 SHORT_TTL_MS = 200

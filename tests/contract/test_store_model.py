@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every store against a model of thirty lines: the same commits, the same outcomes, the same state."""
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_backends import BACKENDS, opener
 
 from headrace.coordination.store import Applied, Check, Conflict, Create, Delete, Entry, Operation, Set, Store
 from headrace.realworld import RealWorld
+from tests.contract.store_backends import BACKENDS, opener
 
 KEYS = ("/a", "/b", "/c/d")
 NEVER_A_VERSION = 1_000_000

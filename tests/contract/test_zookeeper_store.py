@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is ZooKeeper's own: lost connections, restarts, sessions of dead processes, an ensemble."""
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_backends import zookeeper
 
 from headrace.cluster.engines.engine import EngineError, free_ports
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, serves, start_zookeeper
@@ -23,6 +23,7 @@ from headrace.coordination.zookeeper import ZooKeeperStore
 from headrace.coordination.zookeeper_security import ZooKeeperSecurity
 from headrace.errors import CoordinationError, OutcomeUnknown
 from headrace.realworld import RealWorld
+from tests.contract.store_backends import zookeeper
 from tests.harness.left_out import leave_out
 
 TTL_MS = 10_000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples of docs/arrow.md run, one after the other, against a live node."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from headrace.client.arrow.kernels.types import FIELDS
 from headrace.client.arrow.read.reader import ReadRequest
 from headrace.client.arrow.stream.stream_options import StreamRequest
 from headrace.client.arrow.transform.options import TransformRequest
-from headrace.client.arrow.write.writer import WriteRequest
+from headrace.client.arrow.write.write_request import WriteRequest
 
 TEXT = (Path(__file__).parents[2] / "docs/arrow.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)

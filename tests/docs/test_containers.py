@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container files are small enough to be checked without a container engine."""
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from pathlib import Path
 import pytest
 import yaml
 
+from headrace.cli.kafka_tools.entry import run_tool
 from headrace.cli.kafka_tools.names import TOOLS
 from headrace.config import load_config
 from headrace.config.coordination_address import ZooKeeperAddress
+from headrace.config.environment import read_environment
 from headrace.errors import ConfigError
 from tests.harness.live.clean_root import json_form, read_dockerfile
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "containers.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STEPS = read_dockerfile(DOCKERFILE)
 COMPOSE_FILES = (ROOT / "compose.yaml", ROOT / "deploy" / "compose.three-hosts.yaml")
 COMPOSE = yaml.safe_load(COMPOSE_FILES[0].read_text())
 ALLOWED = "HEADRACE_LISTENERS_ALLOW_ANONYMOUS"
+REFUSED = {"KAFKA_SASL_JAAS_CONFIG", "KAFKA_CLIENT_USERS"}
 INSTRUCTIONS = {
     "ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
     "ENTRYPOINT",
@@ -146,6 +151,107 @@ def test_every_tool_has_its_link():
     assert named is not None
     assert named[1].split() == list(TOOLS)
 
+
+# -- docs/containers.md ------------------------------------------------------------------------------------
+
+
+def _table(title: str) -> list[list[str]]:
+    """The rows of the first table after a line that begins so, without its head."""
+    rows = re.search(rf"^{re.escape(title)}.*?^\|---.*?\n(.*?)\n\n", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    assert rows is not None
+    return [[cell.strip(" `") for cell in row.strip("|").split(" | ")] for row in rows[1].splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"\b(?:KAFKA|HEADRACE)(?:_[A-Z0-9]+)+\b(?!_?…)", DOCUMENT)))
+)
+def test_every_variable_of_the_document_is_a_setting_or_has_a_reason(name: str) -> None:
+    if name in REFUSED:
+        with pytest.raises(ConfigError, match="without them the node would serve everybody"):
+            read_environment({name: "1"})
+    else:
+        settings, notes = read_environment({name: "1"})
+        assert settings or not [note for note in notes if "not settings of Headrace" in note]
+
+
+def test_the_document_has_the_variables_of_the_image() -> None:
+    variables = {name: value for name, value in _image_environment().items() if name != "PATH"}
+    assert {row[0]: row[1] for row in _table("## What the image sets")} == variables
+
+
+def test_the_document_has_the_addresses_of_the_compose_file() -> None:
+    config = load_config(None, {}, {**_image_environment(), **_compose_environment()})
+    advertised = [f"{each.advertised_host}:{each.advertised_port}" for each in config.listeners]
+    assert [row[1] for row in _table("| who | connects to |")] == advertised
+    network, volume = COMPOSE["services"]["kafka"]["networks"][0], _all("VOLUME")[0]
+    for shown in (f"┌─ {network} ─", f"containers on `{network}`", f"the volume `{volume}`", *advertised):
+        assert shown in DOCUMENT
+
+
+def test_the_document_says_what_a_zookeeper_address_becomes() -> None:
+    pairs = re.findall(r"`([^`=]+)` is `(?:HEADRACE_COORDINATION=)?(zk://[^`]+)`", DOCUMENT)
+    assert len(pairs) == 2
+    for connect, store in pairs:
+        image = _image_environment() | {ALLOWED: "true"}
+        configs = [
+            load_config(None, {}, image | {name: value})
+            for name, value in (("KAFKA_ZOOKEEPER_CONNECT", connect), ("HEADRACE_COORDINATION", store))
+        ]
+        assert configs[0].coordination == configs[1].coordination
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093,3@c:9093"},
+        {"KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": "a:9093,b:9093"},
+        {"KAFKA_PROCESS_ROLES": "broker"},
+        {"KAFKA_CONTROLLER_QUORUM_VOTERS": "2@b:9093", "KAFKA_NODE_ID": "1"},
+        {"KAFKA_DEFAULT_REPLICATION_FACTOR": "3"},
+        {"KAFKA_MIN_INSYNC_REPLICAS": "2"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_one_of_several_nodes_needs_a_shared_store(variables: dict[str, str]) -> None:
+    image = _image_environment() | {ALLOWED: "true"}
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, {}, image | variables)
+    if variables.get("KAFKA_CONTROLLER_QUORUM_VOTERS", "").startswith("1@a"):
+        assert f"headrace: {refused.value}\n" in DOCUMENT
+    load_config(None, {}, image | variables | {"KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181"})
+
+
+def test_a_controller_alone_is_refused_with_a_shared_store_too() -> None:
+    variables = {
+        "KAFKA_PROCESS_ROLES": "controller",
+        "KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181",
+        ALLOWED: "true",
+    }
+    with pytest.raises(ConfigError, match="remove this container"):
+        load_config(None, {}, _image_environment() | variables)
+
+
+def test_metrics_for_other_containers_need_a_token_or_the_permission() -> None:
+    image = _image_environment() | {
+        "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9092",
+        "HEADRACE_METRICS_HOST": "0.0.0.0",
+    }
+    with pytest.raises(ConfigError, match=r"headrace\.metrics\.token\.file"):
+        load_config(None, {}, image)
+    load_config(None, {}, image | {ALLOWED: "true"})
+
+
+def test_the_tools_have_the_options_that_the_document_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    shell = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT, flags=re.DOTALL)).replace("\\\n", " ")
+    commands = re.findall(r"^docker exec (?:-i )?kafka (kafka-\S+) (.*)$", shell, flags=re.MULTILINE)
+    assert {tool for tool, _ in commands} == set(TOOLS)
+    for tool, arguments in commands:
+        run_tool(tool, ["--help"])
+        known = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+        assert set(re.findall(r"--[\w-]+", arguments)) <= known, tool
+
+
+# -- compose files -----------------------------------------------------------------------------------------
 
 TEXT, LIST, MAP = (str,), (list,), (dict, type(None))
 TOP = {"services": MAP, "volumes": MAP, "networks": MAP}

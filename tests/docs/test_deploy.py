@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of deploy/ name settings, flags and variables that exist, and nodes that would start."""
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +26,7 @@ def _filled(text: str) -> str:
     return re.sub(r"\$\{(\w+)(:\?[^}]*)?\}", lambda match: OUTSIDE[match[1]], text)
 
 
-def _service(name: str) -> dict:
+def _service(name: str) -> dict[str, Any]:
     return yaml.safe_load(_filled((DEPLOY / "compose.three-hosts.yaml").read_text()))["services"][name]
 
 
@@ -88,9 +90,10 @@ def test_variables_make_a_node_of_a_cluster_on_zookeeper(where):
 
 def test_zookeeper_grants_the_sessions_that_nodes_ask_for():
     extra = _service("zookeeper")["environment"]["ZOO_CFG_EXTRA"]
-    assert int(re.search(r"minSessionTimeout=(\d+)", extra)[1]) <= load_config(None, {}, None)[
-        "broker.session.timeout.ms"
-    ]
+    assert (
+        int(re.search(r"minSessionTimeout=(\d+)", extra)[1])
+        <= load_config(None, {}, None)["broker.session.timeout.ms"]
+    )
 
 
 def test_the_image_has_what_the_store_of_several_hosts_needs():

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifests of deploy/kubernetes fit together, and make the nodes of one cluster."""
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -182,6 +185,23 @@ def test_probes_ask_paths_that_nodes_answer() -> None:
 
 def test_services_set_no_variables_of_nodes() -> None:
     assert _pod("headrace")["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("version", ["1.32", "1.37"])
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
+def test_a_manifest_is_as_the_schema_of_kubernetes_has_it(manifest: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("replica", 3), ("replicas", "three"), ("ordinals", {"begin": 1}), ("template", {"spec": {}})],
+)
+def test_the_schema_refuses_a_mistake(key: str, value: Any) -> None:
+    manifest = copy.deepcopy(_one("StatefulSet", "headrace"))
+    manifest["spec"][key] = value
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, "1.32", strict=True)
 
 
 def test_kubectl_renders_the_folder() -> None:

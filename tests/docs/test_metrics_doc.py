@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every metric is in docs/metrics.md with its type and labels, and nothing else is."""
 
 from __future__ import annotations
@@ -5,7 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.broker.reporting.metrics_export import FAMILIES, Family
+from headrace.broker.reporting.metric_family import Family
+from headrace.broker.reporting.metrics_export import FAMILIES
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a project says of itself to contributors: hooks that run what `make lint` runs, files that exist."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,17 @@ def test_contributors_are_told_of_the_rules_and_the_hooks() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     for name in ("CODE_OF_CONDUCT.md", "SECURITY.md", ".pre-commit-config.yaml", ".github/workflows"):
         assert name in text, name
+
+
+def test_every_source_file_names_its_licence() -> None:
+    kinds = ("*.py", "*.c", "*.h", "*.java", "*.go")
+    listed = subprocess.run(["git", "ls-files", *kinds], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.splitlines()]
+    texts = {path: path.read_text() for path in files if path.exists()}
+    unnamed = [
+        path
+        for path, text in texts.items()
+        if text and "SPDX-License-Identifier: Apache-2.0" not in text[:300]
+    ]
+    assert files
+    assert unnamed == []

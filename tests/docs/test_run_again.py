@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live test that fails once is run again and named as unstable; one that fails twice fails the run."""
 
 from __future__ import annotations
@@ -59,9 +60,12 @@ def test_a_failure_that_does_not_repeat_is_unstable(tmp_path: Path, options: tup
     ]
 
 
-def test_a_failure_that_repeats_fails_the_run(tmp_path: Path) -> None:
+def test_a_failure_that_repeats_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = tmp_path / "failed-of-the-run-around-this-one.txt"
+    monkeypatch.setenv("HEADRACE_FAILED", str(outer))
     assert run(tmp_path, TESTS + ALWAYS).returncode == 1
     assert run_again.summary(tmp_path / "unstable.txt") == "No test was unstable."
+    assert not outer.exists()
 
 
 def test_many_failures_are_not_tried_again(tmp_path: Path) -> None:

@@ -1,4 +1,9 @@
-"""The files of .github name targets, scripts and versions that exist, and its forms are valid."""
+# SPDX-License-Identifier: Apache-2.0
+"""The files of .github are as their schemas have them, and name targets, scripts and versions that exist.
+
+actionlint also reads expressions and inputs of actions. It runs in `make compat`, built from its source in Go
+(tests/compat/test_actionlint.py): its package for Python downloads a program while it is installed.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +39,33 @@ def _commands() -> Iterator[str]:
             yield from (step["run"] for step in job["steps"] if "run" in step)
 
 
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("vendor.github-workflows", sorted((GITHUB / "workflows").glob("*.yml"))),
+        ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
+        ("vendor.github-issue-forms", FORMS),
+        ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
+    ],
+)
+def test_files_are_as_the_schema_has_them(schema: str, files: list[Path]) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {target for command in _commands() for target in re.findall(r"\bmake ([a-z-]+)", command)}
-    assert {"test", "lock", "audit"} <= named <= targets
+    nightly = set(WORKFLOWS["check.yml"]["jobs"]["suite"]["strategy"]["matrix"]["target"])
+    assert {"test", "lock", "audit", "dist", "wheels"} <= named <= targets
+    assert nightly == {"check", "compat", "coverage"} <= targets
 
 
 def test_every_file_that_a_step_runs_exists() -> None:
     pattern = re.compile(r"\b(?:tests|src|bench)/[\w./-]+")
     named = {path for command in _commands() for path in pattern.findall(command)}
-    assert named == {"tests/harness/smoke.py"}
+    assert named == {"tests/harness/smoke.py", "src/headrace/version.py"}
     assert all((ROOT / path).is_file() for path in named)
 
 
@@ -65,11 +87,22 @@ def test_a_workflow_may_only_read_the_repository(name: str) -> None:
     assert "secrets." not in (GITHUB / "workflows" / name).read_text()
 
 
+def test_only_the_tag_of_a_version_is_published_and_without_a_password() -> None:
+    jobs = WORKFLOWS["release.yml"]["jobs"]
+    assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
+    publish = jobs["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["if"] == "github.ref_type == 'tag'"
+    assert set(publish["needs"]) == set(jobs) - {"publish"}
+    assert all("password" not in step.get("with", {}) for step in publish["steps"])
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_ends_by_itself_and_uses_versions_of_actions(job: dict[str, Any]) -> None:
-    assert job["timeout-minutes"] <= 60
+    assert job["timeout-minutes"] <= 120
+    allowed = r"actions/[a-z-]+@v\d+|pypa/gh-action-pypi-publish@release/v1"
     for step in job["steps"]:
-        assert re.fullmatch(r"actions/[a-z-]+@v\d+", step.get("uses", "actions/checkout@v4")), step
+        assert "run" in step or re.fullmatch(allowed, step["uses"]), step
 
 
 def test_dependabot_watches_what_is_there() -> None:
@@ -82,14 +115,10 @@ def test_dependabot_watches_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_a_form_has_what_github_asks_for(path: Path) -> None:
+def test_a_form_asks_for_what_is_needed(path: Path) -> None:
     form = yaml.safe_load(path.read_text())
-    assert form["name"]
-    assert form["description"]
     fields = [field for field in form["body"] if field["type"] != "markdown"]
-    assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown", "checkboxes"}
     assert len({field["id"] for field in fields}) == len(fields)
-    assert all(field["attributes"]["label"] for field in fields)
     assert any(field.get("validations", {}).get("required") for field in fields)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs pytest on live tests; a few that fail run once more, alone, and the last lines name them.
 
 Real clients and processes on a busy machine now and then exceed a time-out of their own. A failure that does
@@ -52,7 +53,7 @@ def run(arguments: Sequence[str], unstable: Path) -> int:
     if code != _TESTS_FAILED or not 0 < len(failed) <= AT_MOST:
         return code
     print(f"Failed, and run once more: {', '.join(failed)}", flush=True)
-    code = _pytest(failed, {})
+    code = _pytest(failed, {_FILE_VARIABLE: ""})  # of a run that this one may be a test of
     if code == 0:
         with unstable.open("a") as lines:
             lines.writelines(f"{test}\n" for test in failed)

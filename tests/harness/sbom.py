@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the list of components (SBOM, CycloneDX 1.6) of a lock file: `make sbom`.
 
     python -m tests.harness.sbom requirements.lock build/sbom.json
@@ -8,8 +9,8 @@ The same lock gives the same bytes. Read next: lock_hashes.py.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ def _component(pin: Pin) -> dict[str, Any]:
 
 
 def main(lock: Path, target: Path) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = runpy.run_path(str(ROOT / "src/headrace/version.py"))["__version__"]
     target.parent.mkdir(parents=True, exist_ok=True)
     pins = list(read_lock(lock.read_text()))
-    target.write_text(json.dumps(document(pins, project["version"]), indent=2) + "\n")
+    target.write_text(json.dumps(document(pins, version), indent=2) + "\n")
     print(f"{target}: {len(pins)} components")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.write against a live node: every row once, where it belongs, over kills; refusals name rows."""
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def test_partitioners(bootstrap: str, topic: str) -> None:
     assert {(row["partition"], row["key"]) for row in back} == {
         (0, b"Anna"), (0, b"Mia"), (1, b"Zoe"), (1, b"Nils"),
     }  # fmt: skip
-    delivered = headrace.write(names, topic, bootstrap=bootstrap, partitioner="round_robin")
+    delivered = headrace.write(names, topic, bootstrap=bootstrap, value="value", partitioner="round_robin")
     assert [delivered.partitions[place].records for place in (0, 1)] == [2, 2]
 
 
@@ -135,7 +136,7 @@ def test_batches_from_anywhere_and_asyncio(bootstrap: str, topic: str) -> None:
     batches = [pa.record_batch({"value": [f"{n}"]}) for n in range(50)]
     assert headrace.write(iter(batches), topic, bootstrap=bootstrap).records == 50
     assert headrace.write(batches[0], topic, bootstrap=bootstrap).records == 1
-    assert headrace.write(table(0), topic, bootstrap=bootstrap).records == 0
+    assert headrace.write(table(0), topic, bootstrap=bootstrap, key="id").records == 0
     delivered = asyncio.run(headrace.awrite(pa.table({"value": ["a", "b"]}), topic, bootstrap=bootstrap))
     assert (delivered.partitions[0].first_offset, delivered.partitions[0].last_offset) == (51, 52)
     back = headrace.read(topic, bootstrap=bootstrap, columns=["value"]).read_all()
@@ -145,7 +146,7 @@ def test_batches_from_anywhere_and_asyncio(bootstrap: str, topic: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": "not-there"}, "topic 'not-there' does not exist"),
+        ({"topic": "not-there", "create": False}, "topic 'not-there' does not exist"),
         ({"key": "nope"}, "the table has no column 'nope'"),
         ({"partition": "at"}, "must be an integer"),
         ({"compression": "brotli"}, "'brotli' is not a compression; use one of none, gzip"),
@@ -160,7 +161,7 @@ def test_invalid_write_requests_are_refused_at_once(
     bootstrap: str, topic: str, options: Any, message: str
 ) -> None:
     create(bootstrap, topic)
-    arguments = {"topic": topic, "bootstrap": bootstrap, **options}
+    arguments = {"topic": topic, "bootstrap": bootstrap, "value": "value", **options}
     with pytest.raises(ClientError, match=message):
         headrace.write(table(10), **arguments)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ACLs on a live node with confluent-kafka and the command line; clients are User:ANONYMOUS here."""
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 
 def acl(operation: AclOperation, permission: AclPermissionType, name: str = "closed") -> AclBinding:
-    return AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, ME, "*", operation, permission
-    )
+    return AclBinding(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, ME, "*", operation, permission)
 
 
 def admin_of(node: NodeProcess) -> AdminClient:

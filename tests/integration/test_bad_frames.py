@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input, frames: an error code or a closed connection; the node lives and others do not notice.
 
 Each test runs against a live node with a well-behaved client measured beside it.
@@ -75,9 +76,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind(nod
     for _ in range(50):
         with RawClient(node.bootstrap) as client:
             client.send(struct.pack(">i", 1_000_000) + b"x" * 1000)
-    wait_until(
-        lambda: node.descriptors() <= descriptors, "all connections closed", timeout_s=CLOSED_WITHIN_S
-    )
+    wait_until(lambda: node.descriptors() <= descriptors, "all connections closed", timeout_s=CLOSED_WITHIN_S)
 
 
 @pytest.mark.parametrize("api_key", [4, 5, 56, 999, -1, 2**15 - 1])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T14: a node's wall clock jumps by a day or ten years under load: no session ends by it, nothing is deleted.
 
 `make soak PART=T14`. A library of a few lines (jumping_clock.c) is preloaded into each node; without a C
@@ -15,12 +16,12 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from preloads import Preload
 
 from tests.harness import soak
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.kill_loop import Fault, strike_under_load
 from tests.harness.waiting import check_stays
+from tests.integration.preloads import Preload
 
 DAY_S, TEN_YEARS_S = 86_400, 3_650 * 86_400
 JUMPS_S = (DAY_S, -DAY_S, TEN_YEARS_S, -TEN_YEARS_S)

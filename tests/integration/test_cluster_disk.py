@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A leader whose disk is full, or whose log is damaged: others lead, and nothing is lost (T11).
 
 Needs the right to mount; without it the test skips and says so.
@@ -12,7 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from test_disk_full import fill
 
 from headrace.cluster.status import read_status
 from headrace.types import TopicPartition
@@ -21,6 +21,7 @@ from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.load import read_all
 from tests.harness.live.raw_client import RawClient
 from tests.harness.waiting import poll
+from tests.integration.test_disk_full import fill
 
 VICTIM = 0
 FILLED, DAMAGED, ALONE = "filled", "damaged", "alone"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace serve --from-env`: what the container's entry point does, as a plain process."""
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def test_a_node_without_kernels_says_what_is_missing(tmp_path):
     finally:
         node.process.kill()
         node.process.wait()
-    assert node.log.read_text().count("the C kernels are missing: records inside batches are not") == 1
+    assert node.log.read_text().count("the C kernels are not compiled; compile them: python -m") == 1
 
 
 def test_a_node_with_kernels_does_not_warn(node):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drawn program, `kafka-demo`: a topic of three, three consumers, a producer; one leaves."""
 
 from __future__ import annotations
@@ -152,6 +153,28 @@ def test_trouble_is_one_line_with_the_next_command(node: NodeProcess, run: Calla
     assert nowhere.end() == 1
     assert len(nowhere.lines) == 1
     assert "start a node with `headrace serve`" in nowhere.lines[0]
+
+
+@pytest.mark.row("D17")
+def test_a_broker_that_goes_away_is_one_line_and_ctrl_c_ends_it(
+    node: NodeProcess, run: Callable[..., Program]
+) -> None:
+    create(node, away=1)
+    topic = ["-topic", "away"]
+    programs = [run("-mode", "consumer", *topic), run("-mode", "producer", *topic, "-pause", "0.1")]
+    until(lambda: bool(programs[0].found(_RECEIVED)), programs)
+    node.kill()
+    until(
+        lambda: all("no broker answers; trying again" in "".join(each.lines) for each in programs), programs
+    )
+    consumer, producer = programs
+    assert producer.end(signal.SIGINT) == 1
+    assert re.fullmatch(
+        r"kafka-demo: \d+ messages were not delivered; start a node .*", producer.lines[-1]
+    ), producer.lines
+    assert consumer.end(signal.SIGINT) == 0
+    for program in programs:
+        assert sum("no broker answers" in line for line in program.lines) == 1, program.lines
 
 
 def produce_all(run: Callable[..., Program], count: int) -> list[tuple[str, ...]]:

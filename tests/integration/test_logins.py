@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logins by SASL on a live node, with the clients in use and with raw frames (S1, S5, S6, S7)."""
 
 from __future__ import annotations
@@ -155,9 +156,7 @@ def topic() -> str:
 
 @pytest.mark.parametrize("mechanism", SCRAM)
 @pytest.mark.parametrize("write", CLIENTS)
-def test_a_client_writes_after_its_login(
-    node: SecuredNode, write: Write, mechanism: str, topic: str
-) -> None:
+def test_a_client_writes_after_its_login(node: SecuredNode, write: Write, mechanism: str, topic: str) -> None:
     with RawClient(node.open) as client:
         client.create_topic(topic)
         write(Login(bootstrap=node.secure, mechanism=mechanism), topic, ())

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T20: kills, hangs, cut networks, moves and restarts mixed, with a Spark job that takes all into a table.
 
 `make soak PART=T20`; HEADRACE_SOAK_MINUTES says for how long (20). The table must hold each record of the
@@ -126,12 +127,15 @@ class SparkBeside:
 def _cluster(folder: Path) -> Iterator[tuple[LiveCluster, network_cuts.Links]]:
     hosts = [host_name(node_id) for node_id in range(NODES)]
     links = ProxiedLinks(hosts) if why_lans_are_missing() else Lan(hosts)
-    with links, LiveCluster(
-        folder / "cluster",
-        nodes=NODES,
-        settings=SETTINGS,
-        network=OnALan(links) if isinstance(links, Lan) else links,
-    ) as cluster:
+    with (
+        links,
+        LiveCluster(
+            folder / "cluster",
+            nodes=NODES,
+            settings=SETTINGS,
+            network=OnALan(links) if isinstance(links, Lan) else links,
+        ) as cluster,
+    ):
         yield cluster, links
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T8 on real sockets: the network between nodes falls apart under load, and nothing acknowledged is lost.
 
 Each node has a network namespace of its own; where these cannot be had, a proxy in front of it. Short forms
@@ -159,9 +160,7 @@ def _soak(cluster: LiveCluster, part: str, fault: Fault, faults: int = CUTS_PER_
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shape", network_cuts.ON_ONE_HOST, ids=lambda shape: shape.__name__)
-def test_soak_t8_shapes(
-    links: network_cuts.Links, cluster: LiveCluster, shape: network_cuts.Shape
-) -> None:
+def test_soak_t8_shapes(links: network_cuts.Links, cluster: LiveCluster, shape: network_cuts.Shape) -> None:
     _soak(cluster, f"T8-{shape.__name__}", network_cuts.cut_for(links, [shape], LONG_CUT_S))
 
 

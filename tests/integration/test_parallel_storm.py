@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a group of parallel consumers that are killed, stopped, frozen and started again at random."""
 
 from __future__ import annotations
@@ -8,9 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from test_parallel_consumer import QUICK_GROUPS, Program, check_order_and_loss, committed, ends, fill
 
 from tests.harness.live.node import NodeProcess
+from tests.integration.test_parallel_consumer import (
+    QUICK_GROUPS,
+    Program,
+    check_order_and_loss,
+    committed,
+    ends,
+    fill,
+)
 
 RECORDS = 60_000
 MEMBERS = 3

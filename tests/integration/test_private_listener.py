@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private listener is for nodes only; the listener of clients takes no requests of nodes (S3)."""
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class TwoListeners:
 
     def __call__(self, node_id: int, prepared: PreparedNode) -> PreparedNode:
         if node_id not in self.inner:
-            (self.inner[node_id],) = free_ports(1)
+            taken = " ".join(prepared.command)  # its first listener's port is not bound yet
+            self.inner[node_id] = next(port for port in free_ports(2) if f":{port}" not in taken)
         more = ("--listener", f"inside={HOST}:{self.inner[node_id]}")
         settings = ("inter.broker.listener.name=INSIDE", "headrace.inter.broker.listener.private=true")
         more += tuple(word for setting in settings for word in ("--set", setting))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key ranges hold for every producer: ours load them, and a topic that enforces them refuses the others'."""
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def test_write_partitions_by_the_ranges_of_the_topic(bootstrap: str, topic: str)
     with pytest.raises(ClientError, match="row 1: key '1' is outside every range"):
         headrace.write(pa.table({"k": ["A", "1"]}), topic, bootstrap=bootstrap, key="k", value=None)
     with pytest.raises(ClientError, match="records without a key have no place in key ranges"):
-        headrace.write(people(), topic, bootstrap=bootstrap)
+        headrace.write(people(), topic, bootstrap=bootstrap, value="value")
 
 
 def test_write_finds_ranges_where_other_brokers_keep_them(bootstrap: str, topic: str) -> None:
@@ -146,9 +147,7 @@ def test_new_partitions_take_nothing_until_they_have_a_range(bootstrap: str, top
     assert [error.code() for error in failures] == [KafkaError.INVALID_RECORD]
     with pytest.raises(ClientError, match="the topic has 3 partitions but 2 key ranges"):
         headrace.write(people(), topic, bootstrap=bootstrap, key="name")
-    Admin(bootstrap).alter_configs(
-        "topic", topic, values={"headrace.partitioner.ranges": "A..M,N..P,Q..Z"}
-    )
+    Admin(bootstrap).alter_configs("topic", topic, values={"headrace.partitioner.ranges": "A..M,N..P,Q..Z"})
     headrace.write(people(), topic, bootstrap=bootstrap, key="name")
     assert (2, b"Zoe") in places(bootstrap, topic)
 

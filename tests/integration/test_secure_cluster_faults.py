@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T4 over SASL_SSL with ACLs, and certificates and a password that are replaced under load.
 
 The clients of the load are the ordinary user of `headrace cluster up --secure`.
@@ -39,9 +40,7 @@ def on_zookeeper(
 ) -> Iterator[LiveCluster]:
     with zookeeper_servers() as ensemble:
         place = f"zk://{ensemble.hosts}/headrace"
-        with LiveCluster(
-            tmp_path / "cluster", coordination=place, settings=QUICK, secure=True
-        ) as cluster:
+        with LiveCluster(tmp_path / "cluster", coordination=place, settings=QUICK, secure=True) as cluster:
             cluster.grant_user(TOPIC)
             yield cluster
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T9: the event loop of a leader stands still while its other threads go on: `make soak PART=T9`.
 
 Whatever kept its session alive by itself would have it lead for ever (R8). Others have to lead, and nothing
@@ -10,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from preloads import Preload
 
 from tests.harness import soak
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.kill_loop import Fault, strike_under_load
 from tests.harness.waiting import wait_until
+from tests.integration.preloads import Preload
 
 SESSION_S = 2.0
 BUSY_S = 20.0

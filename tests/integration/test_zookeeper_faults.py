@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T9 and T10 for the store itself: ZooKeeper's servers die, hang, and are all lost for a while, under load.
 
 Three servers and three nodes. Short forms here; at length: `make soak PART=zookeeper`. They need ZooKeeper's
@@ -82,9 +83,7 @@ def paused_for(ensemble: ZooKeeperEnsemble, choose: Choose, seconds: float) -> F
 def test_t9_zookeeper_loses_its_leader_and_then_all_servers(
     cluster: LiveCluster, ensemble: ZooKeeperEnsemble
 ) -> None:
-    fault = in_turn(
-        killed_for(ensemble, the_leader, 0.2), killed_for(ensemble, all_of_them, 1.5 * SESSION_S)
-    )
+    fault = in_turn(killed_for(ensemble, the_leader, 0.2), killed_for(ensemble, all_of_them, 1.5 * SESSION_S))
     strike_under_load(cluster, faults=2, seed=soak.first_seed(), fault=fault, order="nodes").check()
 
 

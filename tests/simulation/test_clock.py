@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """R34: the wall clock may jump; sessions, time-outs and segments do not care."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sim_lab import TARGET, Lab, simulate
 
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.simulation.clients import EARLIEST, list_offset
+from tests.simulation.sim_lab import TARGET, Lab, simulate
 
 DAY_MS = 86_400_000
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller does for a cluster of real nodes: offices, elections, moves, and requests for it."""
 
 from __future__ import annotations
@@ -328,9 +329,7 @@ def test_an_unclean_election_names_what_was_given_up(caplog: pytest.LogCaptureFi
             lab.start(node_id)
         await lab.until(lambda: set(view(lab).nodes) == set(behind), "the others are back")
         partitions = [{"topic": TOPIC, "partitions": [0]}]
-        await ask(
-            lab, behind[0], ELECT_LEADERS, election_type=1, topic_partitions=partitions, timeout=1000
-        )
+        await ask(lab, behind[0], ELECT_LEADERS, election_type=1, topic_partitions=partitions, timeout=1000)
         await lab.until(lambda: "at offset 1 and after it are lost" in caplog.text, "the controller says so")
         lab.simulation.loop.after_step = None  # the operator gave up what was promised
         lab.start(last)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each fault of the simulation bites: on a live node it has the effect that it is named after."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sim_lab import Lab, simulate
 
 from headrace.client.errors import ClientError
 from headrace.wire.error_codes import ErrorCode
+from tests.simulation.sim_lab import Lab, simulate
 
 
 @pytest.mark.parametrize("fault", ["kill", "power_cut", "restart"])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node of the real broker code under seeded faults (T2), and proof that the simulation sees enough (T3).
 
 A failing seed is repeated by `run_seed(SEED)`; it is then written to seeds.txt, where it stays.
@@ -9,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from sim_proofs import caught, traces
 
 from tests.harness import soak
 from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation import faults
 from tests.harness.simulation.seeds import known_seeds, run_all, run_some
+from tests.simulation.sim_proofs import caught, traces
 
 SIMULATION = "one_node"
 ENOUGH_SEEDS = 200

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three to five nodes of the real broker code under seeded faults (T2), and proof that they see enough (T3).
 
 A failing seed is repeated by `several_nodes.run_seed(SEED)`; it is then written to cluster_seeds.txt, where
@@ -10,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from sim_proofs import caught, traces
 
 from tests.harness import soak
 from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation import cluster_faults
 from tests.harness.simulation.seeds import known_seeds, run_all
+from tests.simulation.sim_proofs import caught, traces
 
 SIMULATION, PROOF = "several_nodes", "cluster_proof"
 ENOUGH_SEEDS = 200

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactional clients of both protocols on three simulated nodes (T12), and proof that enough is seen (T3).
 
 A failing seed is repeated by `transactions.cluster.run_seed(SEED)`; it is then written to
@@ -14,7 +15,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from sim_proofs import caught, traces
 
 from tests.harness import soak
 from tests.harness.mutations import check_fresh, load_mutation
@@ -23,6 +23,7 @@ from tests.harness.simulation.transactions.cluster import draw_plan, run_seed
 from tests.harness.simulation.transactions.compaction import run_seed as run_compaction
 from tests.harness.simulation.transactions.life import Habits
 from tests.harness.simulation.transactions.scenarios import SCENARIOS
+from tests.simulation.sim_proofs import caught, traces
 
 SIMULATION, PROOF, COMPACTION = "transactions.cluster", "transactions.proof", "transactions.compaction"
 ONE_IN = 6

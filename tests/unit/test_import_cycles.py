@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No module imports itself through others; imports under TYPE_CHECKING count as well.
 
 Circles between packages are a contract of import-linter (pyproject.toml).
@@ -19,9 +20,7 @@ def test_no_module_imports_itself_through_others() -> None:
         exclude_type_checking_imports=False,
         cache_dir=None,
     )
-    imports = {
-        module: graph.find_modules_directly_imported_by(module) for module in graph.modules
-    }
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as cycle:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline in plain Structured Streaming: orders of a topic into a table, and revenue by minute to a topic.
 
     python examples/pipelines/plain/orders.py --bootstrap 127.0.0.1:9092 --folder /tmp/orders --once
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.session import spark_session
+from headrace.spark import spark_session
 
 ORDER = "customer STRING NOT NULL, amount DOUBLE NOT NULL, at TIMESTAMP NOT NULL"
 

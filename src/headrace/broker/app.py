@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process around a node: event loop, signals, limits of the operating system.
 
 The only module of the broker that looks at the process itself (R35). Read next: node.py.
@@ -18,9 +19,10 @@ from typing import Any
 from headrace.broker.logging_setup import set_up_logging
 from headrace.broker.node import DEFAULT_DESCRIPTORS, Broker, start_node
 from headrace.config import NodeConfig
+from headrace.kernels.library import why_missing
 from headrace.realworld import RealWorld
-from headrace.wire.record_layout import WALK
 
+_INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 logger = logging.getLogger(__name__)
 
 _COLLECTION_THRESHOLDS = 5_000, 5, 40
@@ -30,13 +32,12 @@ the event loop for a tenth of a second."""
 
 def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None) -> int:
     """Serves until a signal. Returns the exit code; raises HeadraceError when the node cannot start."""
-    set_up_logging(config["headrace.log.format"])
+    set_up_logging(config["headrace.log.format"], config["headrace.log.level"])
     for note in config.notes:
         logger.warning("%s", note)
-    if WALK is None:
+    if (reason := why_missing()) is not None:
         logger.warning(
-            "the C kernels are missing: records inside batches are not validated unless "
-            "record.validation=full; compile them: python -m headrace.kernels.build"
+            "%s. Without them records inside batches are not validated unless record.validation=full", reason
         )
     return _run_on_fastest_loop(_serve(config, on_ready))
 
@@ -48,6 +49,8 @@ async def _serve(config: NodeConfig, on_ready: Callable[[Broker], None]) -> int:
         hostname=socket.gethostname(),
         descriptors=_raise_descriptor_limit(),
     )
+    if config.alone and _INITIAL_DELAY not in config.explicit:
+        logger.info("this node runs alone: new groups do not wait for more members (%s=0)", _INITIAL_DELAY)
     _make_collections_short()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets up logging to standard error, as text or as one JSON object per line.
 
 Names, keys and error texts come from clients, so control characters are always escaped (S17).
@@ -16,13 +17,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 """Includes escape, Unicode line separators and characters that change the text direction."""
 
 
-def set_up_logging(log_format: str, stream: TextIO | None = None, level: int = logging.INFO) -> None:
-    """`log_format` is "text" or "json". Called once, before the node starts."""
+def set_up_logging(log_format: str, level: str = "info", stream: TextIO | None = None) -> None:
+    """As headrace.log.format and headrace.log.level say. Called once, before the node starts."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(level.upper())
     # kazoo logs every connection attempt, several per second; the store logs what matters.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 

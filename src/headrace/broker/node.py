@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node: builds its components, starts and stops them in order.
 
 Components take what they use by keyword; only this module and app.py know the Broker (docs/decisions/0020).
@@ -57,6 +58,7 @@ from headrace.broker.partition.flush_default import default_flush, is_flush_set
 from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.housekeeping import Housekeeping, PeriodicJob
 from headrace.broker.partition.min_insync import configured_min_insync
+from headrace.broker.partition.recovery_summary import log_recovery
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.partition.topic_settings import TopicSettings, topic_settings
 from headrace.broker.quotas.client_throttles import make_throttles
@@ -83,7 +85,6 @@ from headrace.broker.transactions.enrolment import Enrolment
 from headrace.broker.transactions.marker_sender import MarkerSender
 from headrace.broker.transactions.marker_writer import MarkerWriter
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
-from headrace.config.coordination_address import SqliteAddress
 from headrace.config.metrics_settings import uses_tls
 from headrace.config.security.acl_settings import super_users
 from headrace.coordination.cluster_metadata import ClusterMetadata
@@ -100,6 +101,7 @@ from headrace.world import FileLock, Listener, World, new_uuid
 logger = logging.getLogger(__name__)
 
 DEFAULT_DESCRIPTORS = 1024
+_USUAL_ADMISSION_MS = 3_000
 _ADMISSION_TIMEOUT_MS = 60_000
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 _OTHER_DESCRIPTORS = 128
@@ -133,9 +135,7 @@ class Broker:
         self._lock = lock
         self._directory_id = directory_id
         self._listeners: list[Listener] = []
-        self.tls = {
-            each.name: ListenerTls(world, config, each.name) for each in config.listeners if each.tls
-        }
+        self.tls = {each.name: ListenerTls(world, config, each.name) for each in config.listeners if each.tls}
         self._metrics_tls = ListenerTls(world, config, None) if uses_tls(config) else None
         self._metrics_token = MetricsToken(world.files, config)
         # Components, each built from those above it.
@@ -614,15 +614,17 @@ class Broker:
 
     async def start(self, hostname: str) -> None:
         """Opens logs before it registers: a registered node can serve its partitions."""
+        began = self.world.clock.monotonic()
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
-        alone = self.config.coordination == SqliteAddress()
-        self.partitions.removals.leftovers(self.cluster.view, alone=alone)
+        self.partitions.removals.leftovers(self.cluster.view, alone=self.config.alone)
         self.partitions.apply_view(empty, self.cluster.view)
         self._apply_quotas(empty, self.cluster.view)
         self.cluster.subscribe(self._apply_quotas)
         self.replication.start()
         self.cluster.subscribe(self.partitions.apply_view)
         await self.partitions.opened()
+        reports = {each.topic_partition: each.log.recovery for each in self.partitions.all()}
+        log_recovery(reports, self.world.clock.monotonic() - began)
         self.lag.start()
         self.groups.start()
         self.transactions.start()
@@ -647,7 +649,7 @@ class Broker:
         self.controller_loop.start()
         await self._wait_for_admission()
         await self.offsets.loss_is_known()
-        if not alone:
+        if not self.config.alone:
             self.partitions.removals.strays(self.cluster.view)
         self.replication.check_session()
         await self._start_http()
@@ -661,12 +663,35 @@ class Broker:
             self.connections.rates.replace(new.client_quotas)
 
     async def _wait_for_admission(self) -> None:
-        """Until the controller, perhaps this node, expects no records of it that it may have lost (R20)."""
-        if not await self.view_waits.until(lambda view: self.node_id in view.nodes, _ADMISSION_TIMEOUT_MS):
-            raise CoordinationError(
-                f"the controller (node {self.cluster.view.controller_id}) did not admit this node within "
-                f"{_ADMISSION_TIMEOUT_MS // 1000} s: look at that node's log, or stop it"
-            )
+        """Until the controller, perhaps this node, expects no records of it that it may have lost (R20).
+
+        A controller that has died is replaced when its session ends, unless other nodes noticed it before.
+        """
+        waits = self.view_waits
+        if await waits.until(self._is_admitted, _USUAL_ADMISSION_MS):
+            return
+        while not self._is_admitted(view := self.cluster.view):
+            controller = view.nodes.get(view.controller_id)
+            session_ms = 0
+            if controller is not None:
+                session_ms = controller.session_ms or self.config["broker.session.timeout.ms"]
+                logger.info(
+                    "waiting until node %d, the controller, admits this node; if it is dead, another takes "
+                    "over when its session ends, within at most %d s", controller.node_id, session_ms // 1000
+                )  # fmt: skip
+            timeout_ms = session_ms + _ADMISSION_TIMEOUT_MS
+            if not await waits.until(partial(self._admitted_or_after, view.controller_epoch), timeout_ms):
+                raise CoordinationError(
+                    f"the controller (node {view.controller_id}) did not admit this node within "
+                    f"{timeout_ms // 1000} s: look at that node's log, or stop it"
+                )
+
+    def _is_admitted(self, view: ClusterView) -> bool:
+        return self.node_id in view.nodes
+
+    def _admitted_or_after(self, controller_epoch: int, view: ClusterView) -> bool:
+        """Another controller is given its own time."""
+        return self._is_admitted(view) or view.controller_epoch > controller_epoch
 
     async def _start_http(self) -> None:
         host, port = self.config["headrace.metrics.host"], self.config["headrace.metrics.port"]

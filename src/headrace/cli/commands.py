@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typer application: all commands and their error handling.
 
 Commands import what they need when they run, so that `headrace --help` stays quick.
@@ -5,16 +6,19 @@ Commands import what they need when they run, so that `headrace --help` stays qu
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from headrace.cli import configs, demo, serve
 from headrace.cli.acls import commands as acls
 from headrace.cli.certs import commands as certs
 from headrace.cli.cluster import commands as cluster
+from headrace.cli.doctor import commands as doctor
 from headrace.cli.errors import UsageError
 from headrace.cli.groups import commands as groups
 from headrace.cli.kafka_tools.names import TOOLS
@@ -46,6 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("serve")(serve.serve)
+app.command("up", short_help="Start a cluster on this host: short for `cluster up`.")(cluster.up)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
@@ -61,6 +66,7 @@ app.add_typer(users.app, name="users")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:
@@ -97,7 +103,7 @@ def _root(
 def invoke(arguments: list[str]) -> int:
     """Run one command and return its exit code. Raises UsageError and the command's own errors."""
     try:
-        code = app(args=arguments, standalone_mode=False, prog_name="headrace")
+        code = _command()(args=arguments, standalone_mode=False, prog_name="headrace")
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help text
             print(error.format_message(), file=sys.stderr)
@@ -106,6 +112,12 @@ def invoke(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     return code if isinstance(code, int) else 0
+
+
+@functools.cache
+def _command() -> Any:
+    """Built once: tests run many commands in one process."""
+    return typer.main.get_command(app)
 
 
 def _help_for(error: Any) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace configs`: read and change the settings of topics and nodes, on any Kafka."""
 
 from __future__ import annotations
@@ -7,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.option_sets import takes_options
-from headrace.cli.options import HELP_STYLE, ConnectOptions, Json, parse_pairs
+from headrace.cli.options import HELP_STYLE, ConnectOptions, DryRun, Json, parse_pairs
 from headrace.cli.output import Output
+from headrace.cli.topics.min_insync import NAME as MIN_INSYNC
+from headrace.cli.topics.min_insync import warn_of_min_insync
 
 if TYPE_CHECKING:
     from headrace.client.tools.admin import ConfigValue, ResourceKind
@@ -80,6 +83,7 @@ def set_(
         list[str] | None,
         typer.Option("--unset", metavar="KEY", help="Return a setting to its default; may be repeated."),
     ] = None,
+    dry_run: DryRun = False,
     connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +93,8 @@ def set_(
     Examples:
       headrace configs set --topic orders retention.ms=3600000
       headrace configs set --topic orders cleanup.policy=compact --unset retention.ms
-      headrace configs set --node 1 log.cleaner.threads=2
+      headrace configs set --topic orders retention.ms=-1 --dry-run
+      headrace configs set --node 1 log.retention.ms=86400000
     """
     from headrace.client.tools.admin import Admin
     from headrace.config.secret_arguments import refuse_secrets
@@ -100,13 +105,17 @@ def set_(
     if not pairs and not unset:
         raise typer.BadParameter("nothing to change: use KEY=VALUE or --unset KEY")
     output = Output(as_json=as_json)
-    Admin(connect.cluster()).alter_configs(kind, name, values=pairs, unset=unset or ())
+    admin = Admin(connect.cluster())
+    admin.alter_configs(kind, name, values=pairs, unset=unset or (), validate_only=dry_run)
+    if kind == "topic" and MIN_INSYNC in pairs and not dry_run:
+        warn_of_min_insync(admin, admin.describe_topic(name), output)
     if as_json:
-        output.document({kind: name, "set": pairs, "unset": unset or []})
+        changed = {"set": pairs, "unset": unset or []}
+        output.document({kind: name, **({"dry_run": True} if dry_run else {}), **changed})
         return
     changes = [f"{key}={value}" for key, value in pairs.items()]
     changes += [f"{key} to its default" for key in unset or ()]
-    output.line(f"Set {', '.join(changes)} for {kind} {name}.")
+    output.line(f"{'Would set' if dry_run else 'Set'} {', '.join(changes)} for {kind} {name}.")
 
 
 def _target(topic: str | None, node: int | None) -> tuple[ResourceKind, str]:

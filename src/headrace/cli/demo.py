@@ -1,5 +1,5 @@
-"""`headrace demo`: plays the scenes of headrace/demo, which run commands of this command line.
-"""
+# SPDX-License-Identifier: Apache-2.0
+"""`headrace demo`: plays the scenes of headrace/demo, which run commands of this command line."""
 
 from __future__ import annotations
 

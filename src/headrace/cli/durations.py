@@ -1,8 +1,10 @@
-"""Formats and parses durations. Pure."""
+# SPDX-License-Identifier: Apache-2.0
+"""Formats and parses durations and moments. Pure."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import typer
 
@@ -43,3 +45,14 @@ def parse_duration_ms(text: str, option: str) -> int:
     if iso and any(iso.groupdict().values()):
         return round(sum(float(value) * _UNITS_MS[unit] for unit, value in iso.groupdict().items() if value))
     raise typer.BadParameter(f"{text!r} is not a duration: use 30s, 15m, 2h or PT1H30M", param_hint=option)
+
+
+def parse_moment_ms(text: str, option: str) -> int:
+    """Parse a date and time; without a time zone it is local time."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a date and time: use 2026-01-31T12:00:00Z", param_hint=option
+        ) from None
+    return int(moment.astimezone().timestamp() * 1000)

@@ -1,5 +1,5 @@
-"""Opens input files or stdin for commands; errors name the file.
-"""
+# SPDX-License-Identifier: Apache-2.0
+"""Opens input files or stdin for commands; errors name the file."""
 
 from __future__ import annotations
 

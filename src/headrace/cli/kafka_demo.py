@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-demo`: one program, two modes: a producer that sends messages with keys, and a consumer in a group.
 
 Against Headrace (`headrace serve`) or Apache Kafka; only the address differs. Uses the usual client library
@@ -15,7 +16,6 @@ The consumers share the partitions. Stop one with Ctrl-C: the others take over w
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -25,15 +25,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.cli.output import clean, iso_time, text_of
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.bootstrap import START_ONE, chosen_bootstrap
 from headrace.client.client_config import VARIABLE, connect_with
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, as_flags
 from headrace.client.kafka_errors import client_error
 from headrace.client.reachable import check_reachable
 from headrace.client.settings import client_settings
 
 USERS = 24
+_ROUND_S = 0.2
+_LAST_ATTEMPT_S = 5
+"""After Ctrl-C: for messages that are on their way, and to leave the group."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "eager": {"partition.assignment.strategy": "range,roundrobin"},
@@ -47,7 +50,7 @@ EPILOG = """examples, each in a terminal of its own:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What was asked for on the command line, and the event that ends it."""
+    """What was asked for on the command line, the event that ends it, and whether no broker answers."""
 
     cluster: Cluster
     topics: Sequence[str]
@@ -56,13 +59,14 @@ class Demo:
     messages: int
     pause_s: float
     stopping: threading.Event
+    outage: threading.Event
 
     def produce(self) -> None:
         """Messages of one user have one key: they go to one partition and stay in order there."""
         from confluent_kafka import Producer
 
         # murmur2: the same key goes to the same partition as with the Java client.
-        producer: Any = Producer(client_settings(self.cluster) | {"partitioner": "murmur2_random"})
+        producer: Any = Producer(self._settings() | {"partitioner": "murmur2_random"})
         for number in range(self.messages):
             for topic in self.topics:
                 key, value = f"user-{number % USERS + 1}", f"message {number + 1}"
@@ -70,7 +74,11 @@ class Demo:
             producer.poll(0)  # calls _delivered() for what has arrived
             if self.stopping.wait(self.pause_s):
                 break
-        producer.flush()
+        while producer.flush(_ROUND_S) and not self.stopping.is_set():
+            pass
+        undelivered = producer.flush(_LAST_ATTEMPT_S) if self.stopping.is_set() else 0
+        if undelivered:
+            raise ClientError(f"{undelivered} messages were not delivered", next_step=START_ONE)
 
     def consume(self) -> None:
         """At least once: an offset is stored when the message was processed, and committed soon after."""
@@ -82,11 +90,11 @@ class Demo:
             "auto.offset.reset": "earliest",
             "enable.auto.offset.store": False,
         }
-        consumer: Any = Consumer(client_settings(self.cluster) | settings | PROTOCOLS[self.protocol])
+        consumer: Any = Consumer(self._settings() | settings | PROTOCOLS[self.protocol])
         consumer.subscribe(list(self.topics), on_assign=self._assigned, on_revoke=self._revoked)
         try:
             while not self.stopping.is_set():
-                message = consumer.poll(0.2)
+                message = consumer.poll(_ROUND_S)
                 if message is None:
                     continue
                 if message.error() is not None:
@@ -95,14 +103,25 @@ class Demo:
                 consumer.store_offsets(message)
             say("leaving")
         finally:
-            consumer.close()  # commits what was processed, and tells the group
+            _close(consumer)
+
+    def _settings(self) -> dict[str, Any]:
+        return client_settings(self.cluster) | {"error_cb": self._failed}
+
+    def _failed(self, error: Any) -> None:
+        """The client library tries again by itself, and calls this after every attempt."""
+        if error.name() == "_ALL_BROKERS_DOWN" and not self.outage.is_set():
+            self.outage.set()
+            say("no broker answers; trying again")
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
             raise client_error(error, name=message.topic())
+        self.outage.clear()
         say(f"sent {text(message)} to {self._place(message)}, offset {message.offset()}")
 
     def _process(self, message: Any) -> None:
+        self.outage.clear()
         say(f"received {text(message)} from {self._place(message)}, offset {message.offset()}")
 
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
@@ -120,6 +139,13 @@ class Demo:
 
     def _named(self, topic: str, partition: int) -> str:
         return f"{topic} partition {partition}" if len(self.topics) > 1 else f"partition {partition}"
+
+
+def _close(consumer: Any) -> None:
+    """Commits what was processed and leaves the group; without a broker that would last for minutes."""
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(_LAST_ATTEMPT_S)
 
 
 def text(message: Any) -> str:
@@ -145,7 +171,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options.add_argument(
         "-group", "--group", default="test-consumer-group", help="of a consumer; default: test-consumer-group"
     )
-    bootstrap = os.environ.get("HEADRACE_BOOTSTRAP", DEFAULT_BOOTSTRAP)
+    bootstrap = chosen_bootstrap(None)
     options.add_argument(
         "-bootstrap", "--bootstrap", default=bootstrap, metavar="HOST:PORT", help=f"default: {bootstrap}"
     )
@@ -187,6 +213,7 @@ def run(arguments: Sequence[str]) -> None:
         messages=chosen.messages,
         pause_s=chosen.pause,
         stopping=threading.Event(),
+        outage=threading.Event(),
     )
     check_reachable(demo.cluster)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -201,7 +228,7 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except ClientError as error:
-        next_step = f"; {error.next_step}" if error.next_step else ""
+        next_step = f"; {as_flags(error.next_step)}" if error.next_step else ""
         sys.exit(f"kafka-demo: {clean(error.what + next_step)}")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entry point of the command `headrace`: turns errors into one line on stderr and an exit code.
 
 `serve` starts without loading typer (serve_without_typer.py), every other command through commands.py. Called
@@ -16,7 +17,8 @@ from headrace.cli.errors import OutputClosed, UsageError
 from headrace.cli.kafka_tools.names import TOOLS, headrace_arguments
 from headrace.cli.output import clean, drop_stdout, json_text
 from headrace.cli.serve_without_typer import parse_serve, run_node
-from headrace.errors import HeadraceError
+from headrace.client.errors import as_flags
+from headrace.errors import ArgumentError, HeadraceError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -30,6 +32,8 @@ def run(arguments: list[str]) -> int:
         return code
     except UsageError as error:
         return fail(error.what, USAGE, next_step=error.next_step)
+    except ArgumentError as error:
+        return fail(str(error), USAGE)
     except HeadraceError as error:
         what = getattr(error, "what", str(error))
         next_step, code_name = getattr(error, "next_step", None), getattr(error, "code", None)
@@ -46,6 +50,11 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
+        if type(error).__name__ == "KafkaException":  # of confluent-kafka, which need not be loaded
+            from headrace.client.kafka_errors import client_error
+
+            known = client_error(error, name="", kind="cluster")
+            return fail(known.what, FAILURE, next_step=known.next_step, code=known.code)
         return fail(
             f"a bug in Headrace: {type(error).__name__}: {error}",
             FAILURE,
@@ -73,10 +82,9 @@ def main() -> None:
     sys.exit(run(headrace_arguments(sys.argv)))
 
 
-def _fail(
-    what: str, exit_code: int, *, as_json: bool, next_step: str | None = None, code: Any = None
-) -> int:
+def _fail(what: str, exit_code: int, *, as_json: bool, next_step: str | None = None, code: Any = None) -> int:
     """Print one line on stderr: what failed and what to do next."""
+    next_step = as_flags(next_step)
     if as_json:
         line = json_text({"error": what, "next": next_step, "code": None if code is None else str(code)})
     else:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options shared by many commands, with their help texts and parsers.
 
 Read next: option_sets.py (how a command takes a dataclass of options).
@@ -12,8 +13,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.client_settings import connect
 from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
-from headrace.client.client_config import VARIABLE, connect_with
+from headrace.client.client_config import VARIABLE
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 
@@ -39,7 +41,17 @@ CommandConfig = Annotated[
         help="Properties with TLS and login, under the names of Kafka's Java client or of librdkafka.",
     ),
 ]
+ClientSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X",
+        "--command-property",
+        metavar="NAME=VALUE",
+        help="One setting of the client, before those of the file; repeatable. Not for passwords.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Configs = Annotated[
     list[str] | None,
@@ -55,10 +67,11 @@ class ConnectOptions:
 
     bootstrap: Bootstrap = BOOTSTRAP
     command_config: CommandConfig = None
+    client_settings: ClientSettings = None
 
     def cluster(self) -> Cluster:
         """Reads the file: call it once, for it may be a pipe."""
-        return connect_with(self.bootstrap, self.command_config)
+        return connect(self.bootstrap, self.command_config, self.client_settings or ())
 
 
 def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace serve` as a typer command: options and their help. Read next: serve_without_typer.py."""
 
 from __future__ import annotations
@@ -93,6 +94,14 @@ class ServeArguments:
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="text|json", help="Format of the node's log.")
     ] = None
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            "--log-level",
+            metavar="debug|info|warning|error",
+            help="Least severe messages in the node's log. Default: info.",
+        ),
+    ] = None
     as_json: Json = False
 
     def complete(self) -> ServeOptions:
@@ -110,6 +119,7 @@ class ServeArguments:
             allow_same_host=self.allow_same_host,
             metrics_port=self.metrics_port,
             log_format=self.log_format,
+            log_level=self.log_level,
             as_json=self.as_json,
         )
 
@@ -128,6 +138,7 @@ def serve(arguments: ServeArguments) -> None:
       headrace serve --data /srv/headrace --config server.properties
       headrace serve --listener outside=0.0.0.0:9092,advertise=localhost:9092 \\
                      --listener inside=0.0.0.0:29092,advertise=broker:29092 --allow-anonymous
+      headrace serve --log-level warning
       headrace serve --set num.partitions=3 --set headrace.flush.default=os
       headrace serve --node-id 3 --coordination zk://h1:2181,h2:2181,h3:2181/headrace
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts `headrace serve` without typer, which takes longer to load than the whole node.
 
 Parses the plain forms of the options by a table. Anything else (help, abbreviations, mistakes) is left to
@@ -38,6 +39,7 @@ class ServeOptions:
     allow_same_host: bool = False
     metrics_port: int | None = None
     log_format: str | None = None
+    log_level: str | None = None
     as_json: bool = False
 
 
@@ -49,7 +51,7 @@ FLAGS = {
     "--json": "as_json",
 }
 PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
-TEXTS = {"--coordination": "coordination", "--log-format": "log_format"}
+TEXTS = {"--coordination": "coordination", "--log-format": "log_format", "--log-level": "log_level"}
 _ANY, _LAST_PORT = 1 << 31, 65_535
 NUMBERS = {
     "--node-id": ("node_id", 0, _ANY),
@@ -59,11 +61,12 @@ NUMBERS = {
 }
 """(field, minimum, maximum) by option."""
 _EPHEMERAL = {
-    "group.initial.rebalance.delay.ms": "0",
     "headrace.flush.default": "os",
     "headrace.metrics.port": "-1",
 }
 """Of a node whose data nobody keeps: a test waits for nothing."""
+_DEFAULT_ADDRESS = "127.0.0.1:9092"
+_FIRST_STEPS = ("echo hello | headrace produce greetings", "headrace consume greetings", "headrace --help")
 REPEATED = {"--listener": "listeners", "-l": "listeners", "--set": "settings", "-s": "settings"}
 
 
@@ -138,6 +141,7 @@ def _run_node(options: ServeOptions, defaults: Mapping[str, str]) -> int:
         "headrace.allow.same.host": "true" if options.allow_same_host else None,
         "headrace.metrics.port": options.metrics_port,
         "headrace.log.format": options.log_format,
+        "headrace.log.level": options.log_level,
         "listeners.allow.anonymous": "true" if options.allow_anonymous else None,
     }
     overrides = {**defaults, **listener_overrides(_listeners(options)), **options.settings}
@@ -187,4 +191,14 @@ def print_ready(broker: RunningNode, output: Output) -> None:
             (addresses, "bold cyan"),
             (f", data in {data}, metrics at {metrics or 'none'}", ""),
         )
+        if output.terminal:
+            _print_first_steps(next(iter(listening.values())), output)
     output.flush()
+
+
+def _print_first_steps(address: str, output: Output) -> None:
+    """For a newcomer at a terminal; programs get the ready line alone."""
+    elsewhere = () if address == _DEFAULT_ADDRESS else (f"export HEADRACE_BOOTSTRAP={address}",)
+    output.styled(("Ctrl-C stops it. In another terminal:", "dim"))
+    for command in (*elsewhere, *_FIRST_STEPS):
+        output.styled((f"  {command}", "dim"))

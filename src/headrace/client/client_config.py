@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file with a client's settings: `--command-config`, `config=`, or the variable HEADRACE_CLIENT_CONFIG.
 
-Java's properties format. Only settings of security are used; read next: security_names.py.
+Java's properties format. Settings of security are used, and those of `CLIENT_NAMES` where a command connects.
+Read next: security_names.py.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.security_names import read_security
+from headrace.client.security_names import canonical_name, read_security
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.config.properties import read_properties
 from headrace.errors import ConfigError
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from headrace.client.security import Security
 
 VARIABLE = "HEADRACE_CLIENT_CONFIG"
+CLIENT_NAMES = ("client.id", "request.timeout.ms", "socket.timeout.ms")
+"""Settings besides those of security. The last is librdkafka's name for the one before."""
+_LONGEST_TIMEOUT_MS = 300_000  # librdkafka's
 
 
 def read_client_config(path: str | Path) -> dict[str, str]:
@@ -42,11 +48,34 @@ def configured_security(
     return read_security(read_client_config(path), where=f"{path}: ")
 
 
-def connect_with(target: str | Cluster, config: str | Path | None) -> Cluster:
-    """The cluster at an address with the security of `configured_security`; a Cluster has its own."""
+def overridden(settings: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
+    """The settings with others in the place of those that mean the same."""
+    meant = {_meaning(name) for name in by}
+    return {name: value for name, value in settings.items() if _meaning(name) not in meant} | dict(by)
+
+
+def cluster_of(bootstrap: str, settings: Mapping[str, str], *, where: str = "") -> Cluster:
+    """The cluster at an address as a client with these settings reaches it; `where` comes before an error."""
+    given = {_meaning(name): value.strip() for name, value in settings.items()}
+    timeout = given.get("request.timeout.ms")
+    if timeout is not None and not (timeout.isdecimal() and 0 < int(timeout) <= _LONGEST_TIMEOUT_MS):
+        raise ClientError(
+            f"{where}request.timeout.ms cannot be {timeout!r}",
+            next_step=f"write a number of milliseconds, up to {_LONGEST_TIMEOUT_MS}",
+        )
+    return Cluster(
+        bootstrap=bootstrap,
+        security=read_security(settings, where=where),
+        client_id=given.get("client.id") or None,
+        request_timeout_ms=None if timeout is None else int(timeout),
+    )
+
+
+def connect_with(target: str | Cluster | None, config: str | Path | None) -> Cluster:
+    """The cluster at `chosen_bootstrap` with the security of `configured_security`; a Cluster has its own."""
     if isinstance(target, Cluster):
         return target
-    return Cluster(bootstrap=target, security=configured_security(config))
+    return Cluster(bootstrap=chosen_bootstrap(target), security=configured_security(config))
 
 
 def chosen_security(security: Security | None, config: str | Path | None) -> Security | None:
@@ -57,3 +86,7 @@ def chosen_security(security: Security | None, config: str | Path | None) -> Sec
     if config is not None:
         raise ClientError("both security and config say how to connect", next_step="give one of them")
     return security
+
+
+def _meaning(name: str) -> str:
+    return "request.timeout.ms" if name == "socket.timeout.ms" else canonical_name(name)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One asyncio connection to a Kafka broker: versions agreed on, requests pipelined, replies matched in order.
 
 No retries, no metadata, no pool. Used by tools (tools/brokers.py), the Arrow client and the replica fetcher.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -98,8 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             raise _tls_failure(address, error) from error
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error) or _HUNG_UP
-            raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
+            raise ConnectionLost(f"cannot connect to {address}: {_reason(error)}") from error
         except BaseException:
             connection.abort()
             raise
@@ -317,6 +318,12 @@ def _no_reply(name: str, address: str, timeout_ms: int) -> RequestTimedOut:
     return RequestTimedOut(
         f"no reply to {name} from {address} within {timeout_ms} ms", code="REQUEST_TIMED_OUT"
     )
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):  # its numbers are not those of the operating system
+        return f"the name of the host cannot be resolved ({error.strerror})"
+    return os.strerror(error.errno) if error.errno else str(error) or _HUNG_UP
 
 
 def _tls_failure(address: str, error: ssl.SSLError) -> ClientError:

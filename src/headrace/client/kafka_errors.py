@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka's error codes in words, each with the next command to try. Pure.
 
 Takes the name and text of a confluent-kafka error, so that nothing here needs that library.
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headrace.client.bootstrap import START_ONE
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NextStep
 
 
 class _Words(NamedTuple):
@@ -25,11 +26,19 @@ _WORDS: dict[str, _Words] = {
         "{name!r} cannot be a topic's name",
         "use up to 249 letters, digits, dots, underscores and hyphens",
     ),
+    "INVALID_TOPIC_EXCEPTION": _Words(
+        "{name!r} cannot be a topic's name",
+        "use up to 249 letters, digits, dots, underscores and hyphens",
+    ),
     "INVALID_PARTITIONS": _Words(
         None, "give at least 1; later, partitions can be added (headrace topics alter) but never removed"
     ),
     "INVALID_REPLICATION_FACTOR": _Words(
-        None, "give a --replication-factor up to the number of nodes, or leave it out"
+        None,
+        NextStep(
+            "give a replication_factor up to the number of nodes, or leave it out",
+            "give a --replication-factor up to the number of nodes, or leave it out",
+        ),
     ),
     "INVALID_CONFIG": _Words(None, "see the settings there are: headrace configs get --topic TOPIC --all"),
     "TOPIC_DELETION_DISABLED": _Words("the broker does not allow topics to be deleted", None),
@@ -101,7 +110,10 @@ _WORDS: dict[str, _Words] = {
     "_UNKNOWN_TOPIC": _Words("{subject} does not exist", "list the topics: headrace topics list"),
     "_TRANSPORT": _Words("the connection to the broker was lost", START_ONE),
     "_ALL_BROKERS_DOWN": _Words("no broker can be reached", START_ONE),
-    "_RESOLVE": _Words("a broker's host name cannot be resolved", "check --bootstrap"),
+    "_RESOLVE": _Words(
+        "a broker's host name cannot be resolved",
+        NextStep("check bootstrap=", "check --bootstrap"),
+    ),
     "_TIMED_OUT": _Words("the broker did not answer in time", "check that it runs and try again"),
     "_MSG_TIMED_OUT": _Words(
         "no broker took the record in time", "check the node and its disk, then send it again"
@@ -125,5 +137,7 @@ def code_error(code: str, *, name: str, kind: str = "topic", text: str | None = 
     words = _WORDS.get(code, _Words(None, None))
     subject = f"{kind} {name!r}" if kind in _QUOTED else f"{kind} {name}".rstrip()
     what = words.what.format(subject=subject, name=name) if words.what else f"{subject}: {text or code}"
-    next_step = words.next_step.format(name=name) if words.next_step else None
+    next_step = words.next_step
+    if next_step is not None and not isinstance(next_step, NextStep):
+        next_step = next_step.format(name=name)
     return ClientError(what, next_step=next_step, code=code)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata of topics, and an open connection to each node of the cluster.
 
 One event loop only. Retries nothing but the bootstrap addresses; callers ask for `topic` again when a leader
@@ -15,6 +16,7 @@ from uuid import UUID
 from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
 from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection, ConnectionLost
 from headrace.client.errors import ClientError
+from headrace.client.kafka_errors import code_error
 from headrace.client.retry import Backoff, retry
 from headrace.client.security import PLAINTEXT, Security
 from headrace.wire.api_key import ApiKey
@@ -67,9 +69,12 @@ class NetworkClient:
         self._nodes: dict[int, Address] = {}
         self._connections: dict[tuple[Address, str], asyncio.Task[Connection]] = {}
 
-    async def topic(self, name: str) -> TopicView:
-        """Metadata of a topic, which is not created. ConnectionLost when no broker answers."""
-        (entry,) = (await self._metadata([name])).topics
+    async def topic(self, name: str, *, create: bool = False) -> TopicView:
+        """Metadata of a topic. ConnectionLost when no broker answers.
+
+        `create`: a broker that creates topics by itself may create it; NoSuchTopic until it is there.
+        """
+        (entry,) = (await self._metadata([name], create=create)).topics
         code = ErrorCode(int(entry.error_code))
         if code is ErrorCode.unknown_topic_or_partition:
             raise NoSuchTopic(
@@ -78,7 +83,7 @@ class NetworkClient:
                 code=code.name.upper(),
             )
         if code not in _EXISTS:
-            raise ClientError(f"topic {name!r}: {code.name}", code=code.name.upper())
+            raise code_error(code.name.upper(), name=name)
         return _view(entry)
 
     async def topics(self, names: Sequence[str] | None) -> dict[str, TopicView]:
@@ -101,6 +106,10 @@ class NetworkClient:
     def learn(self, node_id: int, address: Address) -> None:
         """Adds a node's address from another reply than Metadata."""
         self._nodes[node_id] = address
+
+    async def controller(self) -> Connection:
+        """A connection to the node that creates topics."""
+        return await self.connection(int((await self._metadata([])).controller_id))
 
     async def connection(self, node_id: int, lane: str = "") -> Connection:
         """The shared connection to a node. ConnectionLost when it cannot be opened.
@@ -140,9 +149,9 @@ class NetworkClient:
         connection = await self.any_connection()
         return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
 
-    async def _metadata(self, names: Sequence[str] | None) -> Any:
+    async def _metadata(self, names: Sequence[str] | None, *, create: bool = False) -> Any:
         topics = None if names is None else [{"name": name} for name in names]
-        reply = await self.call_any(ApiKey.METADATA, {"topics": topics, "allow_auto_topic_creation": False})
+        reply = await self.call_any(ApiKey.METADATA, {"topics": topics, "allow_auto_topic_creation": create})
         self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
         return reply
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks quickly whether a broker answers at a bootstrap address, and lets this client in.
 
 librdkafka retries silently until its timeout; one request before it shows the user the reason at once.
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
 from headrace.client.cluster import Cluster, as_cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NextStep
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 _CORRELATION_ID = b"hdrc"
 _ASK = b"\x00\x00\x00\x0a\x00\x12\x00\x00" + _CORRELATION_ID + b"\xff\xff"
 """ApiVersions in version 0, without a client id: the one request that every broker answers at once."""
+_NOT_KAFKA = "something answers there, but not as a Kafka broker"
+_MAYBE_TLS = NextStep(
+    'if the listener has TLS, give config="client.properties"',
+    "if the listener has TLS, give --command-config client.properties",
+)
 
 
 def check_reachable(target: str | Cluster, *, timeout_ms: int = 5000) -> None:
@@ -37,7 +43,9 @@ def check_reachable(target: str | Cluster, *, timeout_ms: int = 5000) -> None:
             reasons = thread.submit(asyncio.run, opening).result()
     if reasons:
         raise ClientError(
-            f"no Kafka broker can be reached at {', '.join(reasons)}", next_step=START_ONE, code="_TRANSPORT"
+            f"no Kafka broker can be reached at {', '.join(reasons)}",
+            next_step=_MAYBE_TLS if any(_NOT_KAFKA in reason for reason in reasons) else START_ONE,
+            code="_TRANSPORT",
         )
 
 
@@ -111,5 +119,5 @@ def _why_not(address: Address, timeout_s: float) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     if len(answer) < 8 or answer[4:8] != _CORRELATION_ID:
-        return "something answers there, but not as a Kafka broker; for TLS give --command-config"
+        return _NOT_KAFKA
     return None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS and SASL for `Connection.open`: encryption and authentication.
 
 Users pass one `Security` to read, write and the rest. Mechanisms: sasl.py.
@@ -48,7 +49,7 @@ class Security:
         if self.sasl is not None and not hasattr(self.sasl, "conversation"):
             raise ClientError(
                 f"sasl={self.sasl!r} is not a mechanism",
-                next_step="give Plain, ScramSha256, ScramSha512 or OAuthBearer of headrace.client.sasl",
+                next_step="give a headrace.Plain, ScramSha256, ScramSha512 or OAuthBearer",
             )
 
     def open_options(self) -> OpenOptions:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads TLS and SASL settings under the names of Kafka's Java client and of librdkafka.
 
 The only reader of these names: files, options of Spark and of tools all come here. No value is shown in an
@@ -57,6 +58,7 @@ _ALIASES = {
     f"{_OAUTH}.client.credentials.client.id": f"{_OAUTH}.client.id",
     f"{_OAUTH}.client.credentials.client.secret": f"{_OAUTH}.client.secret",
 }
+SECURITY_NAMES = (*_NAMES, *_ALIASES)
 _WITHOUT_EFFECT = re.compile(
     r"ssl\.(truststore|keystore)\.password"  # Java key stores need them; PEM files do not
     r"|ssl\.(keymanager|trustmanager)\.algorithm|ssl\.provider|ssl\.secure\.random\.implementation"
@@ -77,6 +79,11 @@ _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*
 
 def is_security_name(name: str) -> bool:
     return _KIND.fullmatch(name.lower()) is not None
+
+
+def canonical_name(name: str) -> str:
+    """One name for each meaning: librdkafka's `ssl.ca.location` for Java's `ssl.truststore.location`."""
+    return _ALIASES.get(name.lower(), name.lower())
 
 
 def is_secret_name(name: str) -> bool:
@@ -164,7 +171,7 @@ class _Values:
         return ClientError(f"{self._where}{what}", next_step=next_step)
 
     def _unknown(self, written: str) -> ClientError:
-        close = difflib.get_close_matches(written.lower(), (*_NAMES, *_ALIASES), n=1)
+        close = difflib.get_close_matches(written.lower(), SECURITY_NAMES, n=1)
         return self.error(
             f"there is no setting {self._prefix}{written}",
             f"did you mean {close[0]!r}?" if close else "docs/security.md lists the settings",

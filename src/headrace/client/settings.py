@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings shared by all confluent-kafka clients: producers, consumers and admin clients of tools."""
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def client_settings(target: str | Cluster) -> dict[str, Any]:
     return {
         **cluster.security.librdkafka(),
         "bootstrap.servers": cluster.bootstrap,
-        "client.id": CLIENT_ID,
+        "client.id": cluster.client_id or CLIENT_ID,
         "logger": _LOGGER,
         "log_level": 0,
-        "socket.timeout.ms": 15_000,
+        "socket.timeout.ms": cluster.request_timeout_ms or 15_000,
         "reconnect.backoff.max.ms": 1_000,
     }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Status of a cluster: the node processes on this host, and leaders and replicas from a Metadata request.
 
 Uses the Kafka protocol, so that it works for both engines and for clusters on other hosts. Read next:
@@ -20,6 +21,7 @@ from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.processes import find_process, state_of
 from headrace.cluster.security import plan_security
+from headrace.wire.api_key import ApiKey
 
 _TIMEOUT_MS = 3_000
 
@@ -198,13 +200,24 @@ async def _fetch_metadata(cluster: Cluster) -> ClusterMetadata:
     async with Brokers(cluster, timeout_ms=_TIMEOUT_MS) as brokers:
         reply = await brokers.metadata(None)
         features = (await brokers.any_connection()).features
+        addresses = await _addresses(brokers, reply)
     return ClusterMetadata(
         cluster_id=str(reply.cluster_id or ""),
         controller=None if reply.controller_id < 0 else int(reply.controller_id),
-        addresses={int(node.node_id): f"{node.host}:{node.port}" for node in reply.brokers},
-        partitions=tuple(_partitions(reply.topics, {int(node.node_id) for node in reply.brokers})),
+        addresses=addresses,
+        partitions=tuple(_partitions(reply.topics, addresses)),
         transaction_version=features.get("transaction.version", 0),
     )
+
+
+async def _addresses(brokers: Brokers, metadata: Any) -> dict[int, str]:
+    """Of the live nodes. Metadata lists a node for some time after its death, so that clients do not connect
+    to it again and again; its replicas are offline, but not damaged."""
+    if ApiKey.DESCRIBE_CLUSTER not in (await brokers.any_connection()).versions:
+        return {int(node.node_id): f"{node.host}:{node.port}" for node in metadata.brokers}
+    fields = {"include_cluster_authorized_operations": False}
+    reply = await brokers.call_any(ApiKey.DESCRIBE_CLUSTER, fields)
+    return {int(node.broker_id): f"{node.host}:{node.port}" for node in reply.brokers}
 
 
 def _partitions(topics: Iterable[Any], live: Collection[int]) -> list[Partition]:

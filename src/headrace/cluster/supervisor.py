@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts, stops, kills and restarts the node processes of a cluster on this host.
 
 Commands and the supervisor are separate processes that share the directory: each records the wanted state
@@ -75,9 +76,13 @@ class Supervisor:
             del self._children[node_id]
         return find_process(self.folder.node(node_id))
 
-    def start(self, node_ids: Sequence[int], *, timeout_ms: int = READY_TIMEOUT_MS) -> None:
-        """Starts the nodes together, since one may need others to become ready; waits until all answer."""
+    def start(self, node_ids: Sequence[int]) -> None:
+        """Starts the nodes together, since one may need others to become ready; waits until all answer.
+
+        A node may have to wait until the session of a dead controller has ended.
+        """
         plan = self.folder.change(lambda plan: _with_wanted(plan, node_ids, "up"))
+        timeout_ms = READY_TIMEOUT_MS + _session_ms(plan)
         members = [plan.member(node_id) for node_id in node_ids]
         missing = [member for member in members if self.process(member.node_id) is None]
         self.prepare(plan, missing)
@@ -223,6 +228,12 @@ def plan_cluster(
 
 def _all_stopped(plan: ClusterPlan) -> ClusterPlan:
     return _with_wanted(plan, [member.node_id for member in plan.members], "stopped")
+
+
+def _session_ms(plan: ClusterPlan) -> int:
+    """0: the default, or no number, which the nodes refuse."""
+    text = plan.settings.get("broker.session.timeout.ms", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _with_wanted(plan: ClusterPlan, node_ids: Sequence[int], wanted: str) -> ClusterPlan:

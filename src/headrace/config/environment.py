@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The variables of the container images that people already run: KAFKA_NUM_PARTITIONS=3 → num.partitions=3.
 
 Their rule: the prefix goes, `_` becomes `.`, `__` becomes `_`, `___` becomes `-`. Bitnami's prefix is
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from headrace.config.kafka_file import listener_names, without_listeners
 from headrace.config.node_settings import NODE_SETTINGS, listener_key, split_listener_key
 from headrace.config.not_served import asks_for_access_control, reason_not_served
 from headrace.errors import ConfigError
@@ -129,12 +131,11 @@ def _derive_listeners(environment: Mapping[str, str], known: dict[str, Variable]
         everywhere = ",".join(_on_every_interface(entry) for entry in _entries(advertised.value))
         known["listeners"] = Variable(advertised.name, "listeners", everywhere)
     names = image_variables(environment).get("controller.listener.names")
-    controllers = set() if names is None else {name.upper() for name in _entries(names.value)}
+    controllers = listener_names("" if names is None else names.value)
     for setting in ("listeners", "advertised.listeners"):
         variable = known.get(setting)
         if controllers and variable is not None:
-            kept = [e for e in _entries(variable.value) if e.partition("://")[0].upper() not in controllers]
-            known[setting] = variable._replace(value=",".join(kept))
+            known[setting] = variable._replace(value=without_listeners(variable.value, controllers))
 
 
 def _on_every_interface(entry: str) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a node for groups and committed offsets, and those of single groups, as Kafka has them.
 
 node_settings.py gathers them with the others. Read next: broker/groups/coordinator.py (what they mean).
@@ -34,8 +35,10 @@ CLASSIC_GROUPS = (
         "group.initial.rebalance.delay.ms",
         "int",
         3_000,
-        "How long the first rebalance of a new group waits for more members.",
+        "How long the first rebalance of a new group (classic protocol) waits for more members. Not set on a "
+        "node that runs alone (without `headrace.coordination`): 0.",
         at_least(0),
+        default_alone=0,
     ),
     node_setting(
         "group.min.session.timeout.ms",
@@ -114,9 +117,7 @@ CONSUMER_GROUPS = (
     node_setting(
         "group.consumer.max.assignment.interval.ms", "int", 15_000, "The most that it may be.", at_least(0)
     ),
-    node_setting(
-        "group.consumer.max.size", "int", INT_MAX, "The most members of such a group.", at_least(1)
-    ),
+    node_setting("group.consumer.max.size", "int", INT_MAX, "The most members of such a group.", at_least(1)),
     node_setting(
         "group.consumer.assignors",
         "list",

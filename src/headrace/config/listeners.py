@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Listeners of a node and the addresses they advertise.
 
 Two spellings: Kafka's `NAME://host:port` lists in files and the environment, and the command line's
@@ -12,7 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import ConfigError
+from headrace.errors import ArgumentError, ConfigError
 from headrace.types import Endpoint
 
 PLAINTEXT = "PLAINTEXT"
@@ -91,7 +92,10 @@ def listener_overrides(flags: Sequence[str]) -> dict[str, str]:
     """The settings that a series of `--listener` flags stands for."""
     if not flags:
         return {}
-    listeners = [parse_listener(flag) for flag in flags]
+    try:
+        listeners = [parse_listener(flag) for flag in flags]
+    except ConfigError as error:
+        raise ArgumentError(str(error)) from None
     return {
         "listeners": ",".join(f"{each.name}://{format_address(each.host, each.port)}" for each in listeners),
         "advertised.listeners": ",".join(

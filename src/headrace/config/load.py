@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One loader for a node's configuration: flags over environment over file over default.
 
 Every error names the place (file and line, variable, or flag), the key, and what to do.
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.config.environment import read_environment
+from headrace.config.kafka_file import leave_out_kafkas_own
 from headrace.config.listeners import ListenerConfig, build_listeners, check_anonymous
 from headrace.config.metrics_settings import check_metrics
 from headrace.config.node_config import Explicit, NodeConfig, Origin
@@ -17,9 +19,9 @@ from headrace.config.not_served import explain_unknown
 from headrace.config.properties import read_properties
 from headrace.config.security.sasl_settings import check_logins
 from headrace.config.setting import Setting
-from headrace.config.several_nodes import refuse_split
+from headrace.config.several_nodes import refuse_split, refuse_split_file
 from headrace.config.tls_checks import check_tls, requires_certificate
-from headrace.errors import ConfigError
+from headrace.errors import ArgumentError, ConfigError
 
 _CANONICAL = {alias: setting.name for setting in NODE_SETTINGS.values() for alias in setting.aliases}
 
@@ -30,19 +32,28 @@ def load_config(
     """The configuration of a node. `overrides` are what flags set; None as environment leaves it unread."""
     given: dict[str, Explicit] = {}
     notes: tuple[str, ...] = ()
+    kafkas_own: dict[str, str] = {}
     if file is not None:
-        for entry in read_properties(file):
+        entries, kafkas_own, ignored = leave_out_kafkas_own(read_properties(file))
+        notes += tuple(f"{file}: {note}" for note in ignored)
+        for entry in entries:
             _accept(given, entry.key, entry.value, Origin("file", f"{file}:{entry.line}"))
     if environment is not None:
-        variables, notes = read_environment(environment)
+        variables, ignored = read_environment(environment)
+        notes += ignored
         for variable in variables:
             _accept(
                 given, variable.setting, variable.value, Origin("environment", f"variable {variable.name}")
             )
     for name, text in overrides.items():
-        _accept(given, name, text, Origin("flag", "command line"))
+        try:
+            _accept(given, name, text, Origin("flag", "command line"))
+        except ConfigError as error:
+            raise ArgumentError(str(error)) from None
+    bare = NodeConfig(given, ())
+    refuse_split_file(str(file), kafkas_own | {"node.id": str(bare["node.id"])}, bare.coordination)
     if environment is not None:
-        refuse_split(environment, NodeConfig(given, ()).coordination)
+        refuse_split(environment, bare.coordination)
     return _checked(given, notes)
 
 
@@ -90,7 +101,7 @@ def _checked(given: Mapping[str, Explicit], notes: tuple[str, ...]) -> NodeConfi
         notes += check_metrics(bare)
         _check_sizes(bare)
     except ConfigError as error:
-        raise ConfigError(f"{_blame(bare, str(error))}{error}") from None
+        raise _placed(bare, str(error)) from None
     return NodeConfig(given, listeners, notes)
 
 
@@ -114,10 +125,13 @@ def _check_inter_broker_listener(config: NodeConfig, names: list[str]) -> None:
         )
 
 
-def _blame(config: NodeConfig, message: str) -> str:
-    """The place that set the key with which a message begins."""
+def _placed(config: NodeConfig, message: str) -> ConfigError:
+    """The error with the place that set the key with which the message begins."""
     key = message.partition(":")[0].partition("=")[0]
-    return f"{config.origin(key)}: " if key in config.explicit else ""
+    if key not in config.explicit:
+        return ConfigError(message)
+    origin = config.origin(key)
+    return (ArgumentError if origin.kind == "flag" else ConfigError)(f"{origin}: {message}")
 
 
 def _check_listener_names(config: NodeConfig, names: set[str]) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node's configuration: typed values, and where each of them came from.
 
 Made by load.py; read everywhere else. topic_values.py derives the values of a topic from it.
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from headrace.config.coordination_address import CoordinationAddress, parse_coordination
+from headrace.config.coordination_address import CoordinationAddress, SqliteAddress, parse_coordination
 from headrace.config.listeners import ListenerConfig
 from headrace.config.metrics_settings import PREFIX as METRICS_PREFIX
 from headrace.config.node_settings import NODE_SETTINGS, listener_key
@@ -44,8 +45,10 @@ class Explicit:
 class NodeConfig(Mapping[str, Any]):
     """`config["log.segment.bytes"]` is the typed value of a node setting; None when it is not set."""
 
-    __slots__ = ("_values", "explicit", "listeners", "notes")
+    __slots__ = ("_values", "alone", "explicit", "listeners", "notes")
 
+    alone: bool
+    """Whether the store is in the node's own data directory, so that no other node can join."""
     explicit: Mapping[str, Explicit]
     """Explicitly set values by the name of the setting, or by its key for one listener (`listener_key`)."""
     listeners: tuple[ListenerConfig, ...]
@@ -61,9 +64,10 @@ class NodeConfig(Mapping[str, Any]):
         self.explicit = MappingProxyType(dict(explicit))
         self.listeners = listeners
         self.notes = notes
+        store = explicit.get("headrace.coordination")
+        self.alone = store is None or parse_coordination(store.value) == SqliteAddress()
         self._values = {
-            name: explicit[name].value if name in explicit else setting.default
-            for name, setting in NODE_SETTINGS.items()
+            name: explicit[name].value if name in explicit else self.default(name) for name in NODE_SETTINGS
         }
 
     def __getitem__(self, name: str) -> Any:
@@ -93,6 +97,11 @@ class NodeConfig(Mapping[str, Any]):
     def origin(self, name: str) -> Origin:
         given = self.explicit.get(name)
         return DEFAULT if given is None else given.origin
+
+    def default(self, name: str) -> Any:
+        """The value of a setting that is not set."""
+        setting = NODE_SETTINGS[name]
+        return setting.default if setting.default_alone is None or not self.alone else setting.default_alone
 
     def text(self, name: str) -> str | None:
         """The value as Kafka's tools print it."""

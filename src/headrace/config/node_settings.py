@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a node. Kafka's names, types, ranges and defaults where Kafka has them.
 
 Every key here is used by the broker (a test in tests/docs checks that), but for those that are marked as not
@@ -191,6 +192,13 @@ OPERATIONS = (
         "text",
         "Format of the node's log lines on standard error.",
         one_of("text", "json"),
+    ),
+    node_setting(
+        "headrace.log.level",
+        "string",
+        "info",
+        "The least severe messages that the node's log has.",
+        one_of("debug", "info", "warning", "error"),
     ),
 )
 

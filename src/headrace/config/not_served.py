@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka settings that Headrace does not have, and what to do instead of setting them.
 
-A file or flag that sets one is refused with this advice; from the environment it is ignored with it, since
-container files are full of them (environment.py), unless it asks for access control.
+A flag that sets one is refused with this advice. From the environment it is ignored with it, since container
+files are full of them (environment.py), unless it asks for access control. From a file it is ignored where it
+only concerns Kafka's own processes (kafka_file.py), and refused where it decides about data or access.
 """
 
 from __future__ import annotations
@@ -30,9 +32,13 @@ ACCESS_CONTROL: dict[str, tuple[str, ...]] = {
 }
 """Settings that ask for a login, encryption or ACLs, with the values that ask for none. A node that ignored
 them would serve everybody: from the environment they are refused. What is served leaves this table."""
+_NAMES = frozenset(name for each in NODE_SETTINGS.values() for name in (each.name, *each.aliases))
 _JAAS_OPTION = "java.security.auth.login.config"
 
-_OWN_CLUSTER = "nodes meet in headrace.coordination, and time controller and replication themselves"
+NO_QUORUM = (
+    "there is no controller quorum; nodes find each other through headrace.coordination, "
+    "and set the timing of replication themselves"
+)
 _USERS = "users are in the coordination store: headrace users add, or kafka-configs --entity-type users"
 _NODE_LOGIN = "nodes log in to each other by a secret of their own"
 _NO_KERBEROS = "Kerberos is not served: use SCRAM, or OAUTHBEARER (docs/decisions/0028)"
@@ -43,6 +49,8 @@ _OPENSSL = "TLS is OpenSSL's, with its own choice of ciphers, random numbers and
 _OWN_SHAPE = "the node sizes its threads and buffers itself"
 _NO_SUCH_GROUPS = "share groups and Streams groups are not served yet"
 _JVM = "it is for the Java virtual machine, and there is none"
+_FIGURES = "figures are on /metrics (headrace.metrics.port)"
+_OF_KAFKAS_PROCESSES = (NO_QUORUM, _OWN_SHAPE, _NO_SUCH_GROUPS, _JVM, _FIGURES)
 
 _REASONS = {
     "log.flush.": "the flush policy is headrace.flush.default (ack, interval or os)",
@@ -52,21 +60,21 @@ _REASONS = {
     "max.connections.per.ip.overrides": "one limit holds for every address: max.connections.per.ip",
     "cluster.id": "a new node makes its own cluster id and keeps it",
     "kraft.cluster.id": "a new node makes its own cluster id and keeps it",
-    "metadata.log.": _OWN_CLUSTER,
-    "process.roles": _OWN_CLUSTER,
-    "controller.": _OWN_CLUSTER,
-    "quorum.": _OWN_CLUSTER,
-    "initial.broker.": _OWN_CLUSTER,
-    "broker.": _OWN_CLUSTER,
-    "inter.broker.": _OWN_CLUSTER,
-    "control.plane.": _OWN_CLUSTER,
-    "controlled.shutdown.": _OWN_CLUSTER,
-    "replica.": _OWN_CLUSTER,
-    "replication.": _OWN_CLUSTER,
-    "leader.": _OWN_CLUSTER,
-    "follower.": _OWN_CLUSTER,
-    "auto.leader.": _OWN_CLUSTER,
-    "num.replica.": _OWN_CLUSTER,
+    "metadata.log.": NO_QUORUM,
+    "process.roles": NO_QUORUM,
+    "controller.": NO_QUORUM,
+    "quorum.": NO_QUORUM,
+    "initial.broker.": NO_QUORUM,
+    "broker.": NO_QUORUM,
+    "inter.broker.": NO_QUORUM,
+    "control.plane.": NO_QUORUM,
+    "controlled.shutdown.": NO_QUORUM,
+    "replica.": NO_QUORUM,
+    "replication.": NO_QUORUM,
+    "leader.": NO_QUORUM,
+    "follower.": NO_QUORUM,
+    "auto.leader.": NO_QUORUM,
+    "num.replica.": NO_QUORUM,
     "group.coordinator.rebalance.protocols": "the classic and the consumer protocol are always served",
     "group.coordinator.": _OWN_SHAPE,
     "group.share.": _NO_SUCH_GROUPS,
@@ -91,7 +99,7 @@ _REASONS = {
     "sasl.server.callback.handler.class": _NO_CLASSES,
     "sasl.oauthbearer.jwt.": _NO_CLASSES,
     "sasl.": _NODE_LOGIN,
-    "security.": _OWN_CLUSTER,
+    "security.": NO_QUORUM,
     "client.users": _USERS,
     "client.passwords": _USERS,
     "tls.": _OPENSSL,
@@ -116,10 +124,10 @@ _REASONS = {
     "delete.records.purgatory.": _OWN_SHAPE,
     "producer.id.expiration.check.": _OWN_SHAPE,
     "log.preallocate": "segments grow as they are written",
-    "metric.": "figures are on /metrics (headrace.metrics.port)",
-    "metrics.": "figures are on /metrics (headrace.metrics.port)",
-    "auto.include.jmx.": "figures are on /metrics (headrace.metrics.port)",
-    "jmx.": "figures are on /metrics (headrace.metrics.port)",
+    "metric.": _FIGURES,
+    "metrics.": _FIGURES,
+    "auto.include.jmx.": _FIGURES,
+    "jmx.": _FIGURES,
     "confluent.": "it is for Confluent's distribution",
     "heap.opts": _JVM,
     "opts": _JVM,
@@ -138,6 +146,13 @@ def reason_not_served(name: str) -> str | None:
         if name == known or (known.endswith(".") and name.startswith(known)):
             return reason
     return None
+
+
+def may_be_ignored(name: str, value: str) -> bool:
+    """Whether it only concerns Kafka's own processes: what clients see is the same without it."""
+    if name in _NAMES or asks_for_access_control(name, value):
+        return False
+    return reason_not_served(name) in _OF_KAFKAS_PROCESSES
 
 
 def asks_for_access_control(name: str, value: str) -> bool:

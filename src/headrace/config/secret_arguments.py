@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refuses secrets among the arguments of a command, which every user of the machine can see (S18).
 
 Read next: setting.py (the kind `password`), docs/security.md.
@@ -8,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.config.node_settings import NODE_SETTINGS, split_listener_key
-from headrace.errors import ConfigError
+from headrace.errors import ArgumentError
 
 
 def refuse_secrets(keys: Iterable[str], option: str, advice: str | None = None) -> None:
-    """Raises ConfigError for the first key of a secret; `advice` says where else to set it."""
+    """Raises ArgumentError for the first key of a secret; `advice` says where else to set it."""
     for key in keys:
         if _is_secret(key):
             where = advice or (
                 f"put it into a file (--config FILE), or set the variable {variable_of(key)} "
                 "and use --from-env"
             )
-            raise ConfigError(
+            raise ArgumentError(
                 f"{option} {key}: it is a secret, and every user of this machine can see the arguments of a "
                 f"command; {where}"
             )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One setting: its name, its type, what it allows, and how its text is read and written.
 
 Knows no file, no environment and no setting: the tables are node_settings.py and topic_settings.py.
@@ -96,6 +97,8 @@ class Setting:
     """Topic settings only: the node settings behind it, the strongest first."""
     per_listener: bool = False
     """Node settings only: whether `listener.name.<listener>.<setting>` sets it for one listener."""
+    default_alone: Any = None
+    """Node settings only: the default of a node that runs alone, where it differs."""
     effective: bool = True
     """False: accepted because clients and tools set it, without effect here; the doc says why."""
 
@@ -174,6 +177,7 @@ def node_setting(
     dynamic: bool = False,
     aliases: tuple[str, ...] = (),
     per_listener: bool = False,
+    default_alone: Any = None,
     effective: bool = True,
 ) -> Setting:
     return Setting(
@@ -186,6 +190,7 @@ def node_setting(
         dynamic=dynamic,
         aliases=aliases,
         per_listener=per_listener,
+        default_alone=default_alone,
         effective=effective,
     )
 

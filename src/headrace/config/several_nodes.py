@@ -1,8 +1,9 @@
-"""Refuses a node whose variables describe one of several nodes while its store is its own.
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses a node whose variables or file describe one of several nodes while its store is its own.
 
 Such nodes would each form a cluster and each acknowledge acks=all. Apache Kafka's nodes find each other by
 `controller.quorum.voters`, ours by a store that they share (headrace.coordination).
-Read next: environment.py, which reads the variables.
+Read next: environment.py, which reads the variables, kafka_file.py, which reads the file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.errors import ConfigError
 
 _FIX = (
     "but without a shared store it would be a cluster of its own: set "
-    "HEADRACE_COORDINATION=zk://HOST:2181/headrace on every node (sqlite:DIRECTORY for nodes of one host), or"
+    "{store}=zk://HOST:2181/headrace on every node (sqlite:DIRECTORY for nodes of one host), or"
 )
 _NEEDS_NODES = (
     "default.replication.factor",
@@ -28,20 +29,27 @@ _NEEDS_NODES = (
 
 def refuse_split(environment: Mapping[str, str], store: CoordinationAddress) -> None:
     """Raises ConfigError, in one line, when the variables are not those of a node that can start here."""
-    variables = image_variables(environment)
-    _refuse_controller(variables)
-    if isinstance(store, SqliteAddress) and store.directory is None:
-        for reason, otherwise in _signs_of_several(variables):
-            raise ConfigError(f"variable {reason}, {_FIX} {otherwise}")
+    _refuse(image_variables(environment), store, place="variable ", store_name="HEADRACE_COORDINATION")
 
 
-def _refuse_controller(variables: Mapping[str, Variable]) -> None:
-    roles = variables.get("process.roles")
+def refuse_split_file(place: str, settings: Mapping[str, str], store: CoordinationAddress) -> None:
+    """The same for Apache Kafka's settings of a file; `place` names it."""
+    given = {name: Variable(name, name, value) for name, value in settings.items()}
+    _refuse(given, store, place=f"{place}: ", store_name="headrace.coordination")
+
+
+def _refuse(
+    given: Mapping[str, Variable], store: CoordinationAddress, *, place: str, store_name: str
+) -> None:
+    roles = given.get("process.roles")
     if roles is not None and _entries(roles.value) == ["controller"]:
         raise ConfigError(
-            f"variable {roles.name}=controller: a controller is elected among the nodes, "
-            "none is a controller alone: remove this container"
+            f"{place}{roles.name}=controller: a controller is elected among the nodes, "
+            "none is a controller alone: remove this container or process"
         )
+    if isinstance(store, SqliteAddress) and store.directory is None:
+        for reason, otherwise in _signs_of_several(given):
+            raise ConfigError(f"{place}{reason}, {_FIX.format(store=store_name)} {otherwise}")
 
 
 def _signs_of_several(variables: Mapping[str, Variable]) -> Iterator[tuple[str, str]]:

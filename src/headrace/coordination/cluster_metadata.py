@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster's metadata in the coordination store: nodes, controller, topics, configs, producer ids.
 
 Works on any Store; independent of requests and logs. Decisions (placement, validation, elections) are made in
@@ -493,7 +494,6 @@ class ClusterMetadata:
 
 class VersionWaiters:
     """Wakes callers when the cluster view has reached a version."""
-
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of the store and the JSON document behind each; every document carries its `format`.
 
 Pure encoding and decoding. Why these keys: docs/decisions/0002-coordination-keys.md.
@@ -186,6 +187,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["logs_in"] = True
     if node.transaction_versions != _NO_TRANSACTIONS:
         unusual["features"] = {TRANSACTION_VERSION: node.transaction_versions}
+    if node.session_ms:
+        unusual["session_ms"] = node.session_ms
     if node.offline:
         unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
     return encode(
@@ -212,6 +215,7 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         leaving=document.get("leaving", False),
         full=document.get("full", False),
         logs_in=document.get("logs_in", False),
+        session_ms=int(document.get("session_ms", 0)),
         offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
         transaction_versions=(int(lowest), int(highest)),
     )

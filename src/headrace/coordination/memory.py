@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A coordination store in memory, for tests and simulation: deterministic, without a thread.
 
 One MemoryState is the "server"; each node of a simulation opens its own MemoryStore on it. The profile
@@ -142,9 +143,7 @@ class MemoryState:
             if owner is not None and owner not in self._leases:
                 raise SessionLost(f"coordination session {owner} has ended")
 
-    def _written(
-        self, operation: Create | Set | Delete, current: Entry | None, version: int
-    ) -> Entry | None:
+    def _written(self, operation: Create | Set | Delete, current: Entry | None, version: int) -> Entry | None:
         if isinstance(operation, Delete):
             return None
         if current is None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This node's registration: its session, its entry, and the heartbeat that renews both (R3, R7, R10).
 
 States: unregistered -> joined -> lost -> joined ... -> closed. Lost (the session ended, or the controller
@@ -190,6 +191,7 @@ class NodeLifecycle:
             rack=asked.rack,
             directory_id=asked.directory_id,
             logs_in=True,
+            session_ms=asked.session_ttl_ms,
             transaction_versions=SERVED,
             # An admitted node kept running, and has lost nothing since (R21). After a registration without
             # admission the controller has not handled its loss yet (R20).

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens the coordination store of an address; the only module that imports every kind of store.
 
-Implementations with optional packages are imported on use. Read next: store.py.
+Implementations are imported on use. Read next: store.py.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.config.coordination_address import CoordinationAddress, ZooKeeperAddress
-from headrace.coordination.sqlite import SqliteStore
 from headrace.coordination.store import Store
 from headrace.coordination.zookeeper_security import ZooKeeperSecurity
 from headrace.errors import ConfigError
@@ -26,6 +26,8 @@ async def open_store(
     """`directory`: absolute path of the SQLite store; `security`: of the connection to ZooKeeper."""
     if isinstance(address, ZooKeeperAddress):
         return await _open_zookeeper(world, address, security)
+    from headrace.coordination.sqlite import SqliteStore
+
     return await SqliteStore.open(world, directory)
 
 

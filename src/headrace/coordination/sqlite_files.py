@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two SQLite databases of the store, with blocking calls (R5, R10).
 
 `EntryDatabase` is durable (WAL, synchronous=FULL): entries and their versions. `LeaseDatabase` holds the live
@@ -46,10 +47,8 @@ _TRUTH_SCHEMA = (
     "CREATE TABLE removed (key TEXT PRIMARY KEY NOT NULL, version INTEGER NOT NULL)",
     "CREATE INDEX removed_by_version ON removed (version)",
 )
-_LEASES_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS leases (session INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL,
+_LEASES_SCHEMA = """CREATE TABLE IF NOT EXISTS leases (session INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL,
        renewals INTEGER NOT NULL, renewed_at REAL NOT NULL)"""
-)
 
 Row = tuple[str, bytes, int, int, int | None]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Users in the coordination store, read and changed without a node: for the first user of a cluster.
 
 A change is conditional on what was read, as those of the controller are, so it is safe beside running nodes.
@@ -48,9 +49,7 @@ class StoredUsers:
     def all(self) -> Mapping[str, UserCredentials]:
         return self._cluster.view.users
 
-    async def change(
-        self, name: str, decide: Callable[[UserCredentials | None], UserCredentials]
-    ) -> None:
+    async def change(self, name: str, decide: Callable[[UserCredentials | None], UserCredentials]) -> None:
         """Writes what `decide` makes of the present credentials (None: no such user); {} deletes the user."""
         if not name or not is_key(user_key(name)):
             raise ConfigError(f"{name[:40]!r} cannot be the name of a user: give 1 to about 80 characters")

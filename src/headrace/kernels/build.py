@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels: `python -m headrace.kernels.build [FOLDER]`; hatch_build.py does it for a wheel.
 
 Needs nothing but a C compiler and the standard library, since it also runs before Headrace is installed.
@@ -27,7 +28,8 @@ def compile_kernels(folder: Path) -> str | None:
         return "no C compiler was found (set CC to name one)"
     sources = [str(source) for source in sorted(folder.glob("*.c"))]
     draft = library.with_suffix(".draft")
-    command = [*compiler, *_FLAGS, "-o", str(draft), *sources]
+    processors = shlex.split(os.environ.get("ARCHFLAGS", ""))  # macOS: which ones the library is for
+    command = [*compiler, *_FLAGS, *processors, "-o", str(draft), *sources]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the compiled C kernels, if the build produced them, and names their error codes.
 
 Uses only ctypes, since a broker runs without NumPy and pyarrow. The GIL is released while a kernel
@@ -40,6 +41,17 @@ def load_library(path: Path = LIBRARY) -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     return library
+
+
+def why_missing(path: Path = LIBRARY) -> str | None:
+    """Why the compiled kernels are not in use, and what to do; None when they are."""
+    if load_library(path) is not None:
+        return None
+    if path.exists():
+        state = "the C kernels do not fit this version or platform"
+    else:
+        state = "the C kernels are not compiled"
+    return f"{state}; compile them: python -m headrace.kernels.build"
 
 
 def function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """File names in a partition's directory, and what an interrupted deletion or compaction leaves there.
 
-    .cleaned            a compaction did not finish: delete
-    .swap               a compaction finished, its rename did not: finish it
-    swap-in-progress    names the segments whose log and index files may come from different versions
-    .deleted            retention removed this segment, and with it every earlier one
+.cleaned            a compaction did not finish: delete
+.swap               a compaction finished, its rename did not: finish it
+swap-in-progress    names the segments whose log and index files may come from different versions
+.deleted            retention removed this segment, and with it every earlier one
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens a log: trusts what a clean stop or an fsync guarantees, scans the rest, rebuilds what depends on it.
 
 R26: from the recovery point every batch is checked; the first unsound one and all behind it are cut.
@@ -256,9 +257,7 @@ class _Loader:
     def _cut(self, segment: Segment, fault: str, following: list[Segment]) -> None:
         segment.cut_file()
         lost = self._report.bytes_cut + sum(later.size for later in following)
-        self._report = replace(
-            self._report, fault=fault, bytes_cut=lost, segments_dropped=len(following)
-        )
+        self._report = replace(self._report, fault=fault, bytes_cut=lost, segments_dropped=len(following))
         for later in following:
             self._drop(later)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which segments are too old or too much, and the slow end of their files (R29b).
 
 Age is the largest record timestamp, never a file time. A deleted file is renamed first and unlinked after a
@@ -18,9 +19,7 @@ from headrace.log.segments.segment_list import SegmentList
 from headrace.world import Files
 
 
-def expired_segments(
-    segments: SegmentList, config: LogConfig, *, now_ms: int, high_watermark: int
-) -> int:
+def expired_segments(segments: SegmentList, config: LogConfig, *, now_ms: int, high_watermark: int) -> int:
     """How many of the oldest segments to delete; all of them only if the active one has expired too."""
     if not config.deletes:
         return 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and changes the offset log of a Spark checkpoint.
 
 Spark writes `offsets/N` before it runs batch N and `commits/N` after. A change of
@@ -57,6 +58,12 @@ class Checkpoint:
         number = self.last if self.finished or self.last == 0 else self.last - 1
         return self._ours(self._entry(number))[1]
 
+    def next_watermark_ms(self) -> int:
+        """The watermark at the end of the last batch, which is finished; 0: there is none yet."""
+        commit = self.folder / "commits" / str(self.last)
+        committed = json.loads(commit.read_text(encoding="utf-8").splitlines()[1] or "{}")
+        return int(committed.get("nextBatchWatermarkMs", 0))
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Hold the query's lock; ClientError while it runs, as far as this machine can tell."""
@@ -115,11 +122,9 @@ class Checkpoint:
 
     def _next_metadata(self, metadata: str) -> str:
         """Metadata of the next batch; it starts with the watermark at the end of the last one."""
-        commit = self.folder / "commits" / str(self.last)
-        committed = json.loads(commit.read_text(encoding="utf-8").splitlines()[1] or "{}")
         document = json.loads(metadata)
         key = "batchWatermarkMs"
-        document[key] = max(int(document.get(key, 0)), int(committed.get("nextBatchWatermarkMs", 0)))
+        document[key] = max(int(document.get(key, 0)), self.next_watermark_ms())
         return json.dumps(document, separators=(",", ":"))
 
     def _ours(self, entry: Entry) -> tuple[int, Offsets]:

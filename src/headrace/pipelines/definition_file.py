@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several pipelines in one TOML file: `[store.NAME]`, `[analyze.NAME]`, `[copy.NAME]`, and `[spark]`.
 
 Read next: definition_keys.py.
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Pipeline
 from headrace.pipelines.definition_keys import KNOWN, Defaults, pipeline_of
@@ -30,9 +31,7 @@ class PipelineFile:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pipelines(
-    path: Path, *, bootstrap: str = DEFAULT_BOOTSTRAP, config: str | None = None
-) -> PipelineFile:
+def read_pipelines(path: Path, *, bootstrap: str | None = None, config: str | None = None) -> PipelineFile:
     """Read pipelines; `bootstrap` and `config` are defaults. ClientError names the file, table and key."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -44,7 +43,7 @@ def read_pipelines(
 
 
 def pipelines_of(
-    document: Mapping[str, Any], name: str, *, bootstrap: str = DEFAULT_BOOTSTRAP, config: str | None = None
+    document: Mapping[str, Any], name: str, *, bootstrap: str | None = None, config: str | None = None
 ) -> PipelineFile:
     for key in document:
         if key not in _TOP and key not in KNOWN:
@@ -58,7 +57,7 @@ def pipelines_of(
     top = _keys({key: document[key] for key in document if key in _TOP}, name, "", known=_TOP)
     folder = top.text("checkpoints")
     defaults = Defaults(
-        bootstrap=top.text("bootstrap") or bootstrap,
+        bootstrap=top.text("bootstrap") or chosen_bootstrap(bootstrap),
         config=top.text("config") or config,
         checkpoints=Path(folder).expanduser() if folder else None,
     )

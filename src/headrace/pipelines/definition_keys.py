@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds pipelines from keys and values of a file or a command line. Errors name the key.
 
 Pure. Read next: definition.py, definition_file.py.
@@ -8,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP, parse_bootstrap
+from headrace.client.bootstrap import chosen_bootstrap, parse_bootstrap
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Aggregate, Analyze, Copy, Emit, Pipeline, Source, Store, TableFormat
 from headrace.pipelines.delta.table import local_path
@@ -41,7 +42,7 @@ _DEFAULT_WATERMARK_MS = 10_000
 class Defaults:
     """Defaults of pipelines. `checkpoints`: a directory with one for each."""
 
-    bootstrap: str = DEFAULT_BOOTSTRAP
+    bootstrap: str = field(default_factory=lambda: chosen_bootstrap(None))
     config: str | None = None
     """A client's properties file."""
     checkpoints: Path | None = None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs pipelines as queries of one Spark session, and stops them between two micro-batches.
 
 To stop a query, a stop file tells its source to plan no further batch; once the source has acknowledged it
@@ -20,6 +21,7 @@ from headrace.pipelines import analyze, copying, store
 from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
 from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.identity import claim
+from headrace.pipelines.open_windows import OpenWindows, open_windows
 from headrace.pipelines.progress import Batch, Batches
 from headrace.pipelines.records import records
 
@@ -132,6 +134,18 @@ class Runner:
         failures = [failure for query in self.queries if (failure := query.failure())]
         if failures:
             raise failures[0]
+
+    def open_windows(self) -> list[OpenWindows]:
+        """What a run with `once` has read but not written, since its windows may get further records."""
+        found = []
+        for planned in self._planned:
+            pipeline = planned.pipeline
+            if self._once and isinstance(pipeline, Analyze) and pipeline.emit == "closed":
+                lateness_ms = pipeline.watermark_ms
+                found.append(
+                    open_windows(self._spark, planned.name, planned.checkpoint, lateness_ms=lateness_ms)
+                )
+        return [each for each in found if each is not None]
 
     def stop_at_boundary(self) -> None:
         """Wait until every query has stopped after a complete micro-batch."""

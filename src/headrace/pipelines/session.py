@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates a Spark session with suitable defaults: Java, this environment's Python, no web UI.
 
 All settings can be overridden. A plain session works, too: neither source nor sink depends on them.
@@ -52,9 +53,10 @@ def spark_session(
     chosen = default_settings(master, ui=ui)
     if pack is not None and not _is_local(master):
         chosen |= pack_settings(Path(pack))
-        _share_packages(python or f"python{this_python()}")
-    # The JVM and PySpark read these at start, so a Spark setting would be too late.
-    os.environ.setdefault("PYSPARK_PYTHON", python or sys.executable)
+        _share_packages(python or _chosen_python() or f"python{this_python()}")
+    else:
+        # The JVM and PySpark read it at start, so a Spark setting would be too late.
+        os.environ["PYSPARK_PYTHON"] = python or _chosen_python() or sys.executable
     builder = pyspark.SparkSession.builder.master(master).appName(name)
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
@@ -105,12 +107,18 @@ def pack_settings(pack: Path) -> dict[str, str]:
     }
 
 
+def _chosen_python() -> str | None:
+    """The user's choice. This process's own Python is none: importing headrace.spark sets it."""
+    chosen = os.environ.get("PYSPARK_PYTHON")
+    return None if chosen == sys.executable else chosen
+
+
 def _share_packages(python: str) -> None:
     """Spark runs Python by one name everywhere; it must find this environment's packages on the driver."""
-    chosen = os.environ.setdefault("PYSPARK_PYTHON", python)
-    if shutil.which(chosen) is None:
+    os.environ["PYSPARK_PYTHON"] = python
+    if shutil.which(python) is None:
         raise ClientError(
-            f"there is no {chosen} on this machine, under which Spark would run Python everywhere",
+            f"there is no {python} on this machine, under which Spark would run Python everywhere",
             next_step="name one that the driver and all machines of the cluster have: python=, --python",
         )
     library = sysconfig.get_path("platstdlib")

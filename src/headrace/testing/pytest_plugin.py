@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures for pytest, found by themselves once Headrace is installed.
 
     def test_orders(kafka):
@@ -5,13 +6,14 @@
         service = Service(bootstrap=kafka.bootstrap)
 
 `kafka`: a broker of its own for each test. `kafka_bootstrap`: its address. `kafka_cluster`: three nodes.
-`kafka_topic`: the name of a new topic on `kafka`. No broker is imported until a test asks for a fixture.
+`kafka_topic`: the name of a new topic on `kafka`. `kafka_options`: the arguments of these brokers. A fault
+that no request has met fails the test. No broker is imported until a test asks for a fixture.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,12 +24,19 @@ _TOPIC = "test-topic"
 
 
 @pytest.fixture
-def kafka() -> Iterator[Broker]:
+def kafka_options() -> dict[str, Any]:
+    """Arguments of `Broker` for `kafka` and `kafka_cluster`; a test module may define its own."""
+    return {}
+
+
+@pytest.fixture
+def kafka(kafka_options: dict[str, Any]) -> Iterator[Broker]:
     """A Kafka broker for this test alone, in this process."""
     from headrace.testing import Broker
 
-    with Broker() as broker:
+    with Broker(**kafka_options) as broker:
         yield broker
+        broker.assert_faults_met()
 
 
 @pytest.fixture
@@ -37,12 +46,13 @@ def kafka_bootstrap(kafka: Broker) -> str:
 
 
 @pytest.fixture
-def kafka_cluster() -> Iterator[Broker]:
+def kafka_cluster(kafka_options: dict[str, Any]) -> Iterator[Broker]:
     """A cluster of three nodes for this test alone, in this process."""
     from headrace.testing import Broker
 
-    with Broker(nodes=3) as broker:
+    with Broker(**{"nodes": 3, **kafka_options}) as broker:
         yield broker
+        broker.assert_faults_met()
 
 
 @pytest.fixture

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records inside a batch: read, build, check, recompress.
 
 For clients, compaction, time lookup, `record.validation=full` and tools; never on the default produce and
@@ -113,9 +114,7 @@ def keyless_records(batch: memoryview, *, caps: Caps = PRODUCER_CAPS) -> list[in
         return []
 
 
-def keys_outside(
-    batch: memoryview, span: Span, *, caps: Caps = PRODUCER_CAPS
-) -> dict[int, bytes | None]:
+def keys_outside(batch: memoryview, span: Span, *, caps: Caps = PRODUCER_CAPS) -> dict[int, bytes | None]:
     """The keys that are not in the span, by position; none when the batch has any other fault."""
     try:
         header = _checked_header(batch)

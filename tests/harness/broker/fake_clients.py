@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections without sockets: a transport that is told what the network does, and a node's connections."""
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ from headrace.world import write_all
 class FakeTransport(asyncio.Transport):
     """`room` is what the client's side still takes; what does not fit is buffered, as uvloop does."""
 
-    def __init__(
-        self, protocol: asyncio.BufferedProtocol | None = None, address: str = "127.0.0.1"
-    ) -> None:
+    def __init__(self, protocol: asyncio.BufferedProtocol | None = None, address: str = "127.0.0.1") -> None:
         super().__init__()
         self.protocol = protocol
         self._address = address

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small stand-ins for the broker's core, for tests of the read-side handlers."""
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ def registry(world: Any, metrics: Metrics, partitions: Iterable[FakePartition]) 
     )
     by_name: Any = held._by_name
     for partition in partitions:
-        by_name.setdefault(partition.topic_partition.topic, {})[
-            partition.topic_partition.partition
-        ] = partition
+        by_name.setdefault(partition.topic_partition.topic, {})[partition.topic_partition.partition] = (
+            partition
+        )
     return held
 
 

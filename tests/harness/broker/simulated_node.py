@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole node in the simulated world: real broker code, disk and network in memory, time that does not pass.
 
 `on_a_node` runs a scenario; requests go through real bytes. For what needs a node and no process.
@@ -49,9 +50,7 @@ class SimBroker:
     async def start(self) -> None:
         self.world = self.simulation.start_process("node")
         store = MemoryStore(self.state, self.world)
-        self.broker = await self.world.tasks.spawn(
-            start_node(self.world, self.config, store), name="start"
-        )
+        self.broker = await self.world.tasks.spawn(start_node(self.world, self.config, store), name="start")
 
     async def stop(self) -> None:
         await self.world.tasks.spawn(self.broker.stop(), name="stop")

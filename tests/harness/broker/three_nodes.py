@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three whole nodes in the simulated world around one store: for what needs replicas and no process.
 
 `on_three_nodes` runs a scenario; each node is asked by itself, nothing is retried. Read next:
@@ -124,10 +125,12 @@ class SimTrio:
     async def until_led(self) -> None:
         """By a live node that takes writes."""
         await self.until(
-            lambda: self.state.leader in self.members
-            and self.leader.is_up
-            and isinstance(self.leader.partition().role, LeaderRole)
-            and self.leader.partition().takes_writes
+            lambda: (
+                self.state.leader in self.members
+                and self.leader.is_up
+                and isinstance(self.leader.partition().role, LeaderRole)
+                and self.leader.partition().takes_writes
+            )
         )
 
     async def until_all_in_sync(self) -> None:

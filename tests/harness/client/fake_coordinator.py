@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of one node that answers transactions from a script: no bytes, no sockets, no waiting."""
 
 from __future__ import annotations
@@ -55,9 +56,7 @@ class FakeNetworkClient:
     def version_for(self, api_key: int) -> int:
         return self.versions[api_key][1]
 
-    async def call(
-        self, api_key: int, fields: dict[str, Any], *, version: int, timeout_ms: int = 0
-    ) -> Any:
+    async def call(self, api_key: int, fields: dict[str, Any], *, version: int, timeout_ms: int = 0) -> Any:
         known = {
             field.name for field in fields_of(message_class(SPOKEN_APIS[api_key].name, version, "request"))
         }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T12: copies of a topic in transactions while clients and nodes are bounced: output is input, in order.
 
 Knows neither the client that copies (copier.py) nor the engine of the cluster.
@@ -138,9 +139,7 @@ class CopyRun:
 
     def coordinators(self) -> list[int]:
         """Of each transactional id; -1: nobody is at the moment."""
-        return [
-            self.cluster.transaction_coordinator(copier.plan.transactional_id) for copier in self.copiers
-        ]
+        return [self.cluster.transaction_coordinator(copier.plan.transactional_id) for copier in self.copiers]
 
     def progress(self) -> int:
         """How many records the group has copied; -1 when nobody answers."""
@@ -159,9 +158,7 @@ class CopyRun:
             count = len(self._admin.list_topics(topic, _REQUEST_S).topics[topic].partitions)
             places = [confluent_kafka.TopicPartition(topic, index) for index in range(count)]
             asked = dict.fromkeys(places, _LATEST)
-            answers = self._admin.list_offsets(
-                asked, isolation_level=isolation, request_timeout=_REQUEST_S
-            )
+            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_REQUEST_S)
             return {place.partition: answer.result(_REQUEST_S).offset for place, answer in answers.items()}
         except (KafkaException, TimeoutError):
             return None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T4, T5, T8 and T9 on real processes: faults under load by unmodified clients, then the history is checked.
 
 Idempotent producers with acks=all, a reader by `assign`, a group that commits; a fault strikes the node that
@@ -198,9 +199,7 @@ def _wait_for_holder(cluster: LiveCluster, role: Role, partition: int) -> int:
 class ConfluentLoad:
     """Three idempotent producers, a reader and a member of a group, all of librdkafka."""
 
-    def __init__(
-        self, bootstrap: str, pause_s: float, options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, bootstrap: str, pause_s: float, options: Mapping[str, Any] | None = None) -> None:
         """`options`: security settings of librdkafka."""
         self._bootstrap = bootstrap
         self._options = dict(options or {})
@@ -215,9 +214,7 @@ class ConfluentLoad:
             for index in range(PARTITIONS)
         ]
         self._reader = SteadyReader(bootstrap, "reader", TOPIC, PARTITIONS, self._options)
-        self._group = GroupCommitter(
-            bootstrap, GROUP, TOPIC, {"session.timeout.ms": 10_000, **self._options}
-        )
+        self._group = GroupCommitter(bootstrap, GROUP, TOPIC, {"session.timeout.ms": 10_000, **self._options})
 
     def __enter__(self) -> ConfluentLoad:
         for client in (*self._producers, self._reader, self._group):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan that a seed draws for a simulated cluster: how many nodes, which store, which faults.
 
 Read next: several_nodes.py.
@@ -69,6 +70,7 @@ def node_config(plan: ClusterPlan, node_id: int, more: Mapping[str, str]) -> Nod
         "broker.session.timeout.ms": str(plan.session_ms),
         "replica.lag.time.max.ms": str(plan.lag_ms),
         "offsets.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "3000",  # as in a cluster: these nodes share a store of the test
         "headrace.flush.default": plan.flush,
         "headrace.flush.interval.ms": "300",
         "headrace.metrics.port": "-1",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns as JSON, Avro and numbers: other libraries read what was in the table, whichever code wrote it."""
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def test_forms_of_columns(choice: Any, form: Any, expected: list[bytes | None]) 
     ("choice", "form", "row", "why"),
     [
         ("n", "int16", 2, "70000 in column 'n' does not fit int16"),
-        (["x"], "json", 2, "column 'x.x': its value does not fit JSON"),
+        (["x"], "json", 2, "column 'x': its value does not fit JSON"),
         (["n"], Avro(LONG), 3, "column 'n': it is null, which the Avro schema does not allow"),
         (
             ["n"],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list model that the log is held against, and the machine that drives both.
 
 The model knows records by offset and nothing of segments, indexes or files.
@@ -61,9 +62,7 @@ class LogMachine(RuleBasedStateMachine):
         self.files.sync_directory(Path("/"))
         self.clock = StillClock()
         self.pool = DescriptorPool(self.files, 3)
-        self.log: PartitionLog = open_log(
-            self.files, CONFIG, clock=self.clock, descriptors=self.pool
-        )
+        self.log: PartitionLog = open_log(self.files, CONFIG, clock=self.clock, descriptors=self.pool)
         self.records: list[Record] = []
         self.boundaries = [0]
         """Offsets at which a batch begins; the last is the log end."""

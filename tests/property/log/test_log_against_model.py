@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log and a list of records do the same things and stay equal, whatever comes in which order."""
 
 from __future__ import annotations
@@ -5,7 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from log_model import LogMachine
+
+from tests.property.log.log_model import LogMachine
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

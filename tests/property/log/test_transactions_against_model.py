@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Last stable offset and aborted batches equal a fold of all that was written, in whatever order it came."""
 
 from __future__ import annotations
@@ -5,7 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from transaction_model import TransactionMachine
+
+from tests.property.log.transaction_model import TransactionMachine
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of both protocols in one group, in arbitrary histories: upgrades, downgrades, deaths, fail-overs.
 
 The harness checks after every step that each request is answered or held, that a KIP-848 group holds nothing
@@ -178,7 +179,9 @@ class MixedHistory(RuleBasedStateMachine):
             self.nothing_has_two_owners()
         wanted = {
             (topic, partition)
-            for topic in {t for consumer in [*self.classic, *self.kip] for t in consumer.topics}
+            for topic in {
+                t for each in (self.classic, self.kip) for consumer in each for t in consumer.topics
+            }
             for partition in range(self.group.counts[topic])
         }
         assert sorted(self.owned()) == sorted(wanted)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kio as the oracle: encode and decode with it, draw any of its messages, turn them into our dict trees.
 
 kio's native reader is only ever given bytes that kio or our encoder wrote: on garbage it may end the process.
@@ -22,9 +23,7 @@ from headrace.wire.error_codes import ErrorCode
 from headrace.wire.kio_codec.schema import FieldSpec, Kind, fields_of, message_class
 
 QUICK = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-EVERY_VERSION = [
-    (api.key, version) for api in APIS.values() for version in api.accepted
-]
+EVERY_VERSION = [(api.key, version) for api in APIS.values() for version in api.accepted]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 UNKNOWN_TAG = 77
 

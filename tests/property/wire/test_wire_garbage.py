@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes that are not what they claim raise DecodeError and nothing else, and cost no memory (S1, T15)."""
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio_oracle import EVERY_VERSION, QUICK, class_of, encode, filled, name_of
 
 from headrace.errors import DecodeError
 from headrace.wire.api_table import APIS, read_request_header
@@ -20,6 +20,7 @@ from headrace.wire.messages import decode_reply, decode_request, encode_reply
 from headrace.wire.request_bounds import max_items
 from headrace.wire.requests.fetch import read_fetch
 from headrace.wire.requests.produce import read_produce
+from tests.property.wire.kio_oracle import EVERY_VERSION, QUICK, class_of, encode, filled, name_of
 
 Reader = Callable[[bytes], object]
 MEMORY_BOUND = 1 << 20

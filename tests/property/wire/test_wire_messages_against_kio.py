@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every version of every served message, both ways, against kio."""
 
 from __future__ import annotations
@@ -7,7 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio_oracle import (
+
+from headrace.wire.api_table import read_request_header
+from headrace.wire.messages import decode_reply, decode_request, encode_reply, encode_request
+from tests.property.wire.kio_oracle import (
     EVERY_VERSION,
     QUICK,
     add_unknown_tags,
@@ -21,9 +25,6 @@ from kio_oracle import (
     tree_of,
     without_tags,
 )
-
-from headrace.wire.api_table import read_request_header
-from headrace.wire.messages import decode_reply, decode_request, encode_reply, encode_request
 
 every_version = pytest.mark.parametrize("case", EVERY_VERSION, ids=name_of)
 flexible_versions = pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OffsetCommit's own code against kio: the same values from any request, the same bytes for any reply."""
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio_oracle import QUICK, class_of, decode, encode, entities, reply_body
 
 from headrace.errors import DecodeError
 from headrace.wire.api_key import ApiKey
@@ -20,6 +20,7 @@ from headrace.wire.requests.offset_commit import (
     read_offset_commit,
     write_offset_commit_reply,
 )
+from tests.property.wire.kio_oracle import QUICK, class_of, decode, encode, entities, reply_body
 
 VERSIONS = [
     (ApiKey.OFFSET_COMMIT, version) for version in range(2, APIS[ApiKey.OFFSET_COMMIT].max_version + 1)

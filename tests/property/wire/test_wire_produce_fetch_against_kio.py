@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hand-written Produce and Fetch code against kio: every version, any content, both ways."""
 
 from __future__ import annotations
@@ -8,7 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio_oracle import (
+
+from headrace.errors import DecodeError
+from headrace.types import NO_TOPIC_ID
+from headrace.wire.kio_codec.schema import message_class
+from headrace.wire.requests.fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
+from headrace.wire.requests.produce import ProduceRequest, ProduceResult, read_produce, write_produce_reply
+from headrace.wire.requests.topic_entries import MAX_PARTITIONS_PER_REQUEST, NodeEndpoint
+from tests.property.wire.kio_oracle import (
     EPOCH,
     QUICK,
     add_unknown_tags,
@@ -19,13 +27,6 @@ from kio_oracle import (
     tree_of,
     without_tags,
 )
-
-from headrace.errors import DecodeError
-from headrace.types import NO_TOPIC_ID
-from headrace.wire.kio_codec.schema import message_class
-from headrace.wire.requests.fetch import FetchRequest, FetchResult, read_fetch, write_fetch_reply
-from headrace.wire.requests.produce import ProduceRequest, ProduceResult, read_produce, write_produce_reply
-from headrace.wire.requests.topic_entries import MAX_PARTITIONS_PER_REQUEST, NodeEndpoint
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)

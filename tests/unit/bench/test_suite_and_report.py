@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table that is printed, and that every promise of the issue has a line in it."""
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bench.suites.arrow import ARROW_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
+from bench.suites.testing import TESTING_SUITE
 from bench.suites.transactions import TRANSACTIONS_SUITE
 from headrace.cluster.engines.engine import EngineError
 
@@ -72,6 +74,11 @@ def test_markdown_names_both_flush_policies_and_marks_a_missed_line() -> None:
     assert "![ratios](node.png)" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
+
+
+def test_a_small_ratio_shows_two_figures() -> None:
+    ratios = {OS: Spread(median=0.0015, low=0.00101, high=0.05)}
+    assert "0.0015× (0.001 … 0.05)" in markdown_table([replace(result("met"), ratios=ratios)])
 
 
 def test_an_own_figure_is_shown_in_its_unit() -> None:
@@ -154,6 +161,15 @@ SECURITY_PROMISES = [
 ]
 
 
+TESTING_PROMISES = [
+    ("first_produce", "first_produce_ms", 0.05),
+    ("warm", "first_produce_ms", 50),
+    ("cold_import", "cold_s", 0.5),
+    ("many_tests", "tests_s", 15),
+    ("installed_size", "whole_mib", 90),
+]
+
+
 TRANSACTION_PROMISES = [
     ("one", "transactions_per_s", 1.5),
     ("one", "commit_p50_ms", 0.7),
@@ -176,6 +192,7 @@ TRANSACTION_PROMISES = [
     [
         (GROUPS_SUITE, GROUP_PROMISES),
         (SECURITY_SUITE, SECURITY_PROMISES),
+        (TESTING_SUITE, TESTING_PROMISES),
         (TRANSACTIONS_SUITE, TRANSACTION_PROMISES),
     ],
 )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import io
@@ -23,7 +24,7 @@ def root_logging() -> Iterator[None]:
 
 def written(log_format: str) -> str:
     stream = io.StringIO()
-    set_up_logging(log_format, stream)
+    set_up_logging(log_format, stream=stream)
     logger = logging.getLogger("headrace.test")
     logger.debug("too quiet")
     logger.warning("refused %s", HOSTILE)
@@ -56,5 +57,16 @@ def test_json_is_one_object_per_line() -> None:
 
 @pytest.mark.usefixtures("root_logging")
 def test_setting_it_up_again_does_not_double_the_lines() -> None:
-    set_up_logging("text", io.StringIO())
+    set_up_logging("text", stream=io.StringIO())
     assert written("text").count("refused") == 1
+
+
+@pytest.mark.usefixtures("root_logging")
+@pytest.mark.parametrize(("level", "words"), [("debug", ["d", "i", "w"]), ("warning", ["w"]), ("error", [])])
+def test_the_level_decides_which_lines_there_are(level: str, words: list[str]) -> None:
+    stream = io.StringIO()
+    set_up_logging("text", level, stream)
+    logger = logging.getLogger("headrace.test")
+    for write, word in ((logger.debug, "d"), (logger.info, "i"), (logger.warning, "w")):
+        write(word)
+    assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == words

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -184,9 +185,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
                 FakePartition(
                     TopicPartition("orders", 1), 2000, last_stable_offset=60, open_transaction_since_ms=500
                 ),
-                FakePartition(
-                    TopicPartition("followed", 0), 100, leads=False, open_transaction_since_ms=500
-                ),
+                FakePartition(TopicPartition("followed", 0), 100, leads=False, open_transaction_since_ms=500),
             ],
             damaged=lambda: {0: (damaged, "a batch has a wrong checksum")},
             replication=lambda: ReplicationFigures(followed=2, longest_lag=7, below_min_insync=1),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node starts wholly or leaves nothing behind, and a stop says it was clean only when it was."""
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.log.checkpoints import CLEAN_MARKER_FILE
 from headrace.testing.simworld import DATA_DIRECTORY, WorkProfile
+from headrace.world import write_all
 from tests.harness.broker.simulated_node import (
     FETCH,
     FETCH_VERSION,
     HOST,
     PORT,
     PRODUCE,
+    TOPIC,
     SimBroker,
     fetch_fields,
     on_a_node,
@@ -365,5 +368,39 @@ def test_the_loop_is_probed_several_times_a_second() -> None:
     async def scenario(node: SimBroker) -> None:
         await asyncio.sleep(10)
         assert node.broker.metrics.loop.count >= 90
+
+    on_a_node(scenario)
+
+
+# What a start had to repair
+
+
+def test_a_start_after_an_unclean_shutdown_says_what_it_recovered(caplog: pytest.LogCaptureFixture) -> None:
+    def lines() -> list[str]:
+        return [line for line in caplog.messages if "the previous shutdown was unclean" in line]
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create(TOPIC)
+        await node.create("other")
+        await node.produce(b"kept")
+        assert lines() == [], "the first start"
+        await node.kill()
+        await node.start()
+        assert len(lines()) == 1
+        assert "recovered 2 logs in " in lines()[0]
+        assert lines()[0].endswith("1 batch checked; nothing was truncated")
+        await node.stop()
+        await node.kill()
+        await node.start()
+        assert len(lines()) == 1, "a clean shutdown"
+        await node.kill()
+        torn = DATA_DIRECTORY / f"{TOPIC}-0" / "00000000000000000000.log"
+        file = node.files.open(torn, "write")
+        write_all(file, b"torn", file.size())
+        file.close()
+        await node.start()
+        assert lines()[1].endswith(
+            f"truncated: {TOPIC}-0 (4 bytes that were not flushed: a batch header is cut off)"
+        )
 
     on_a_node(scenario)

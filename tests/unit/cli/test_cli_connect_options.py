@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--command-config on every command that connects; passwords in no argument and no output."""
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ import pytest
 import typer
 
 from headrace.cli import kafka_demo, main
+from headrace.cli.client_settings import connect
 from headrace.cli.commands import app
+from headrace.client.settings import client_settings
 
 NOWHERE = "127.0.0.1:1"
 
@@ -28,6 +31,10 @@ def test_every_command_that_connects_takes_the_file_of_a_client():
     assert len(connecting) > 15
     assert {name for name in connecting if "--command-config" not in COMMANDS[name]} == set()
     assert "--command-config" in COMMANDS["cluster remove"]
+    # A pipeline's settings are options of Spark: --option kafka.NAME=VALUE.
+    without = {name for name in connecting if "-X" not in COMMANDS[name]}
+    assert {name for name in without if not name.startswith("pipeline ")} == set()
+    assert "-X" in COMMANDS["cluster remove"]
 
 
 def test_no_command_has_an_option_for_a_password():
@@ -80,3 +87,44 @@ def test_an_unreachable_secured_listener_is_reported_at_once(tmp_path, capsys):
     file.write_text("security.protocol=SSL\n")
     assert main.run(["topics", "list", "--bootstrap", NOWHERE, "--command-config", str(file)]) == 1
     assert f"no Kafka broker can be reached at {NOWHERE}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("security.protocol", "'security.protocol' is not NAME=VALUE"),
+        ("=SSL", "'=SSL' is not NAME=VALUE"),
+        ("security.protokol=SSL", "there is no setting security.protokol; did you mean 'security.protocol'?"),
+        ("client.idd=a", "there is no setting client.idd; did you mean 'client.id'?"),
+        ("xyzzy=1", "there is no setting xyzzy; docs/security.md lists the settings"),
+        ("security.protocol=TLS", "security.protocol cannot be 'TLS'; use one of PLAINTEXT, SSL"),
+        ("request.timeout.ms=soon", "request.timeout.ms cannot be 'soon'; write a number of milliseconds"),
+        ("bootstrap.servers=h:1", "bootstrap.servers is an option of its own: --bootstrap"),
+        ("ssl.ca.location=ca.pem", "ssl.ca.location has no effect with security.protocol PLAINTEXT"),
+        ("sasl.password=s3cret", "other users of this machine can see arguments"),
+    ],
+)
+def test_a_wrong_setting_of_a_client_is_a_usage_error(setting, complaint, capsys):
+    assert main.run(["topics", "list", "--bootstrap", NOWHERE, "-X", setting]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert "s3cret" not in error
+
+
+def test_a_setting_given_twice_is_a_usage_error(capsys):
+    assert main.run(["topics", "list", "-X", "client.id=a", "-X", "client.id=b"]) == 2
+    assert "'client.id' is set twice" in capsys.readouterr().err
+
+
+def test_settings_come_before_the_file_and_the_file_before_the_variable(tmp_path, monkeypatch):
+    file, other = tmp_path / "client.properties", tmp_path / "other.properties"
+    file.write_text("security.protocol=SSL\nssl.truststore.location=/file.pem\nsocket.timeout.ms=7\n")
+    other.write_text("security.protocol=SSL\nssl.ca.location=/variable.pem\nclient.id=v\n")
+    monkeypatch.setenv("HEADRACE_CLIENT_CONFIG", str(other))
+    found = connect("h:1", None, ["request.timeout.ms=9"])
+    assert (found.security.tls.authorities_file, found.client_id) == ("/variable.pem", "v")
+    found = connect("h:1", str(file), ["ssl.ca.location=/flag.pem"])
+    assert (found.security.tls.authorities_file, found.client_id) == ("/flag.pem", None)
+    assert client_settings(found)["socket.timeout.ms"] == 7
+    assert client_settings(connect("h:1", str(file), ["client.id=me"]))["client.id"] == "me"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line as a whole: help, start-up, errors as one line, exit codes, other platforms."""
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ def test_every_command_of_the_issue_is_there() -> None:
     }
 
 
+def test_up_is_cluster_up() -> None:
+    short, long = ALL["up",], ALL["cluster", "up"]
+    assert short.help == long.help
+    assert [each.opts for each in short.params] == [each.opts for each in long.params]
+
+
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_command_has_help_with_examples_and_json(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -59,7 +66,7 @@ def test_every_command_has_help_with_examples_and_json(
     assert f"headrace {' '.join(path)}" in text
     assert "--json" in text
     options = {name for parameter in ALL[path].params for name in parameter.opts}
-    starts_nodes_or_works_on_files = path[0] in ("serve", "cluster", "certs", "log", "demo", "version")
+    starts_nodes_or_works_on_files = path[0] in ("serve", "up", "cluster", "certs", "log", "demo", "version")
     if not starts_nodes_or_works_on_files and path[1:] not in [("optimize",), ("pack",)]:
         assert "--bootstrap" in options
         assert "HEADRACE_BOOTSTRAP" in text
@@ -152,7 +159,7 @@ def test_the_bootstrap_address_comes_from_the_environment(
 
 
 def test_a_wrong_bootstrap_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["topics", "list", "--bootstrap", "host:port"]) == 1
+    assert main.run(["topics", "list", "--bootstrap", "host:port"]) == 2
     assert "'host:port' is not a bootstrap address; write it as HOST:PORT" in capsys.readouterr().err
 
 
@@ -162,7 +169,7 @@ def test_an_error_as_json_is_one_document_on_stderr(capsys: pytest.CaptureFixtur
     assert captured.out == ""
     error = json.loads(captured.err)
     assert error["code"] == "_TRANSPORT"
-    assert "headrace serve" in error["next"]
+    assert error["next"].endswith("name another with --bootstrap HOST:PORT")
 
 
 @pytest.mark.parametrize(
@@ -273,13 +280,14 @@ def test_serve_flags_become_settings(served: list[NodeConfig], tmp_path: Any) ->
     flags = ["--config", str(file), "--data", str(tmp_path / "d"), "--node-id", "4", "--metrics-port", "0"]
     flags += ["--listener", "outside=0.0.0.0:9092,advertise=localhost:9092"]
     flags += ["--listener", "inside=127.0.0.1:29092", "--allow-anonymous"]
-    flags += ["--set", "log.segment.bytes=1048576", "--log-format", "json"]
+    flags += ["--set", "log.segment.bytes=1048576", "--log-format", "json", "--log-level", "debug"]
     assert main.run(["serve", *flags]) == 0
     (config,) = served
     assert config["num.partitions"] == 3
     assert config["node.id"] == 4
     assert config["log.segment.bytes"] == 1048576
     assert config["headrace.log.format"] == "json"
+    assert config["headrace.log.level"] == "debug"
     assert config.data_directory == tmp_path / "d"
     assert [(each.name, each.advertised_host) for each in config.listeners] == [
         ("OUTSIDE", "localhost"),
@@ -297,20 +305,21 @@ def test_serve_reads_variables_only_with_from_env(
 
 
 @pytest.mark.parametrize(
-    ("flags", "complaint"),
+    ("flags", "complaint", "code"),
     [
-        (["--set", "num.partition=3"], "num.partitions"),
-        (["--set", "num.partitions=many"], "num.partitions"),
-        (["--listener", "a=0.0.0.0:9092,advertise=localhost:9092"], "--allow-anonymous"),
-        (["--listener", "nonsense"], "nonsense"),
-        (["--config", "/no/such/file"], "/no/such/file"),
-        (["--log-format", "xml"], "headrace.log.format"),
+        (["--set", "num.partition=3"], "num.partitions", 2),
+        (["--set", "num.partitions=many"], "num.partitions", 2),
+        (["--listener", "a=0.0.0.0:9092,advertise=localhost:9092"], "--allow-anonymous", 2),
+        (["--listener", "nonsense"], "nonsense", 2),
+        (["--config", "/no/such/file"], "/no/such/file", 1),
+        (["--log-format", "xml"], "headrace.log.format", 2),
+        (["--log-level", "loud"], "headrace.log.level", 2),
     ],
 )
 def test_serve_refuses_bad_settings_in_one_line(
-    flags: list[str], complaint: str, served: list[NodeConfig], capsys: pytest.CaptureFixture[str]
+    flags: list[str], complaint: str, code: int, served: list[NodeConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["serve", *flags]) == 1
+    assert main.run(["serve", *flags]) == code
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert complaint in error

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands print: on a terminal, in a pipe, as JSON; and that hostile text stays text (S17)."""
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_control_ansi_and_invisible_characters_are_made_visible() -> None:
     shown = clean(HOSTILE)
-    assert shown == (
-        "a\\x1b[31mred\\x1b]0;title\\x07\\r\\n\\tb\\x9b2J\\u202egnp.exe\\u200b\\x00é漢 \u3000."
-    )
+    assert shown == ("a\\x1b[31mred\\x1b]0;title\\x07\\r\\n\\tb\\x9b2J\\u202egnp.exe\\u200b\\x00é漢 \u3000.")
 
 
 def test_json_neither_moves_the_cursor_nor_loses_anything() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ready line of `headrace serve`: on a terminal, in a pipe, as JSON."""
 
 from __future__ import annotations
@@ -58,6 +59,18 @@ def test_on_a_terminal_it_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = Terminal()
     print_ready(broker(), Output(stdout=stdout))
     assert "\x1b[1;32mHeadrace 0." in stdout.getvalue()
+
+
+@pytest.mark.parametrize(("port", "exports"), [(9092, False), (9093, True)])
+def test_on_a_terminal_the_first_commands_follow(
+    monkeypatch: pytest.MonkeyPatch, port: int, exports: bool
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stdout = Terminal()
+    endpoints = (Endpoint(listener="MAIN", host="127.0.0.1", port=port),)
+    print_ready(broker(endpoints=endpoints), Output(stdout=stdout))
+    assert "echo hello | headrace produce greetings" in stdout.getvalue()
+    assert (f"export HEADRACE_BOOTSTRAP=127.0.0.1:{port}" in stdout.getvalue()) is exports
 
 
 @pytest.mark.row("D20")

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client connection against a broker made of bytes: no socket, no sleep."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -147,13 +149,24 @@ def test_opening_times_out_without_an_answer() -> None:
     asyncio.run(main())
 
 
-def test_a_refused_connection_names_the_reason() -> None:
-    async def refuse(*_: Any) -> tuple[Any, Any]:
-        raise ConnectionRefusedError(111, "Connection refused")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            r"the name of the host cannot be resolved \(Name or service not known\)",
+        ),
+    ],
+    ids=["refused", "unknown name"],
+)
+def test_a_failed_connection_names_the_reason(error: OSError, reason: str) -> None:
+    async def fail(*_: Any) -> tuple[Any, Any]:
+        raise error
 
     async def main() -> None:
-        with pytest.raises(ConnectionLost, match="cannot connect to host:9092: Connection refused"):
-            await Connection.open("host", 9092, connect=refuse)
+        with pytest.raises(ConnectionLost, match=f"cannot connect to host:9092: {reason}"):
+            await Connection.open("host", 9092, connect=fail)
 
     asyncio.run(main())
 

@@ -1,13 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses, Kafka's errors in words, and the stored form of key ranges."""
 
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
-from headrace.client.bootstrap import Address, parse_bootstrap
-from headrace.client.errors import ClientError
+from headrace.client.bootstrap import Address, chosen_bootstrap, parse_bootstrap
+from headrace.client.errors import ClientError, as_flags
 from headrace.client.kafka_errors import client_error
 from headrace.client.partitioning.stored_ranges import StoredRanges, read_record
 from headrace.key_ranges import parse_ranges
@@ -33,6 +35,38 @@ def test_bootstrap_addresses(text: str, addresses: list[tuple[str, int]]) -> Non
 def test_wrong_bootstrap_addresses(text: str) -> None:
     with pytest.raises(ClientError, match="bootstrap address"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "chosen"),
+    [
+        ("a:1", "b:2", "a:1"),
+        (None, "b:2", "b:2"),
+        (None, "", "127.0.0.1:9092"),
+        (None, None, "127.0.0.1:9092"),
+        ("", "b:2", ""),  # refused by parse_bootstrap, not replaced
+    ],
+)
+def test_the_argument_then_the_variable_then_this_machine(
+    argument: str | None, variable: str | None, chosen: str
+) -> None:
+    environment = {} if variable is None else {"HEADRACE_BOOTSTRAP": variable}
+    assert chosen_bootstrap(argument, environment) == chosen
+
+
+def test_an_argument_is_named_as_the_caller_writes_it() -> None:
+    with pytest.raises(ClientError) as caught:
+        parse_bootstrap("")
+    assert str(caught.value) == 'no bootstrap address was given; give bootstrap="HOST:PORT"'
+    assert as_flags(caught.value.next_step) == "give --bootstrap HOST:PORT"
+    wrapped = ClientError("later", next_step=caught.value.next_step)
+    for error in (wrapped, pickle.loads(pickle.dumps(wrapped))):
+        assert str(error) == 'later; give bootstrap="HOST:PORT"'
+        assert as_flags(error.next_step) == "give --bootstrap HOST:PORT"
+    assert (as_flags("list them: headrace topics list"), as_flags(None)) == (
+        "list them: headrace topics list",
+        None,
+    )
 
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:

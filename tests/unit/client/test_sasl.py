@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SASL conversations against the RFCs' own examples, a server of our own, and servers that cheat."""
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from headrace.client import sasl
 from headrace.client.sasl import AuthenticationFailed, OAuthBearer, Plain, ScramSha256, ScramSha512
 
 RFC_7677_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -59,7 +59,7 @@ def test_plain_is_one_message() -> None:
 
 
 def test_scram_messages_match_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sasl.secrets, "token_urlsafe", lambda _: RFC_7677_NONCE)
+    monkeypatch.setattr("headrace.client.sasl.secrets.token_urlsafe", lambda _: RFC_7677_NONCE)
     assert talk(ScramSha256("user", "pencil"), scram_server("pencil", "sha256")) == [
         b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=" + RFC_7677_PROOF,

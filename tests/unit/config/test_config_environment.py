@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variables of the drawn images: the container file changes its image line and nothing else."""
 
 from __future__ import annotations
@@ -127,9 +128,7 @@ def test_the_drawn_zookeeper_is_the_coordination_store():
 def test_a_chroot_of_zookeeper_holds_our_own_folder():
     """Apache Kafka's entries there (/kafka/controller, …) have the names of ours."""
     config = _load({"KAFKA_ZOOKEEPER_CONNECT": "zk1:2181,zk2:2182,zk3/kafka"})
-    assert config.coordination == ZooKeeperAddress(
-        hosts="zk1:2181,zk2:2182,zk3:2181", root="/kafka/headrace"
-    )
+    assert config.coordination == ZooKeeperAddress(hosts="zk1:2181,zk2:2182,zk3:2181", root="/kafka/headrace")
 
 
 def test_our_own_variable_wins_over_zookeepers():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loader: precedence, origin, and errors that lead to the mistake."""
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
     [
         ("log.flush.interval.messages=1", "the flush policy is headrace.flush.default"),
         ("zookeeper.connect=zk:2181", "name the ensemble in headrace.coordination"),
-        ("process.roles=broker,controller", "nodes meet in headrace.coordination"),
-        ("group.share.max.size=1", "share groups and Streams groups are not served yet"),
+        ("security.inter.broker.protocol=SSL", "nodes find each other through headrace.coordination"),
+        ("remote.log.storage.system.enable=true", "there is no tiered storage"),
         ("transaction.two.phase.commit.enable=true", r"two-phase commit \(KIP-939\) is not served"),
         ("ssl.keystore.password=k", "that of its key is ssl.key.password"),
         ("ssl.cipher.suites=X", "TLS is OpenSSL's"),
@@ -83,11 +84,10 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
         ("sasl.enabled.mechanisms=GSSAPI", "Kerberos is not served"),
         ("listener.name.a.plain.sasl.jaas.config=x", "headrace users add"),
         ("delegation.token.master.key=x", "delegation tokens are not served"),
-        ("num.io.threads=8", "sizes its threads and buffers itself"),
         ("retention.ms=1", "is a setting of topics; the default for all of them is log.retention.ms"),
     ],
 )
-def test_a_kafka_setting_that_has_no_effect_is_refused_with_advice(tmp_path, line, advice):
+def test_a_kafka_setting_that_decides_about_data_or_access_is_refused_with_advice(tmp_path, line, advice):
     with pytest.raises(ConfigError, match=advice):
         load_config(_file(tmp_path, line), {}, None)
 
@@ -146,3 +146,23 @@ def test_values_are_printed_as_kafkas_tools_print_them():
     assert config.text("log.cleanup.policy") == "delete"
     assert config.text("log.retention.ms") is None
     assert config.text("log.cleaner.min.cleanable.ratio") == "0.5"
+
+
+DELAY = "group.initial.rebalance.delay.ms"
+
+
+@pytest.mark.parametrize(
+    ("given", "delay_ms"),
+    [
+        ({}, 0),
+        ({"headrace.coordination": "sqlite"}, 0),
+        ({"headrace.coordination": "sqlite:/shared"}, 3000),
+        ({"headrace.coordination": "zk://h1:2181/headrace"}, 3000),
+        ({DELAY: "3000"}, 3000),
+        ({"headrace.coordination": "sqlite:/shared", DELAY: "0"}, 0),
+    ],
+)
+def test_new_groups_wait_for_members_only_in_a_cluster(given, delay_ms):
+    config = load_config(None, given, None)
+    assert config[DELAY] == delay_ms
+    assert config.alone == ("/" not in given.get("headrace.coordination", ""))

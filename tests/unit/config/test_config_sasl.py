@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of logins: per listener, and what is refused at start-up (S6, S9)."""
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def test_a_setting_of_a_listener_may_come_from_the_environment() -> None:
 
 
 def test_a_listener_with_a_login_is_not_anonymous_and_without_tls_it_is_warned_of() -> None:
-    config = load({"listeners": "SASL_PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "SASL_PLAINTEXT://k:1"})
+    config = load(
+        {"listeners": "SASL_PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "SASL_PLAINTEXT://k:1"}
+    )
     (note,) = config.notes
     assert "without TLS" in note
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes on behind a node for ever goes on after any error: its view and its heartbeat."""
 
 from __future__ import annotations
@@ -60,9 +61,7 @@ def test_the_view_is_updated_after_an_unexpected_error() -> None:
 def test_the_heartbeat_continues_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: SimWorld, store: StumblingStore) -> None:
         cluster = await ClusterMetadata.open(store, world)
-        await cluster.register_node(
-            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS
-        )
+        await cluster.register_node(node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS)
         session = store._sessions[0]
         renew = session._renew
         outcomes: list[Any] = [ValueError("not foreseen")]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which level of transaction.version nodes have in common: documents old and new, joins, leaves, upgrades."""
 
 from __future__ import annotations
@@ -177,9 +178,7 @@ class History:
 
     def round(self) -> None:
         before, view = self.finalized, cluster(self.registered, self.finalized)
-        self.finalized, awaited = level_to_finalize(
-            view, held_at=self.held_at, replica_holders=self.holders
-        )
+        self.finalized, awaited = level_to_finalize(view, held_at=self.held_at, replica_holders=self.holders)
         assert self.finalized <= self.held_at
         for low, high in self.registered.values():
             assert self.finalized == 0 or low <= self.finalized <= high
@@ -231,9 +230,7 @@ def test_in_any_history_transactions_are_served_by_all_nodes_or_not_at_all(
 
 
 @given(st.dictionaries(st.integers(1, 4), st.sampled_from([EARLIER, (0, 1), THIS])), st.integers(0, 2))
-def test_the_level_is_settled_after_one_round(
-    registered: dict[int, tuple[int, int]], present: int
-) -> None:
+def test_the_level_is_settled_after_one_round(registered: dict[int, tuple[int, int]], present: int) -> None:
     view = cluster(registered, present)
     level, _ = level_to_finalize(view, held_at=2, replica_holders=registered)
     settled = cluster(registered, level)

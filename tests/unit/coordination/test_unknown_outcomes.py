@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """R6: an unknown outcome is looked up before anything is tried again. On the simulated ZooKeeper."""
 
 from __future__ import annotations
@@ -93,9 +94,7 @@ def test_unknown_outcomes_at_every_step_are_resolved(fault: Fault) -> None:
         store.faults = [fault]
         cluster = await ClusterMetadata.open(store, RealWorld())
         store.faults = [fault]
-        await cluster.register_node(
-            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
-        )
+        await cluster.register_node(node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000)
         store.faults = [fault]
         assert await cluster.become_controller(1) == 1
         state = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
@@ -119,9 +118,7 @@ def test_unknown_outcomes_at_every_step_are_resolved(fault: Fault) -> None:
 def test_a_store_that_fails_midway_leaves_each_topic_with_its_own_answer() -> None:
     async def scenario(store: MemoryStore, other: MemoryStore) -> None:
         cluster = await ClusterMetadata.open(store, RealWorld())
-        await cluster.register_node(
-            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
-        )
+        await cluster.register_node(node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000)
         await cluster.become_controller(1)
         state = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
         names = [f"t{n}" for n in range(1100)]

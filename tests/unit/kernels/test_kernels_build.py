@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling the kernels by hand, with and without a compiler."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 from headrace.kernels import build
+from headrace.kernels.library import why_missing
 from tests.harness.left_out import leave_out
 
 SOURCES = Path(build.__file__).parent
@@ -41,3 +43,15 @@ def test_without_a_compiler_the_reason_is_the_last_line(tmp_path: Path) -> None:
     assert done.stderr.strip() == (
         "the kernels are not compiled: no C compiler was found (set CC to name one)"
     )
+
+
+def test_the_state_of_the_kernels_is_told_with_the_next_step(tmp_path: Path) -> None:
+    library = tmp_path / build.LIBRARY_NAME
+    step = "compile them: python -m headrace.kernels.build"
+    assert why_missing(library) == f"the C kernels are not compiled; {step}"
+    library.write_bytes(b"of another platform")
+    assert why_missing(library) == f"the C kernels do not fit this version or platform; {step}"
+    if build.find_compiler() is None:
+        leave_out("compiled kernels", "no C compiler (cc): install gcc or clang")
+    assert compile_in(copy_sources(tmp_path)).returncode == 0
+    assert why_missing(library) is None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transaction index: Kafka's bytes, what is found in it, and that a missing one is unknown, not empty."""
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ def check_answers(log: PartitionLog) -> None:
 
 
 class TestFormat:
-    ENTRY = AbortedTransaction(
-        producer_id=0x0102, first_offset=5, last_offset=0x20, last_stable_offset=0x1F
-    )
+    ENTRY = AbortedTransaction(producer_id=0x0102, first_offset=5, last_offset=0x20, last_stable_offset=0x1F)
     BYTES = "0000 0000000000000102 0000000000000005 0000000000000020 000000000000001f"
 
     def test_bytes_are_kafkas(self) -> None:
@@ -316,7 +315,6 @@ class TestUnknown:
         again = open_log(files, SMALL)
         assert all_aborted(again)[:-1] == expected
         assert all_aborted(again)[-1].producer_id == 7
-
 
     def test_full_disk_at_a_roll_leaves_no_earlier_version_of_it(self) -> None:
         files = MemoryFiles()

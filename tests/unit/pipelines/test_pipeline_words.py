@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pipeline says while it runs and when it fails, without Spark."""
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ def test_a_source_that_was_not_asked_has_no_lag() -> None:
             "Concurrent update to the log for batchId: 3; another run uses this checkpoint",
         ),
         (
-            ("An error occurred while calling o91.start.\n: org.apache.spark.SparkClassNotFoundException: "
-            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: x. SQLSTATE: 42K02\n\tat org.apache"),
+            (
+                "An error occurred while calling o91.start.\n: org.apache.spark.SparkClassNotFoundException: "
+                "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: x. SQLSTATE: 42K02\n\tat org.apache"
+            ),
             "pipeline 'p': Failed to find the data source: x",
         ),
         ("", "pipeline 'p': RuntimeError"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a query is stopped: with a stand-in for Spark's query whose every state is chosen."""
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines import runner
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.runner import RunningQuery, planned_queries
 from pyspark_headrace.reading.query_lock import stop_requested
@@ -65,7 +65,7 @@ def test_between_two_triggers_it_does_not_wait_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr(runner.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("headrace.pipelines.runner.time.monotonic", lambda: now_s)
     query = Query()
     it = running(query, tmp_path)
     it.request_stop()

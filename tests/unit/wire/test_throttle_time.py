@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The throttle time of an encoded reply is where every version of every API has it."""
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from headrace.wire.messages import decode_reply, encode_reply
 from headrace.wire.throttle_time import read_throttle_ms, with_throttle_ms
 
 OWN_WRITERS = (ApiKey.PRODUCE, ApiKey.FETCH)
-VERSIONS = [
-    (key, version) for key, api in APIS.items() for version in api.accepted if key not in OWN_WRITERS
-]
+VERSIONS = [(key, version) for key, api in APIS.items() for version in api.accepted if key not in OWN_WRITERS]
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)

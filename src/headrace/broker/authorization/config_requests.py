@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes requests about configs: of topics and groups by themselves, of nodes by the cluster.
 
 Read next: guard.py.
@@ -36,9 +37,7 @@ def by_key() -> dict[int, Guard]:
     }
 
 
-async def _describe_configs(
-    caller: Caller, context: RequestContext, request: Any, handler: Handler
-) -> Reply:
+async def _describe_configs(caller: Caller, context: RequestContext, request: Any, handler: Handler) -> Reply:
     return await _split(caller, context, request, handler, "results")
 
 

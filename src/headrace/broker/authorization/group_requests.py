@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes the requests of tools about groups, and the look-up of coordinators and committed offsets.
 
 Read next: guard.py, member_requests.py (requests of group members).
@@ -80,9 +81,7 @@ async def _delete_groups(caller: Caller, context: RequestContext, request: Any, 
     return await _split(caller, context, request, handler, fields, {"error_code": GROUP_DENIED})
 
 
-async def _describe_groups(
-    caller: Caller, context: RequestContext, request: Any, handler: Handler
-) -> Reply:
+async def _describe_groups(caller: Caller, context: RequestContext, request: Any, handler: Handler) -> Reply:
     has_message = context.api_version >= _GROUP_MESSAGE_FROM
     refusal = denied_fields(GROUP_DENIED) if has_message else {"error_code": GROUP_DENIED}
     reply = await _split(caller, context, request, handler, ("groups", "groups"), refusal)
@@ -145,9 +144,7 @@ async def _list_groups(caller: Caller, context: RequestContext, request: Any, ha
 # FindCoordinator
 
 
-async def _find_coordinator(
-    caller: Caller, context: RequestContext, request: Any, handler: Handler
-) -> Reply:
+async def _find_coordinator(caller: Caller, context: RequestContext, request: Any, handler: Handler) -> Reply:
     batched = context.api_version >= _BATCHED_COORDINATORS_FROM
     keys = request.coordinator_keys if batched else (request.key,)
     code = _coordinator_denial(getattr(request, "key_type", _GROUP))

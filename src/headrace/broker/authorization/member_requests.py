@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes the requests of group members, which are answered without a task.
 
 The topics of OffsetCommit are authorized where they are looked up (handlers/group_offsets.py).
@@ -48,9 +49,7 @@ def _consumer_group_heartbeat(caller: Caller, context: RequestContext, request: 
     return None
 
 
-def _offset_commit(
-    caller: Caller, context: RequestContext, request: OffsetCommitRequest
-) -> Refusal | None:
+def _offset_commit(caller: Caller, context: RequestContext, request: OffsetCommitRequest) -> Refusal | None:
     if may_on_group(caller, request.group_id):
         return None
     codes = [ErrorCode.group_authorization_failed] * len(request.offsets)

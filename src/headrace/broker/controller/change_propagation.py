@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the answer to a change of the cluster until the other live nodes know it, within a limit.
 
 A client that has the answer may ask any node next. The node that answers asks the others whether their view
@@ -155,4 +156,3 @@ class ChangePropagation:
 
     def _now_ms(self) -> int:
         return int(self._world.clock.monotonic() * 1000)
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configs as DescribeConfigs and CreateTopics return them: value, source and synonyms.
 
 Pure: configuration and view in, fields of a reply out. Read next: handlers/configs.py.
@@ -71,7 +72,7 @@ class NodeLayers:
             (self.of_node.get(name), Source.DYNAMIC_NODE),
             (self.of_all.get(name), Source.DYNAMIC_DEFAULT),
             (self.config.text(name) if name in self.config.explicit else None, Source.STATIC_NODE),
-            (setting.format(setting.default), Source.DEFAULT),
+            (setting.format(self.config.default(name)), Source.DEFAULT),
         )
         return [_Synonym(name, text, source) for text, source in layers if text is not None]
 
@@ -79,7 +80,7 @@ class NodeLayers:
 def topic_entries(
     layers: NodeLayers,
     overrides: Mapping[str, str],
-    shown: Shown = Shown(),  # noqa: B008  frozen
+    shown: Shown = Shown(),
     *,
     replicas: int = 1,
 ) -> list[dict[str, Any]]:
@@ -111,9 +112,7 @@ def node_entries(layers: NodeLayers, shown: Shown) -> list[dict[str, Any]]:
     return entries
 
 
-def group_entries(
-    layers: NodeLayers, overrides: Mapping[str, str], shown: Shown
-) -> list[dict[str, Any]]:
+def group_entries(layers: NodeLayers, overrides: Mapping[str, str], shown: Shown) -> list[dict[str, Any]]:
     """Every config of a group; those without an override come from the node."""
     entries = []
     for name, setting in GROUP_SETTINGS.items():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to the controller: creates and deletes topics, adds partitions, alters configs.
 
 Decisions are pure functions in topic_rules.py, placement.py and config_changes.py. All is written through
@@ -7,6 +8,7 @@ own controller.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,6 +47,8 @@ from headrace.machines.replication.leader import effective_min_insync
 from headrace.types import INTERNAL_TOPICS, ClusterView, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World, new_uuid
+
+logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 10
 _TOPICS_AT_ONCE = 200
@@ -130,9 +134,22 @@ class Controller:
     async def _write_new_topics(self, answers: list[Topic | ApiError], places: Sequence[int]) -> None:
         """Writes the topics at `places`; what could not be written is replaced by the reason."""
         topics = [answer for answer in map(answers.__getitem__, places) if isinstance(answer, Topic)]
-        for place, refusal in zip(places, await self._cluster.create_topics(topics), strict=True):
-            if refusal is not None:
+        refusals = await self._cluster.create_topics(topics)
+        for place, topic, refusal in zip(places, topics, refusals, strict=True):
+            if refusal is None:
+                self._warn_of_min_insync(topic)
+            else:
                 answers[place] = refusal
+
+    def _warn_of_min_insync(self, topic: Topic) -> None:
+        """It may be a setting of all nodes, or altered: a new topic's own one is refused."""
+        given = configured_min_insync(self._config, self._cluster.view, topic)
+        replicas = len(topic.partitions[0].replicas)
+        if given is not None and given > replicas:
+            logger.warning(
+                "topic %s: min.insync.replicas=%d is more than its %d replica(s), so %d is used",
+                topic.name, given, replicas, replicas,
+            )  # fmt: skip
 
     async def ensure_topic(self, name: str) -> Topic:
         """Returns the topic, created with default settings when it does not exist (auto-creation)."""
@@ -210,9 +227,7 @@ class Controller:
             view = self._cluster.view
             topic = view.topics.get(request.name)
             nodes = view.nodes.values()
-            added = replicas_to_add(
-                request, topic, nodes, self._index.load(), one_per_host=self._needs_hosts
-            )
+            added = replicas_to_add(request, topic, nodes, self._index.load(), one_per_host=self._needs_hosts)
             if charge is not None:
                 charge(len(added))
                 charge = None  # once, however many attempts it takes
@@ -263,9 +278,7 @@ class Controller:
 
     # Settings
 
-    async def alter_topic_configs(
-        self, name: str, changes: Changes, *, validate_only: bool = False
-    ) -> None:
+    async def alter_topic_configs(self, name: str, changes: Changes, *, validate_only: bool = False) -> None:
         """Applies changes in order, or the whole new mapping. Raises ApiError; then nothing is altered."""
         if not name:
             raise ApiError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
@@ -283,8 +296,11 @@ class Controller:
             if altered.get(config_changes.KEY_RANGES) != present.get(config_changes.KEY_RANGES):
                 config_changes.check_key_ranges(altered, len(topic.partitions))
             if not validate_only and altered != present:
-                under = self._under_rules(replace(topic, configs=altered), self._cluster.view)
+                after = replace(topic, configs=altered)
+                under = self._under_rules(after, self._cluster.view)
                 await self._cluster.alter_topic(name, configs=altered, partitions=under)
+                if altered.get(MIN_INSYNC) != present.get(MIN_INSYNC):
+                    self._warn_of_min_insync(after)
 
         await until_unchanged(attempt)
 
@@ -306,9 +322,7 @@ class Controller:
             for state in topic.partitions
         )
 
-    async def alter_node_configs(
-        self, node: str, changes: Changes, *, validate_only: bool = False
-    ) -> None:
+    async def alter_node_configs(self, node: str, changes: Changes, *, validate_only: bool = False) -> None:
         """`node`: a live node's id as text, or "" for the default of all nodes. Raises ApiError."""
         self._check_node_name(node)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of operators to the controller: leader elections, reassignments, unregistered nodes.
 
 Each request is decided on the newest view and written conditionally; the controller loop then continues a
@@ -151,9 +152,7 @@ class Reassignments:
         draft.put(index, state, view.controller_epoch)
         return None
 
-    async def _apply(
-        self, partitions: Sequence[TopicPartition], step: Step
-    ) -> dict[TopicPartition, Outcome]:
+    async def _apply(self, partitions: Sequence[TopicPartition], step: Step) -> dict[TopicPartition, Outcome]:
         """In pieces, between which other requests are served; each partition stands for itself."""
         outcomes: dict[TopicPartition, Outcome] = {each: None async for each in yielding(partitions, 1000)}
         asked = list(outcomes)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validates new topics and partitions by Kafka's rules, with its error codes and messages.
 
 Pure: a request and the view in, replicas or an ApiError out. Read next: controller.py.
@@ -81,9 +82,7 @@ def _name_problem(name: str) -> str | None:
     if len(name) > _MAX_NAME_LENGTH:
         return f"the length of '{name}' is longer than the max allowed length {_MAX_NAME_LENGTH}"
     if not _LEGAL_NAME.fullmatch(name):
-        return (
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-        )
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 
 
@@ -93,9 +92,7 @@ def check_total(requests: Collection[NewTopic], defaults: Defaults) -> None:
     if asked <= MAX_PARTITIONS_PER_REQUEST:
         asked = sum(_asked_partitions(request, defaults) for request in requests)
     if asked > MAX_PARTITIONS_PER_REQUEST:
-        raise ApiError(
-            ErrorCode.policy_violation, "Excessively large number of partitions per request."
-        )
+        raise ApiError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
 
 
 def _asked_partitions(request: NewTopic, defaults: Defaults) -> int:

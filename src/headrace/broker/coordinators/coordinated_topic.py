@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A topic whose partitions hold the state of coordinators: a driver for each partition that this node leads.
 
 What groups and transactions have in common. A name (group, transactional id) belongs to the partition given
@@ -17,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.broker.controller.controller import Controller
 from headrace.broker.controller.topic_rules import NewTopic
+from headrace.broker.coordinators.load_summary import LoadSummary
 from headrace.broker.coordinators.machine_driver import (
     Answer,
     Check,
@@ -81,6 +83,7 @@ class CoordinatedTopic(Generic[M]):
         self._commit_timeout_ms = commit_timeout_ms
         self._loads = loads
         self._on_loaded = on_loaded
+        self._summary = LoadSummary(topic.name, plural, world.clock)
         self._timers = MachineTimers(world.clock, world.tasks)
         self._thread = world.tasks.thread(plural)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -150,6 +153,10 @@ class CoordinatedTopic(Generic[M]):
             self.spawn(self._load(driver, partition), f"load {partition.topic_partition}")
 
     async def _load(self, driver: MachineDriver[M], partition: Partition) -> None:
+        with self._summary.load():
+            await self._load_machines(driver, partition)
+
+    async def _load_machines(self, driver: MachineDriver[M], partition: Partition) -> None:
         loading = MachineLoading[M](partition.topic_partition, self._kind.make, self._read)
         version, began = self._cluster.view.version, self._world.clock.monotonic()
         try:
@@ -173,10 +180,11 @@ class CoordinatedTopic(Generic[M]):
         driver.serve()
         seconds = self._world.clock.monotonic() - began
         self._loads.observe(seconds)
-        logger.info(
+        logger.debug(
             "%s: loaded %d %s from %d records in %.3f s",
             partition.topic_partition, len(loading.machines), self._plural, loading.records, seconds,
         )  # fmt: skip
+        self._summary.add(len(loading.machines), loading.records)
 
     def _driver_ended(self, index: int, partition: Partition) -> None:
         """Schedules another driver: the cause may have passed."""

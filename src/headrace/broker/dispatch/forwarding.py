@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forwarding of requests that only another node can handle: the controller, or the coordinator of a group.
 
 Controller requests go to the controller. OffsetFetch goes to the group's coordinator, since librdkafka does
@@ -99,9 +100,7 @@ class RequestForwarder:
                 node_id, ApiKey.ENVELOPE, None, wrap(context, body), _TIMEOUT_MS, purpose=FORWARD
             )
         except NotServed:  # by a node of an earlier release, which authorizes nothing
-            return await self._peers.forward(
-                node_id, context.api_key, context.api_version, body, _TIMEOUT_MS
-            )
+            return await self._peers.forward(node_id, context.api_key, context.api_version, body, _TIMEOUT_MS)
         if reply.error_code is not ErrorCode.none or reply.response_data is None:
             raise PeerLost(f"node {node_id} refused an envelope: {reply.error_code.name}", sent=True)
         frame = bytes(reply.response_data)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FindCoordinator 0-6: the coordinator of a group, or of a transactional id.
 
 Creates `__consumer_offsets` or `__transaction_state` when it does not exist. At level 0 of
@@ -10,18 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.request_context import Handler, RequestContext
 from headrace.broker.network.yielding import unique, yielding
-from headrace.broker.transactions.coordinator import TransactionCoordinator
+from headrace.broker.transactions.coordinator import TRANSACTIONS_TOPIC, TransactionCoordinator
 from headrace.errors import ApiError
 from headrace.types import NO_NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
 _GROUP, _TRANSACTION = 0, 1
-_TOPICS = {_GROUP: "__consumer_offsets", _TRANSACTION: "__transaction_state"}
+_TOPICS = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTIONS_TOPIC}
 _BATCHED_FROM = 4
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch (key 1), versions 4 to 18.
 
 Long poll: replies when min_bytes are readable, when max_wait is over, or at once when there is an error.
@@ -415,9 +416,7 @@ class _Fetch:
         throttles = self._handler.throttles
         if not throttles.active or self._request.replica_id > CONSUMER:
             return None
-        self._throttle_ms, empty = throttles.fetched(
-            self._connection, self._header.client_id, outcome.size
-        )
+        self._throttle_ms, empty = throttles.fetched(self._connection, self._header.client_id, outcome.size)
         if not empty:
             return None
         outcome.release()
@@ -459,17 +458,22 @@ class _Fetch:
         )
 
     def _changed(self, results: list[tuple[FetchEntry, FetchResult]]) -> list[TopicResults]:
-        """Results by topic; in an incremental fetch only those that differ from the last reply."""
-        topics: dict[object, TopicResults] = {}
+        """Results by topic; in an incremental fetch only those that differ from the last reply.
+
+        A topic appears again where the request named another in between: records follow in this order.
+        """
+        topics: list[TopicResults] = []
         session = self._plan.session
         for entry, result in results:
             if session is not None:
                 changed = session.note_result(entry, result)
                 if self._plan.incremental and not changed:
                     continue
-            name, topic_id = entry.name, entry.topic_id
-            topics.setdefault(topic_id or name, (name, topic_id, []))[2].append(result)
-        return list(topics.values())
+            topic = entry.name, entry.topic_id
+            if not topics or topics[-1][:2] != topic:
+                topics.append((*topic, []))
+            topics[-1][2].append(result)
+        return topics
 
 
 def _with_records(chunks: list[bytes], slices: list[LogSlice]) -> list[Part]:

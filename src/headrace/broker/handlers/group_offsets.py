@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OffsetCommit 2-10, TxnOffsetCommit 0-5, OffsetFetch 1-10, OffsetDelete 0.
 
 Resolves topic names and ids (ids from version 10 on) and checks that the partitions exist. Who may commit
@@ -25,7 +26,7 @@ from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.partition import NotVerified, Partition, VerificationGuard
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.security.authorization import Authorization, Caller
-from headrace.broker.transactions.enrolment import Enrolment, Errors
+from headrace.broker.transactions.enrolment import Enrolment
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
 from headrace.machines.groups.events import (
@@ -74,9 +75,7 @@ class _Resolved(NamedTuple):
     """Error of each partition; None where the group decides. None in all: every partition exists."""
 
 
-def _resolve(
-    view: ClusterView, topics: CommitTopics, version: int, caller: Caller | None
-) -> _Resolved:
+def _resolve(view: ClusterView, topics: CommitTopics, version: int, caller: Caller | None) -> _Resolved:
     found: list[tuple[str, int, str | None, UUID]] = []
     codes: list[ErrorCode | None] = []
     for named in topics:
@@ -250,17 +249,11 @@ class GroupOffsetHandlers:
         guard = partition.begin_verification(memoryview(_empty_batch(request)), 0, begins_at_zero=adds)
         if guard is None:
             return None
-        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
-
-        def answer(errors: Errors) -> None:
-            if not answered.done():
-                answered.set_result(errors)
-
         producer, name = Producer(request.producer_id, request.producer_epoch), partition.topic_partition
-        self._enrolment.enrol(
-            request.transactional_id, producer, frozenset((name,)), verify_only=not adds, answer=answer
+        errors = await self._enrolment.ask(
+            request.transactional_id, producer, frozenset((name,)), verify_only=not adds
         )
-        error = (await answered)[name]
+        error = errors[name]
         if error is not ErrorCode.none:
             raise ApiError(error_of_txn_offset_commit(version, error))
         return guard
@@ -322,9 +315,7 @@ class GroupOffsetHandlers:
             return {"topics": [_topic_error(topic, version, code) for topic in request.topics]}
         return result
 
-    async def _fetch_group(
-        self, context: RequestContext, group: Any, require_stable: bool
-    ) -> dict[str, Any]:
+    async def _fetch_group(self, context: RequestContext, group: Any, require_stable: bool) -> dict[str, Any]:
         version, view = context.api_version, self._cluster.view
         is_ours = self._groups.is_coordinator_of(group.group_id)
         names = None if group.topics is None else [_name(view, topic, version) for topic in group.topics]
@@ -457,9 +448,7 @@ def _requested_topics(
     ]
 
 
-def _all_topics(
-    view: ClusterView, found: Iterable[FetchedOffset], version: int
-) -> list[dict[str, Any]]:
+def _all_topics(view: ClusterView, found: Iterable[FetchedOffset], version: int) -> list[dict[str, Any]]:
     """All offsets of the group by topic; by id, deleted topics are omitted."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for each in found:

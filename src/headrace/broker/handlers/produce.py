@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce (key 0), versions 3 to 13.
 
 Splits a request per partition, appends each part, and replies as `acks` demands: 0 never, 1 when written,
@@ -457,16 +458,9 @@ class ProduceHandler:
         adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
         if not (adds or self._verifies_transactions()):
             return _answered({})
-        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
-
-        def answer(errors: Errors) -> None:
-            if not answered.done():
-                answered.set_result(errors)
-
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None, "the partition refuses the batch"
-        self._enrolment.enrol(transactional_id, producer, partitions, verify_only=not adds, answer=answer)
-        return answered
+        return self._enrolment.ask(transactional_id, producer, partitions, verify_only=not adds)
 
     def _end_unacknowledged(self, results: list[TopicResults], started: float) -> None:
         """acks=0 has no reply to carry an error: closing the connection is the only way to tell."""
@@ -546,9 +540,7 @@ def _append(
 
 
 def _written(index: int, appended: Appended, partition: Partition) -> ProduceResult:
-    return ProduceResult(
-        index, 0, appended.base_offset, appended.append_time_ms, partition.log_start_offset
-    )
+    return ProduceResult(index, 0, appended.base_offset, appended.append_time_ms, partition.log_start_offset)
 
 
 class _AckGate:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connections of a node and what they share: read buffer, limits, a clock tick.
 
 Read next: connection.py, frame_memory.py.
@@ -14,7 +15,6 @@ from headrace.broker.network.connection import Dispatch, KafkaConnection, Princi
 from headrace.broker.network.frame_memory import SLOWEST_BYTES_PER_TICK, FrameMemory
 from headrace.client_quotas import CONNECTION_CREATION_RATE
 from headrace.config import NodeConfig
-from headrace.config.coordination_address import SqliteAddress
 from headrace.errors import DecodeError
 from headrace.machines.quotas.connection_rates import ConnectionRates
 from headrace.machines.quotas.rates import Window
@@ -274,9 +274,7 @@ class Connections:
         age = self.tick - connection.frame_began_tick
         if idle >= STALLED_FRAME_TICKS:
             connection.refuse(f"no byte of an unfinished frame for {idle} s")
-        elif age >= STALLED_FRAME_TICKS and (
-            self.memory.short or byte_count < age * SLOWEST_BYTES_PER_TICK
-        ):
+        elif age >= STALLED_FRAME_TICKS and (self.memory.short or byte_count < age * SLOWEST_BYTES_PER_TICK):
             connection.refuse(f"only {byte_count} bytes of a frame in {age} s")
 
     # The end
@@ -302,7 +300,6 @@ def make_connections(
     world: World, metrics: Metrics, config: NodeConfig, *, max_connections: int
 ) -> Connections:
     """Connections get half of the descriptors at most, so that logs can always open files."""
-    alone = config.coordination == SqliteAddress()
     return Connections(
         world,
         metrics,
@@ -318,7 +315,7 @@ def make_connections(
             config[CREATION_RATE],
         ),
         unlimited_listener=config.inter_broker_listener if len(config.listeners) > 1 else None,
-        node_listener=None if alone else config.inter_broker_listener,
+        node_listener=None if config.alone else config.inter_broker_listener,
     )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Incremental fetch sessions (KIP-227): the partitions a client reads, so that messages carry only changes.
 
 Pure book-keeping without partitions and sockets. Read next: handlers/fetch.py.
@@ -94,6 +95,7 @@ class FetchPlan:
     session: FetchSession | None
     session_id: int
     incremental: bool
+
 
 def entries_of(request: FetchRequest) -> list[FetchEntry]:
     return [

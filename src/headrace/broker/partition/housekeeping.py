@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Periodic jobs: retention, compaction, checkpoints, flush by interval, timeouts, disk room.
 
 Each job is a task of its own; one that fails is logged and runs again after its interval.
@@ -182,4 +183,3 @@ class Housekeeping:
     async def _expire_producers(self) -> None:
         now_ms = self._time.now_ms()
         await self._each(lambda partition: partition.log.producers.expire(now_ms))
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One partition on this node: a log, a commit tracker and a role.
 
 Checks batches before they reach the log, tracks the high watermark after it, and refuses requests that this
@@ -463,9 +464,7 @@ class Partition:
         The guard goes with the append; None when the transaction is open here: nobody needs to be asked.
         `begins_at_zero`: transaction version 2.
         """
-        return self.log.producers.begin_verification(
-            read_header(view, start), begins_at_zero=begins_at_zero
-        )
+        return self.log.producers.begin_verification(read_header(view, start), begins_at_zero=begins_at_zero)
 
     def check_own(self, batch: bytearray, guard: VerificationGuard | None) -> None:
         """Whether `append_own` would take a batch of this producer now. Raises ApiError.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Throttles clients that exceed their quotas: charges what they use, and mutes their connections (KIP-219).
 
 Nodes are exempt. Handlers ask `active` before anything else, so that a cluster without quotas pays one
@@ -95,9 +96,7 @@ class ClientThrottles:
         if limits is None:
             return frame
         given_ms = read_throttle_ms(context.api_key, context.api_version, frame)
-        time_ms = self._requested(
-            connection.principal, context.client_id, limits, self._clock.monotonic()
-        )
+        time_ms = self._requested(connection.principal, context.client_id, limits, self._clock.monotonic())
         throttle_ms = self._throttle(connection, CONTROLLER_MUTATION_RATE, given_ms, time_ms)
         if throttle_ms == given_ms:
             return frame
@@ -139,9 +138,7 @@ class ClientThrottles:
             limits = self._machine.limits(*ended.owner)
             self._machine.requested(limits, ended.seconds, now)
 
-    def _requested(
-        self, principal: Principal, client_id: str | None, limits: Limits, now: float
-    ) -> int:
+    def _requested(self, principal: Principal, client_id: str | None, limits: Limits, now: float) -> int:
         if limits.request is None:
             return 0
         seconds = self._loop_time.taken((principal.name, client_id or ""), now)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small HTTP/1.1 server for operators: /metrics, /healthz, /readyz. One request per connection.
 
 Independent of Kafka. /metrics asks for a token where one is set; the other two tell nothing of the data, and
@@ -73,9 +74,7 @@ class HttpEndpoint:
 
     async def start(self, host: str, port: int, tls: Callable[[], TlsContext] | None = None) -> None:
         """`tls` gives the context of the next connection. Raises OSError when it cannot listen there."""
-        self._listener = await self._world.network.listen(
-            lambda: _HttpConnection(self), host, port, tls=tls
-        )
+        self._listener = await self._world.network.listen(lambda: _HttpConnection(self), host, port, tls=tls)
 
     @property
     def port(self) -> int:

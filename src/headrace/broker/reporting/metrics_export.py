@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters under the names operators scrape, through prometheus_client, imported at the first scrape.
 
 A scrape is rendered in slices and yields to the event loop between them, however many topics there are.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLES_PER_YIELD = 500
+
 
 def _one(read: Callable[[Metrics], float | Histogram | None]) -> Read:
     def samples(sources: MetricSources) -> Iterable[Sample]:

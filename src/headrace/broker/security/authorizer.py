@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides by ACLs whether a principal may do something, as Apache Kafka's StandardAuthorizer does.
 
 Pure: no request, no store. The ACLs of a principal on a host are gathered once and decisions are remembered
@@ -141,9 +142,7 @@ class Access:
         denied = {acl[1:3] for acl in acls if acl.permission is Permission.DENY}
         if (WILDCARD, PatternType.LITERAL) in denied:
             return False
-        return any(
-            acl.permission is Permission.ALLOW and not _is_denied(acl, denied) for acl in acls
-        )
+        return any(acl.permission is Permission.ALLOW and not _is_denied(acl, denied) for acl in acls)
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         """Bit field of the operations that are allowed on a resource."""

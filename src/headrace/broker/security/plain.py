@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PLAIN (RFC 4616) on the broker's side, checked against the stored SCRAM credentials (S5-S7).
 
 Only for listeners with TLS: config/security/sasl_settings.py sees to it. Read next: users.py, login.py.
@@ -48,9 +49,7 @@ class PlainConversation:
         known = right = False
         for mechanism in _STRONGEST_FIRST:
             stored, is_real = self._credential_of(mechanism, name)
-            given = make_credential(
-                HASH_NAMES[mechanism], password.encode(), stored.salt, stored.iterations
-            )
+            given = make_credential(HASH_NAMES[mechanism], password.encode(), stored.salt, stored.iterations)
             fits = hmac.compare_digest(given.stored_key, stored.stored_key)
             if is_real and not known:
                 known, right = True, fits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the coordinator of a transactional id about the partitions that its producer writes to (KIP-890).
 
 Asked by the leader of a partition before the first batch of a transaction, and by a group's coordinator
@@ -10,6 +11,7 @@ Read next: handlers/produce.py, handlers/group_offsets.py, machines/transactions
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -147,6 +149,24 @@ class Enrolment:
         question = _Question(transactional_id, producer, partitions, verify_only, answer, retry)
         self._open[question] = None
         self._ask(question)
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> asyncio.Future[Errors]:
+        """As `enrol`, for coroutines. Done at once where a coordinator on this node has answered."""
+        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+
+        def answer(errors: Errors) -> None:
+            if not answered.done():  # the caller was cancelled
+                answered.set_result(errors)
+
+        self.enrol(transactional_id, producer, partitions, verify_only=verify_only, answer=answer)
+        return answered
 
     def stop(self) -> None:
         """Answers all that is open, and whatever is asked from now on: the producer looks for the leader."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace acls`: list, add and remove ACLs, on any Kafka.
 
 Options: acl_options.py. Requests: client/tools/acls.py.
@@ -11,7 +12,7 @@ import typer
 
 from headrace.cli.acls.acl_options import Filters, Resources, filters_of, new_acls, shown
 from headrace.cli.option_sets import takes_options
-from headrace.cli.options import HELP_STYLE, ConnectOptions, Json, Yes, confirm
+from headrace.cli.options import HELP_STYLE, ConnectOptions, DryRun, Json, Yes, confirm
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def remove(
     everything: Annotated[
         bool, typer.Option("--all", help="Remove all ACLs; needed when nothing else is named.")
     ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     connect: ConnectOptions,
     as_json: Json = False,
@@ -106,6 +108,7 @@ def remove(
     Examples:
       headrace acls remove --principal User:ana --topic orders --operation write
       headrace acls remove --principal User:bo
+      headrace acls remove --topic orders --dry-run
       headrace acls remove --all --yes
     """
     from headrace.acls import AclFilter
@@ -120,12 +123,24 @@ def remove(
     if not found:
         output.say({"removed": []}, "There are no such ACLs.")
         return
+    many = f"{len(found)} ACL{'' if len(found) == 1 else 's'}"
+    if dry_run:
+        _show_would_remove(output, found, many)
+        return
     if not yes:
         for acl in found:
             output.note(_sentence(acl))
-    confirm(f"remove {len(found)} ACL{'s' if len(found) > 1 else ''}", yes=yes)
+    confirm(f"remove {many}", yes=yes)
     count = delete_acls(cluster, found)
     output.say({"removed": [_document(acl) for acl in found]}, f"Removed {count} ACLs.")
+
+
+def _show_would_remove(output: Output, found: list[AclBinding], many: str) -> None:
+    if output.as_json:
+        output.document({"dry_run": True, "would_remove": [_document(acl) for acl in found]})
+        return
+    _show(output, found)
+    output.note(f"Would remove {many}.")
 
 
 def _found(cluster: Cluster, wanted: list[AclFilter]) -> list[AclBinding]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster`: nodes of a cluster on this host, of Headrace or of Apache Kafka, under one supervisor.
 
 Parses arguments and prints results; headrace.cluster does the work. Read next: up.py, view.py (what is
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import HELP_STYLE, CommandConfig, Json, Yes, confirm, parse_pairs
+from headrace.cli.client_settings import connect
+from headrace.cli.options import HELP_STYLE, ClientSettings, CommandConfig, Json, Yes, confirm, parse_pairs
 from headrace.cli.output import Output
-from headrace.client.client_config import configured_security
 from headrace.client.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def up(
 
     \b
     Examples:
+      headrace up
       headrace cluster up --nodes 5
       headrace cluster up --nodes 3 --dir /tmp/try --detach
       headrace cluster up --secure
@@ -121,6 +123,7 @@ def status(
     directory: Directory = None,
     bootstrap: ElsewhereBootstrap = None,
     command_config: CommandConfig = None,
+    client_settings: ClientSettings = None,
     as_json: Json = False,
 ) -> None:
     """Show the nodes, the controller, and partitions without a leader or in-sync replicas.
@@ -138,9 +141,9 @@ def status(
         raise typer.BadParameter("use either --dir or --bootstrap")
     if bootstrap is None:
         folder = _folder(directory)
-        found = read_status(folder, _security(folder, command_config))
+        found = read_status(folder, _security(folder, command_config, client_settings))
     else:
-        target = Cluster(bootstrap=bootstrap, security=configured_security(command_config))
+        target = connect(bootstrap, command_config, client_settings or ())
         found = read_remote_status(target)
     output = Output(as_json=as_json)
     if as_json:
@@ -152,6 +155,9 @@ def status(
 @app.command()
 def kill(node: NodeId, directory: Directory = None, as_json: Json = False) -> None:
     """Kill a node with SIGKILL. It stays down until it is started.
+
+    This ends the process and is not a power cut: the operating system keeps what the node has written and
+    writes it to the disk later.
 
     \b
     Examples:
@@ -224,6 +230,7 @@ def remove(
     directory: Directory = None,
     yes: Yes = False,
     command_config: CommandConfig = None,
+    client_settings: ClientSettings = None,
     as_json: Json = False,
 ) -> None:
     """Move a node's partitions to other nodes, then stop it and remove it from the cluster.
@@ -240,7 +247,7 @@ def remove(
     supervisor = _supervisor(directory)
     plan = supervisor.folder.read()
     plan.member(node)
-    security = _security(supervisor.folder, command_config)
+    security = _security(supervisor.folder, command_config, client_settings)
     confirm(f"move all partitions off node {node} and remove it from the cluster", yes=yes)
     output = Output(as_json=as_json)
     moved = move_off_node(Cluster(bootstrap=plan.bootstrap, security=security), node, output)
@@ -267,6 +274,7 @@ def elect(
     directory: Directory = None,
     bootstrap: ElsewhereBootstrap = None,
     command_config: CommandConfig = None,
+    client_settings: ClientSettings = None,
     as_json: Json = False,
 ) -> None:
     """Elect preferred leaders: the first replica of each partition, where it is in sync.
@@ -288,9 +296,11 @@ def elect(
         raise typer.BadParameter("needs TOPIC and --unclean", param_hint="--partition")
     folder = _folder(directory)
     if bootstrap is None:
-        target = Cluster(bootstrap=folder.read().bootstrap, security=_security(folder, command_config))
+        target = Cluster(
+            bootstrap=folder.read().bootstrap, security=_security(folder, command_config, client_settings)
+        )
     else:
-        target = Cluster(bootstrap=bootstrap, security=configured_security(command_config))
+        target = connect(bootstrap, command_config, client_settings or ())
     output = Output(as_json=as_json)
     if unclean:
         run_unclean_election(target, topic, partition, output, yes=yes)
@@ -305,11 +315,16 @@ def _folder(directory: Path | None) -> ClusterFolder:
     return ClusterFolder(directory or default_data_directory() / "cluster")
 
 
-def _security(folder: ClusterFolder, command_config: str | None) -> SecuritySettings:
-    """That of a file that is named, else that of the cluster's admin."""
+def _security(
+    folder: ClusterFolder, command_config: str | None, settings: list[str] | None
+) -> SecuritySettings:
+    """That of a file or of settings that are named, else that of the cluster's admin."""
     from headrace.cluster.security import plan_security
 
-    return configured_security(command_config) if command_config else plan_security(folder.read())
+    plan = folder.read()
+    if command_config or settings:
+        return connect(plan.bootstrap, command_config, settings or ()).security
+    return plan_security(plan)
 
 
 def _supervisor(directory: Path | None) -> Supervisor:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace cluster up`: starts a cluster and runs its supervisor loop with a live view.
 
 Read next: view.py, headrace/cluster/supervisor.py.
@@ -21,7 +22,7 @@ from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import HOST, ClusterError, ClusterPlan
 from headrace.cluster.supervisor import Supervisor, plan_cluster
 from headrace.config.coordination_address import parse_coordination
-from headrace.errors import HeadraceError
+from headrace.errors import ArgumentError, ConfigError, HeadraceError
 
 DEFAULT_NODES = 3
 USUAL_PORT = 9092
@@ -64,7 +65,10 @@ def _plan(folder: ClusterFolder, options: UpOptions) -> ClusterPlan:
     if options.coordination is not None:
         if options.engine == "kafka":
             raise ClusterError("Apache Kafka has its own controller quorum", "leave out --coordination")
-        parse_coordination(options.coordination)
+        try:
+            parse_coordination(options.coordination)
+        except ConfigError as error:
+            raise ArgumentError(f"--coordination: {error}") from None
     if options.secure and options.engine == "kafka":
         raise ClusterError("--secure starts nodes of Headrace only", "leave out --secure or --engine kafka")
     nodes = options.nodes or DEFAULT_NODES

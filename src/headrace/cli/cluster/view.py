@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of `cluster status` and the live view of `cluster up`.
 
 On a terminal the view refreshes itself; in a pipe it prints one line per change of a node's state.
@@ -59,7 +60,8 @@ def _sentences(status: ClusterStatus) -> list[str]:
     if metadata.under_replicated:
         lines.append(f"under-replicated: {_names(metadata.under_replicated)}")
     for each, node, reason in metadata.damaged_logs[:_NAMES_SHOWN]:
-        lines.append(f"OFFLINE: {each} on node {node}: {reason}")
+        leader = "no node leads" if each.leader < 0 else f"node {each.leader} leads"
+        lines.append(f"damaged replica: {each} on node {node} ({leader}): {reason}")
     lines += [f"node {node}: {reason}" for node, reason in sorted(metadata.disks.full.items())]
     lines += _host_sentences(status)
     if status.engine == "headrace" and metadata.transaction_version < _NEWEST_TRANSACTION_VERSION:
@@ -138,4 +140,3 @@ class LiveView:
         show_status(status, Output(stdout=frame))
         help_line = "Ctrl-C stops it; in another terminal: headrace cluster kill|start|stop NODE"
         self._live.update(Text.from_ansi(frame.getvalue()) + Text(help_line, "dim"), refresh=True)
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace groups`: list, describe, reset, delete, events, on any Kafka.
 
 Parses arguments: view.py prints a group, reset.py resets one, events.py prints its events. Requests are in
@@ -14,8 +15,9 @@ import typer
 from headrace.cli.durations import parse_duration_ms
 from headrace.cli.groups.reset_options import ResetTarget
 from headrace.cli.option_sets import takes_options
-from headrace.cli.options import HELP_STYLE, ConnectOptions, Json, Yes, confirm
+from headrace.cli.options import HELP_STYLE, ConnectOptions, DryRun, Json, Yes, confirm
 from headrace.cli.output import Cell, Output, clean
+from headrace.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from headrace.client.tools.groups import GroupDescription, GroupListing, Groups
@@ -160,6 +162,9 @@ def reset(
     execute: Annotated[
         bool, typer.Option("--execute", help="Apply the change; otherwise it is only shown.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the change, as without --execute.")
+    ] = False,
     connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
@@ -170,14 +175,16 @@ def reset(
 
     \b
     Examples:
-      headrace groups reset billing --to-earliest
-      headrace groups reset billing --to-datetime 2026-01-31T12:00:00Z --execute
+      headrace groups reset billing --from beginning
+      headrace groups reset billing --from 2026-01-31T12:00:00Z --execute
       headrace groups reset billing --topic orders:0,2 --shift-by -10 --execute
       headrace groups reset billing --to-current --export > offsets.csv
       headrace groups reset billing --from-file offsets.csv --execute
     """
     from headrace.cli.groups.reset import Reset, export_lines, strategy_of
 
+    if dry_run and execute:
+        raise typer.BadParameter("use either --dry-run or --execute")
     strategy = strategy_of(target, group, int(time.time() * 1000))
     output = Output(as_json=as_json)
     work = Reset(connect.cluster(), group)
@@ -200,6 +207,7 @@ def delete(
         str | None,
         typer.Option("--topic", "-t", help="Only delete their offsets of this topic."),
     ] = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     connect: ConnectOptions,
     as_json: Json = False,
@@ -211,6 +219,7 @@ def delete(
     \b
     Examples:
       headrace groups delete billing
+      headrace groups delete billing audit --dry-run
       headrace groups delete billing audit --yes
       headrace groups delete billing --topic orders
     """
@@ -221,6 +230,10 @@ def delete(
     client = Groups(cluster)
     found = [client.describe_group(name) for name in groups]
     named = ", ".join(f"'{clean(each.group_id)}' ({each.state})" for each in found)
+    if dry_run:
+        what = named if topic is None else f"the offsets of {named} for topic '{topic}'"
+        output.say({"dry_run": True, "would_delete": groups, "topic": topic}, f"Would delete {what}.")
+        return
     if topic is not None:
         confirm(f"delete the offsets of {named} at {cluster} for topic '{clean(topic)}'", yes=yes)
         counts = {each.group_id: client.delete_offsets(each.group_id, topic) for each in found}
@@ -228,8 +241,10 @@ def delete(
         output.say(forgotten, f"Deleted the offsets of {named} for topic '{topic}'.")
         return
     confirm(f"permanently delete {named} at {cluster} with all committed offsets", yes=yes)
-    for each in found:
-        client.delete_group(each.group_id)
+    with ProgressBar("deleting", len(found)) as bar:
+        for each in found:
+            client.delete_group(each.group_id)
+            bar.advance()
     output.say({"deleted": groups}, f"Deleted {named}.")
 
 
@@ -241,7 +256,12 @@ def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new events until Ctrl-C.")] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="15m, 2h or 7d ago, or a date and time. Default: 1h."),
+        typer.Option(
+            "--from",
+            "--since",
+            metavar="WHERE",
+            help="beginning, end, 2h (ago), 2026-01-31T12:00:00Z or @MILLISECONDS. Default: 1h.",
+        ),
     ] = None,
     connect: ConnectOptions,
     as_json: Json = False,
@@ -256,7 +276,7 @@ def events(
     Examples:
       headrace groups events billing
       headrace groups events billing --follow
-      headrace groups events billing --since 2d --json
+      headrace groups events billing --from 2d --json
     """
     from headrace.cli.groups.events import print_events
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws a group as text: consumers beside the partitions they read (D10), positions in the logs (D14).
 
 Pure. Also derives short names of members, since member ids are not readable.
@@ -73,10 +74,7 @@ def _bar(log: Log, width: int) -> str:
     committed = _cell(log, log.committed, width)
     position = _cell(log, log.position, width)
     reached = max(committed, position)
-    cells = [
-        "=" if cell < committed else "-" if cell < reached else "."
-        for cell in range(width + 1)
-    ]
+    cells = ["=" if cell < committed else "-" if cell < reached else "." for cell in range(width + 1)]
     if log.position is not None:
         cells[position] = "P"
     if log.committed is not None:

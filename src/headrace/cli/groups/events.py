@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace groups events`: prints recorded group events, or changes seen by polling.
 
 Events come from client/tools/group_events.py, their text from event_text.py.
@@ -5,14 +6,14 @@ Events come from client/tools/group_events.py, their text from event_text.py.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
 
-from headrace.cli.durations import parse_duration_ms
+import typer
+
 from headrace.cli.groups.event_text import STYLES, sentence
-from headrace.cli.groups.reset import parse_moment_ms
 from headrace.cli.output import Output, iso_time
+from headrace.cli.start_position import parse_start
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.tools.group_events import NOT_SEEN, GroupEvent, recorded_events, watched_events
@@ -21,13 +22,14 @@ from headrace.types import EVENTS_TOPIC
 
 POLL_INTERVAL_MS = 500
 DEFAULT_SINCE = "1h"
+_MOMENT = "2026-01-31T12:00:00Z"
 
 
 def print_events(
     output: Output, bootstrap: str | Cluster, group_id: str, *, follow: bool, since: str | None
 ) -> None:
-    groups = Groups(bootstrap)
     since_ms = _since_ms(since or DEFAULT_SINCE)
+    groups = Groups(bootstrap)
     events = recorded_events(
         bootstrap, groups, group_id, since_ms=since_ms, follow=follow, on_pause=output.flush
     )
@@ -37,7 +39,7 @@ def print_events(
     printed = _print_all(output, group_id, events)
     if printed == 0 and not output.as_json:
         groups.describe_group(group_id)  # raises when there is no such group
-        output.note(f"No events since {since or DEFAULT_SINCE}; try a longer time: --since 7d")
+        output.note(f"No events since {since or DEFAULT_SINCE}; try a longer time: --from 7d")
 
 
 def _watch(output: Output, groups: Groups, group_id: str, *, follow: bool) -> None:
@@ -81,6 +83,10 @@ def _print(output: Output, group_id: str, event: GroupEvent) -> None:
 
 
 def _since_ms(text: str) -> int:
-    if re.match(r"\d{4}-", text):
-        return parse_moment_ms(text, "--since")
-    return int(time.time() * 1000) - parse_duration_ms(text, "--since")
+    now_ms = int(time.time() * 1000)
+    start = parse_start(text, now_ms)
+    if start.kind in ("offset", "last"):
+        raise typer.BadParameter(
+            f"{text!r} is not a time: use beginning, end, 2h or {_MOMENT}", param_hint="--from"
+        )
+    return {"beginning": 0, "end": now_ms}.get(start.kind, start.value)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace groups reset`: plans, shows and executes a reset of committed offsets.
 
 The new offsets are computed in client/tools/reset.py. Nothing is changed without --execute.
@@ -6,25 +7,37 @@ The new offsets are computed in client/tools/reset.py. Nothing is changed withou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from headrace.cli.durations import parse_duration_ms
+from headrace.cli.durations import parse_duration_ms, parse_moment_ms
 from headrace.cli.groups.reset_options import ResetTarget
 from headrace.cli.output import Output, clean
+from headrace.cli.start_position import parse_start
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.tools.groups import GroupDescription, Groups
-from headrace.client.tools.reset import OffsetChange, Offsets, Strategy, plan_changes, read_offsets_file
+from headrace.client.tools.reset import Kind, OffsetChange, Strategy, plan_changes, read_offsets_file
 from headrace.types import TopicPartition
+
+_KINDS: dict[str, Kind] = {
+    "beginning": "earliest",
+    "end": "latest",
+    "offset": "offset",
+    "last": "last",
+    "time": "time",
+}
+"""The strategy of each kind of `--from`."""
 
 
 def strategy_of(target: ResetTarget, group_id: str, now_ms: int) -> Strategy:
     """The reset strategy selected by the options."""
     chosen: list[Strategy] = []
+    if target.start is not None:
+        start = parse_start(target.start, now_ms)
+        chosen.append(Strategy(kind=_KINDS[start.kind], value=start.value))
     if target.to_earliest:
         chosen.append(Strategy(kind="earliest"))
     if target.to_latest:
@@ -44,21 +57,10 @@ def strategy_of(target: ResetTarget, group_id: str, now_ms: int) -> Strategy:
         chosen.append(_read_file(target.from_file, group_id))
     if len(chosen) != 1:
         raise typer.BadParameter(
-            "exactly one is required of --to-earliest, --to-latest, --to-current, --to-offset, "
+            "exactly one is required of --from, --to-earliest, --to-latest, --to-current, --to-offset, "
             "--to-datetime, --by-duration, --shift-by, --from-file"
         )
     return chosen[0]
-
-
-def parse_moment_ms(text: str, option: str) -> int:
-    """Parse a date and time; without a time zone it is local time."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a date and time: use 2026-01-31T12:00:00Z", param_hint=option
-        ) from None
-    return int(moment.astimezone().timestamp() * 1000)
 
 
 class Reset:
@@ -76,7 +78,8 @@ class Reset:
             partitions &= strategy.from_file.keys()
         if not partitions:
             raise self._nothing_to_reset()
-        changes = plan_changes(strategy, partitions, self._offsets(strategy, partitions, committed))
+        known = self._groups.offsets_for_reset(strategy, partitions, committed)
+        changes = plan_changes(strategy, partitions, known)
         missing = sorted(partitions - {change.partition for change in changes})
         if missing and strategy.from_file is not None:
             gone = missing[0]
@@ -140,23 +143,11 @@ class Reset:
             chosen |= {TopicPartition(name, number) for number in wanted}
         return chosen
 
-    def _offsets(
-        self, strategy: Strategy, partitions: set[TopicPartition], committed: dict[TopicPartition, int]
-    ) -> Offsets:
-        ends = self._groups.ends(partitions)
-        at_time: dict[TopicPartition, int] = {}
-        if strategy.kind == "time":
-            found = self._groups.ends(ends, strategy.value)
-            at_time = {where: found[where] if found.get(where, -1) >= 0 else ends[where] for where in ends}
-        starts = self._groups.ends(ends, "earliest")
-        return Offsets(committed=committed, starts=starts, ends=ends, at_time=at_time)
-
     def _nothing_to_reset(self) -> ClientError:
         if self._group is None:
             return ClientError(
                 f"group {self._group_id!r} does not exist",
-                next_step="set --topic to create offsets for it, "
-                "or list the groups: headrace groups list",
+                next_step="set --topic to create offsets for it, or list the groups: headrace groups list",
                 code="GROUP_ID_NOT_FOUND",
             )
         return ClientError(

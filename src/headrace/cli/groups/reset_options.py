@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target options of `headrace groups reset`. Read next: reset.py."""
 
 from __future__ import annotations
@@ -8,11 +9,16 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.start_position import FORMS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetTarget:
     """Exactly one of them is required."""
 
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WHERE", help=f"As in `headrace consume`: {FORMS}.")
+    ] = None
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip all records.")] = False
     to_current: Annotated[

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of `headrace groups describe`: drawing, members, partitions and lag of one group.
 
 The figures come from client/tools/group_report.py. Durations have units on a terminal and are seconds in a
@@ -175,9 +176,7 @@ def _draw_logs(report: GroupReport, output: Output) -> None:
         output.styled((line, "cyan"))
 
 
-def _member_table(
-    report: GroupReport, *, terminal: bool
-) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+def _member_table(report: GroupReport, *, terminal: bool) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
     """On a terminal with short member ids; the client id is in the name, unless that is an instance id."""
     names = member_names(report.group.members)
     if terminal:

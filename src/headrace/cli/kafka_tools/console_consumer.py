@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-console-consumer`: prints records, with Apache Kafka's options and formatter.
 
 Without --group nothing is joined or committed (client/tools/reader.py); with it the records are those of one
@@ -24,7 +25,7 @@ from headrace.cli.kafka_tools.options import (
 from headrace.cli.kafka_tools.record_formatter import DESERIALIZERS, FORMATTER, RecordFormatter
 from headrace.cli.kafka_tools.topics import topic_pattern
 from headrace.cli.output import Output
-from headrace.cli.records.start_position import Start, find_starts
+from headrace.cli.start_position import Start, find_starts
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.parallel import FatalError, ParallelConsumer, Record

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kafka-console-producer`: sends lines of stdin, with Apache Kafka's options.
 
 Sending: cli/records/produce.py, which is `headrace produce`.
@@ -176,6 +177,9 @@ class _Reports:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self.failed = 0
+
+    def topic_created(self, partitions: int) -> None:
+        print(f"WARN topic {self._topic} did not exist: the broker created it", file=sys.stderr)
 
     def add(self, delivery: Delivery) -> None:
         if delivery.error is None:

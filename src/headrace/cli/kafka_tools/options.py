@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that Apache Kafka's tools share, their parser, and their errors.
 
 Long options as Kafka's parser takes them: `--topic orders`, `--topic=orders`, or an unambiguous beginning.
@@ -13,9 +14,9 @@ from typing import Any, NoReturn
 
 from headrace.cli.errors import UsageError
 from headrace.cli.output import clean
-from headrace.client.client_config import VARIABLE, read_client_config
+from headrace.client.client_config import VARIABLE, overridden, read_client_config
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, as_flags
 from headrace.client.security_names import is_secret_name, is_security_name, read_security
 from headrace.version import __version__
 
@@ -111,13 +112,14 @@ def properties_of(file: str | None, texts: Iterable[str], option: str) -> dict[s
 
 def client_properties(file: str | None, texts: Sequence[str], option: str) -> dict[str, str]:
     """Settings of the client; without a file those of the file that HEADRACE_CLIENT_CONFIG names."""
-    secret = next((key for key in parse_properties(texts, option) if is_secret_name(key)), None)
+    given = parse_properties(texts, option)
+    secret = next((key for key in given if is_secret_name(key)), None)
     if secret is not None:
         raise UsageError(
             f"{option} {secret}=…: other users of this machine can see arguments",
             "write it into a file: --command-config FILE",
         )
-    return properties_of(file or os.environ.get(VARIABLE), texts, option)
+    return overridden(properties_of(file or os.environ.get(VARIABLE), (), option), given)
 
 
 def cluster_of(options: argparse.Namespace, properties: Mapping[str, str]) -> Cluster:
@@ -141,9 +143,10 @@ def fail(tool: str, form: str | None, error: ClientError) -> None:
         fail_usage(tool, error.what, error.next_step)
         return
     print(form.format(clean(error.what)))
-    if error.next_step:
-        print(clean(error.next_step), file=sys.stderr)
+    if next_step := as_flags(error.next_step):
+        print(clean(next_step), file=sys.stderr)
 
 
 def fail_usage(tool: str, what: str, next_step: str | None) -> None:
+    next_step = as_flags(next_step)
     print(f"{tool}: {clean(f'{what}; {next_step}' if next_step else what)}", file=sys.stderr)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace log dump`: prints and checks local segment files without a running node.
 
 With segment_inspector.py the only part of the CLI that imports the log package.
@@ -14,6 +15,7 @@ import typer
 
 from headrace.cli.options import HELP_STYLE, Json
 from headrace.cli.output import Output, human_bytes, iso_time, json_bytes, text_of
+from headrace.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from headrace.cli.log.segment_inspector import Batch, SegmentInspector
@@ -67,24 +69,31 @@ def dump(
       headrace log dump orders-0/00000000000000000000.log --records
       headrace log dump ~/.local/share/headrace --json
     """
-    from headrace.cli.log.segment_inspector import SegmentInspector
-
     output = Output(as_json=as_json)
     wanted = batches if batches is not None else records or path.is_file()
     printer = _Printer(output, batches=wanted, records=records)
-    for segment in _segments(path):
-        inspector = SegmentInspector(segment)
-        printer.begin(segment)
-        try:
-            for batch in inspector.batches():
-                printer.batch(inspector, batch)
-        except FileNotFoundError:  # a live node deletes old segments
-            output.note(f"{segment} was deleted meanwhile")
-            continue
-        printer.end(inspector)
+    segments = list(_segments(path))
+    with ProgressBar("checking", len(segments), show=not output.terminal) as bar:
+        for segment in segments:
+            _dump_segment(segment, printer, output)
+            bar.advance()
     printer.sum_up()
     if printer.problems:
         raise typer.Exit(1)
+
+
+def _dump_segment(segment: Path, printer: _Printer, output: Output) -> None:
+    from headrace.cli.log.segment_inspector import SegmentInspector
+
+    inspector = SegmentInspector(segment)
+    printer.begin(segment)
+    try:
+        for batch in inspector.batches():
+            printer.batch(inspector, batch)
+    except FileNotFoundError:  # a live node deletes old segments
+        output.note(f"{segment} was deleted meanwhile")
+        return
+    printer.end(inspector)
 
 
 def _segments(path: Path) -> Iterator[Path]:

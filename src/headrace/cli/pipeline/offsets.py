@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline offsets`: shows and changes the offsets in a query's checkpoint.
 
 Nothing is changed without --execute, nor while the query runs. Read next: pipelines/checkpoint.py,
@@ -88,7 +89,7 @@ def _strategy(to: str) -> Strategy:
         return Strategy(kind="file", from_file=_file(Path(to)))
     if to.startswith("@") and to[1:].isdecimal():
         return Strategy(kind="time", value=int(to[1:]))
-    from headrace.cli.groups.reset import parse_moment_ms
+    from headrace.cli.durations import parse_moment_ms
 
     return Strategy(kind="time", value=parse_moment_ms(to, "--to"))
 
@@ -158,9 +159,7 @@ def _show_changes(
     output.table(("TOPIC", "PARTITION", "OLD", "NEW"), rows)
     for change in changes:
         if change.moved_to_the_log:
-            output.note(
-                f"{change.partition}: offset {change.wanted} is not in the log, using {change.new}"
-            )
+            output.note(f"{change.partition}: offset {change.wanted} is not in the log, using {change.new}")
     for topic in sorted({each.place.topic for each in status.partitions() if each.end is None}):
         output.note(f"topic '{topic}' was deleted: it is removed from the checkpoint")
     for note in _warnings(checkpoint):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options shared by the built-in pipelines. Does not load Spark.
 
 Read next: run.py (the commands), headrace/pipelines/definition_keys.py (how they are parsed).
@@ -89,9 +90,7 @@ class SourceOptions:
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name", metavar="NAME", help="Name of the pipeline.  [default: KIND-TOPIC]"
-        ),
+        typer.Option("--name", metavar="NAME", help="Name of the pipeline.  [default: KIND-TOPIC]"),
     ] = None
     group: Annotated[
         str | None,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline pack`: packs Headrace into one file for the executors of a Spark cluster."""
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ from headrace.cli.output import Output, human_bytes
 
 OutPath = Annotated[
     Path | None,
-    typer.Option(
-        "--out", metavar="FILE", help="Output file.  [default: headrace-pack-PYTHON-PLATFORM.zip]"
-    ),
+    typer.Option("--out", metavar="FILE", help="Output file.  [default: headrace-pack-PYTHON-PLATFORM.zip]"),
 ]
 Further = Annotated[
     list[str] | None,

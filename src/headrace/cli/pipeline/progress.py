@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of pipelines: a live table on a terminal, a line per micro-batch in a pipe, or JSON lines.
 
 Does not load Spark. Read next: headrace/pipelines/progress.py.
@@ -11,9 +12,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.durations import human_ms
-from headrace.cli.output import Output, clean, human_bytes
+from headrace.cli.output import Output, clean, human_bytes, iso_time
 
 if TYPE_CHECKING:
+    from headrace.pipelines.open_windows import OpenWindows
     from headrace.pipelines.progress import Batch
 
 Shown = Callable[[list["Batch"]], None]
@@ -54,6 +56,27 @@ def line_of(batch: Batch) -> str:
     if batch.lost:
         parts.append(f"lost up to {batch.lost:,} records")
     return ", ".join(parts)
+
+
+def show_open_windows(found: OpenWindows, output: Output) -> None:
+    """What is not written yet, why, and what to do: as notes, or as JSON."""
+    first, last, watermark, written = (
+        iso_time(moment, "seconds")
+        for moment in (found.first_start_ms, found.last_end_ms, found.watermark_ms, found.written_from_ms)
+    )
+    if output.as_json:
+        times = {"from": first, "to": last, "watermark": watermark, "written_from": written}
+        output.json_line(
+            {"pipeline": found.pipeline, "open_windows": found.windows, "open_rows": found.rows, **times}
+        )
+        return
+    windows = f"{found.windows:,} open window{'' if found.windows == 1 else 's'}"
+    rows = "1 row is" if found.rows == 1 else f"{found.rows:,} rows are"
+    output.note(f"{found.pipeline}: {rows} not written yet, of {windows} from {first} to {last}.")
+    output.note(
+        f"  The watermark is {watermark}; a record of {written} or later completes them. To write open "
+        "windows too, run it with --emit all and another --name."
+    )
 
 
 def table_of(names: Sequence[str], last: dict[str, Batch]) -> Any:

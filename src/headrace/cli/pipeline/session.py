@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs pipelines for the command line: checks, starts Spark, shows progress until the end.
 
 Ctrl-C and SIGTERM stop every pipeline after its current micro-batch; a second signal stops at once.
@@ -15,7 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import Output, clean
-from headrace.cli.pipeline.progress import progress_printer
+from headrace.cli.pipeline.progress import progress_printer, show_open_windows
 from headrace.pipelines.definition import Pipeline
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _run(runner: Runner, output: Output) -> None:
             output.note(
                 f"{query.name}: {query.batches.total_rows:,} records read; {_where(query.batches.last)}."
             )
+        for found in runner.open_windows():
+            show_open_windows(found, output)
     finally:
         runner.close()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace plan`: how many consumers and partitions a topic needs, from measured or supplied rates.
 
 Measures with client/planning/measurement.py, computes with client/planning/capacity.py. Read next: inputs.py.
@@ -39,9 +40,9 @@ class PlanArguments:
             "--handler", metavar="MODULE:FUNCTION", help="Trial: call this function with each record."
         ),
     ] = None
-    over: Annotated[
-        str, typer.Option("--over", metavar="DURATION", help="Duration of the measurement.")
-    ] = "15s"
+    over: Annotated[str, typer.Option("--over", metavar="DURATION", help="Duration of the measurement.")] = (
+        "15s"
+    )
     records: Annotated[
         int, typer.Option("--records", min=2, help="Trial: maximum number of records, newest first.")
     ] = 10_000
@@ -88,9 +89,9 @@ class PlanArguments:
             produce_rate=self.produce_rate,
             consume_rate=self.consume_rate,
             headroom=self.headroom,
-            session_timeout=self.session_timeout,
-            rebalance_time=self.rebalance_time,
-            node_down=self.node_down,
+            session_timeout_ms=_duration_ms(self.session_timeout, "--session-timeout"),
+            rebalance_time_ms=_duration_ms(self.rebalance_time, "--rebalance-time"),
+            node_down_ms=_duration_ms(self.node_down, "--node-down"),
         )
 
     def handler_to_try(self) -> Handler | None:
@@ -102,6 +103,10 @@ class PlanArguments:
         if self.command:
             return command_handler(self.command)
         return imported_handler(self.handler) if self.handler else None
+
+
+def _duration_ms(text: str | None, option: str) -> int | None:
+    return None if text is None else parse_duration_ms(text, option)
 
 
 @takes_options
@@ -128,8 +133,9 @@ def plan(arguments: PlanArguments, connect: ConnectOptions) -> None:
     from headrace.client.planning.capacity import make_plan
 
     handle = arguments.handler_to_try()
+    options = arguments.complete()
     output = Output(as_json=arguments.as_json)
-    situation = collect_inputs(output, connect.cluster(), arguments.complete(), handle)
+    situation = collect_inputs(output, connect.cluster(), options, handle)
     result = make_plan(situation)
     if arguments.as_json:
         output.document(view.document(situation, result))

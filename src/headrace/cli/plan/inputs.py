@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs of `headrace plan`: each rate measured or supplied; a missing one is an error.
 
 Measures through client/planning/measurement.py. Never substitutes a guess for a measurement.
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 import typer
 
-from headrace.cli.durations import human_ms, parse_duration_ms
+from headrace.cli.durations import human_ms
 from headrace.cli.output import Output
 from headrace.cli.records.record_command import run_command
 from headrace.client.cluster import Cluster
@@ -47,9 +48,9 @@ class PlanOptions:
     produce_rate: float | None
     consume_rate: float | None
     headroom: float | None
-    session_timeout: str | None
-    rebalance_time: str | None
-    node_down: str | None
+    session_timeout_ms: int | None
+    rebalance_time_ms: int | None
+    node_down_ms: int | None
 
 
 def command_handler(command: str) -> Handler:
@@ -100,11 +101,11 @@ def collect_inputs(
         partitions=partitions,
         consumers=len(group.members) if group and group.members else None,
         headroom=_headroom(options.headroom),
-        session_timeout_ms=_supplied_ms(options.session_timeout, "--session-timeout")
+        session_timeout_ms=_supplied_ms(options.session_timeout_ms, "--session-timeout")
         or Figure(value=SESSION_TIMEOUT_MS, source="assumed", how="client default"),
-        rebalance_ms=_supplied_ms(options.rebalance_time, "--rebalance-time")
+        rebalance_ms=_supplied_ms(options.rebalance_time_ms, "--rebalance-time")
         or _recorded_rebalance(bootstrap, groups, options),
-        node_down_ms=_supplied_ms(options.node_down, "--node-down"),
+        node_down_ms=_supplied_ms(options.node_down_ms, "--node-down"),
         node_share=largest_leader_share(groups, options.topic),
     )
 
@@ -134,9 +135,7 @@ def _produce_rate(options: PlanOptions, traffic: Traffic | None) -> Figure:
     return Figure(value=traffic.produce_rate, source="measured", how=f"over {human_ms(traffic.window_ms)}")
 
 
-def _consume_rate(
-    options: PlanOptions, traffic: Traffic | None, trial: Trial | None
-) -> tuple[Figure, bool]:
+def _consume_rate(options: PlanOptions, traffic: Traffic | None, trial: Trial | None) -> tuple[Figure, bool]:
     """One consumer's rate, and whether it is only a lower bound."""
     if options.consume_rate is not None:
         return Figure(value=options.consume_rate, source="given", how="--consume-rate"), False
@@ -189,10 +188,8 @@ def _headroom(given: float | None) -> Figure:
     return Figure(value=given, source="given", how="--headroom")
 
 
-def _supplied_ms(text: str | None, option: str) -> Figure | None:
-    if text is None:
-        return None
-    return Figure(value=parse_duration_ms(text, option), source="given", how=option)
+def _supplied_ms(value_ms: int | None, option: str) -> Figure | None:
+    return None if value_ms is None else Figure(value=value_ms, source="given", how=option)
 
 
 def _recorded_rebalance(bootstrap: str | Cluster, groups: Groups, options: PlanOptions) -> Figure | None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace quotas`: list, set and remove the quotas of users, client ids and addresses, on any Kafka."""
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def list_(*, whose: EntityOptions, connect: ConnectOptions, as_json: Json = Fals
 
     output = Output(as_json=as_json)
     quotas_of = describe_quotas(connect.cluster(), whose.entity())
-    found = sorted(quotas_of.items(), key=lambda item: item[0].items())
+    found = sorted(quotas_of.items(), key=lambda item: [(kind, name or "") for kind, name in item[0].items()])
     if as_json:
         output.document([{**_document(entity), "quotas": dict(quotas)} for entity, quotas in found])
         return

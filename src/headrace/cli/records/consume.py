@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace consume`: prints the records of one or more topics, from any Kafka.
 
 Starting offsets are in start_position.py, fetching in client/tools/reader.py, formatting in
@@ -18,7 +19,9 @@ import typer
 from headrace.cli.option_sets import takes_options
 from headrace.cli.options import ConnectOptions, Json
 from headrace.cli.output import Output, quoted
+from headrace.cli.progress import ProgressBar
 from headrace.cli.records.consume_options import Group, GroupArguments, check_group
+from headrace.cli.start_position import FORMS, find_starts, parse_start, plain_word
 from headrace.client.cluster import Cluster
 from headrace.types import TopicPartition
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.client.tools.admin import TopicDescription
 
 FORMATS = ("text", "json", "hex")
+_ALL = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +45,7 @@ class ReadOptions:
         typer.Option(
             "--from",
             metavar="WHERE",
-            help="beginning, end, an offset, -10 (the last ten of each partition), 15m (ago), "
-            "2026-01-31T12:00:00Z, or @MILLISECONDS.",
+            help=f"{FORMS}.",
         ),
     ] = "beginning"
     partition: Annotated[
@@ -116,19 +119,15 @@ def consume(
         arguments.refuse_all()
         _consume_alone(connect.cluster(), read, output, printer)
         return
-    check_group(group, read.start, read.partition)
+    start = plain_word(read.start)
+    check_group(group, start, read.partition)
     from headrace.cli.records.consume_group import consume_group
 
-    options = arguments.complete(
-        group, from_end=read.start == "end", maximum=read.maximum, follow=read.follow
-    )
+    options = arguments.complete(group, from_end=start == "end", maximum=read.maximum, follow=read.follow)
     consume_group(connect.cluster(), read.topics, options, output, printer)
 
 
-def _consume_alone(
-    cluster: Cluster, read: ReadOptions, output: Output, printer: RecordPrinter
-) -> None:
-    from headrace.cli.records.start_position import find_starts, parse_start
+def _consume_alone(cluster: Cluster, read: ReadOptions, output: Output, printer: RecordPrinter) -> None:
     from headrace.client.tools.admin import Admin
     from headrace.client.tools.reader import RecordReader
 
@@ -139,15 +138,23 @@ def _consume_alone(
     starts = _offsets(partitions, partial(find_starts, admin, start=position))
     trouble = _Trouble(output)
     reader = RecordReader(cluster, starts, stops, on_trouble=trouble, on_pause=output.flush)
+    total = read.maximum if stops is None else min(read.maximum or _ALL, _records_between(starts, stops))
     try:
-        for record in islice(reader, read.maximum):
-            printer.print(record)
-            trouble.over()
+        with ProgressBar("reading", total, show=not output.terminal and total is not None) as bar:
+            for record in islice(reader, read.maximum):
+                printer.print(record)
+                trouble.over()
+                bar.advance()
     finally:
         reader.close()
         if output.terminal:
             many = "" if printer.count == 1 else "s"
             output.note(f"Read {printer.count:,} record{many} of {quoted(read.topics)}.")
+
+
+def _records_between(starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]) -> int:
+    """At most so many: compaction and aborted transactions leave gaps."""
+    return sum(stops[where] - starts[where] for where in starts)
 
 
 def _offsets(

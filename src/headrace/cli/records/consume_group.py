@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace consume --group`: runs one or more members of a group, each with its workers.
 
 Records are printed or passed to a command (record_command.py). Order, retries, dead letters and commits are
@@ -17,6 +18,7 @@ from headrace.cli.errors import OutputClosed
 from headrace.cli.groups.drawing import compact
 from headrace.cli.output import Output, json_bytes, quoted, text_of
 from headrace.cli.records.consume_options import GroupOptions
+from headrace.cli.records.group_protocol import choose_protocol
 from headrace.cli.records.record_command import CommandResult, run_command
 from headrace.cli.records.record_printer import RecordPrinter
 from headrace.client.cluster import Cluster
@@ -40,6 +42,7 @@ def consume_group(
     admin = Admin(bootstrap)
     for topic in topics:
         admin.describe_topic(topic)
+    protocol = choose_protocol(bootstrap, options.group, options.protocol)
     console = _Console(output, printer, options)
     budget = None if options.maximum is None else Budget(options.maximum)
     consumers = [
@@ -53,7 +56,7 @@ def consume_group(
             retries=options.retries,
             dead_letter=options.dead_letter,
             start="latest" if options.from_end else "earliest",
-            protocol=options.protocol,
+            protocol=protocol,
             commit_interval_ms=options.commit_every_ms,
             limit=budget,
             observer=_MemberNotes(console, member),

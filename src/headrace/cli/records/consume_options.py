@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group options of `headrace consume`: help, checks and defaults.
 
 Read next: consume_group.py, which implements them.
@@ -12,11 +13,16 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 Order = Literal["key", "partition", "none"]
-Protocol = Literal["cooperative", "eager", "consumer"]
+Protocol = Literal["classic", "consumer", "cooperative", "eager"]
 Choice = TypeVar("Choice")
 
 _ORDERS: dict[str, Order] = {"key": "key", "partition": "partition", "none": "none"}
-_PROTOCOLS: dict[str, Protocol] = {"cooperative": "cooperative", "eager": "eager", "consumer": "consumer"}
+_PROTOCOLS: dict[str, Protocol] = {
+    "classic": "classic",
+    "consumer": "consumer",
+    "cooperative": "cooperative",
+    "eager": "eager",
+}
 _PANEL = "With a group"
 _WORKERS_OF_A_COMMAND = 4
 
@@ -64,9 +70,7 @@ Command = Annotated[
 ]
 Retries = Annotated[
     int | None,
-    typer.Option(
-        "--retries", min=0, rich_help_panel=_PANEL, help="Retries of a failed record. Default: 5."
-    ),
+    typer.Option("--retries", min=0, rich_help_panel=_PANEL, help="Retries of a failed record. Default: 5."),
 ]
 DeadLetter = Annotated[
     str | None,
@@ -91,10 +95,10 @@ ProtocolName = Annotated[
     str | None,
     typer.Option(
         "--protocol",
-        metavar="cooperative|eager|consumer",
+        metavar="classic|consumer",
         rich_help_panel=_PANEL,
-        help="Rebalance protocol: cooperative (default), eager, or consumer (KIP-848). "
-        "All members must use the same.",
+        help="Rebalance protocol. Default: consumer (KIP-848) where the broker has it and the group has no "
+        "classic members. cooperative and eager: classic with that kind of assignor.",
     ),
 ]
 
@@ -111,7 +115,8 @@ class GroupOptions:
     retries: int
     dead_letter: str | None
     commit_every_ms: int
-    protocol: Protocol
+    protocol: Protocol | None
+    """None: the best that broker and group have."""
     from_end: bool
     maximum: int | None
     follow: bool
@@ -149,7 +154,7 @@ class GroupArguments:
             retries=5 if self.retries is None else self.retries,
             dead_letter=self.dead_letter,
             commit_every_ms=self.commit_every_ms or 1000,
-            protocol=_chosen(_PROTOCOLS, self.protocol or "cooperative", "--protocol"),
+            protocol=None if self.protocol is None else _chosen(_PROTOCOLS, self.protocol, "--protocol"),
             from_end=from_end,
             maximum=maximum,
             follow=follow,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace produce`: sends lines of a file or stdin as records to a topic, on any Kafka.
 
 Lines are parsed in record_lines.py, sent by client/tools/producer.py, reported by deliveries.py.
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol
+from typing import IO, TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -18,6 +19,7 @@ from headrace.cli.input import open_input
 from headrace.cli.option_sets import takes_options
 from headrace.cli.options import ConnectOptions, Json
 from headrace.cli.output import Output
+from headrace.cli.progress import ProgressBar
 from headrace.client.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Parser(Protocol):
 class Reports(Protocol):
     """Receives what became of the records; `add` is called from another thread."""
 
+    def topic_created(self, partitions: int) -> None: ...
+
     def add(self, delivery: Delivery) -> None: ...
 
     def finish(self, unknown: int) -> None:
@@ -47,9 +51,7 @@ class Reports(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to.")]
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Input file. Default or -: stdin.")
-    ] = None
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Input file. Default or -: stdin.")] = None
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="Separator between key and value in a line.")
     ] = None
@@ -69,9 +71,9 @@ class ProduceOptions:
             "the timestamp in ISO 8601 or milliseconds.",
         ),
     ] = False
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Maximum records per second.")
-    ] = None
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Maximum records per second.")] = (
+        None
+    )
     acks: Annotated[
         str,
         typer.Option(
@@ -95,11 +97,9 @@ class ProduceOptions:
             "--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compression codec of batches."
         ),
     ] = "none"
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Delivery timeout in seconds.")
-    ] = 30
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Delivery timeout in seconds.")] = 30
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print the partition and offset of each record.")
+        bool, typer.Option("--verbose", "-v", help="Print partition, offset and key of each record.")
     ] = False
     as_json: Json = False
 
@@ -111,7 +111,7 @@ class ProduceOptions:
 
 @takes_options
 def produce(options: ProduceOptions, connect: ConnectOptions) -> None:
-    """Send records to a topic, one per line.
+    """Send records to a topic, one per line. A missing topic is created if the broker does that.
 
     \b
     Examples:
@@ -137,7 +137,10 @@ def send_lines(cluster: Cluster, options: ProduceOptions, parser: Parser, delive
 
     with open_input(options.file) as lines:
         admin = Admin(cluster)
-        description = admin.find_topic(options.topic) or admin.provoke_creation(options.topic)
+        description = admin.find_topic(options.topic)
+        if description is None:
+            description = admin.provoke_creation(options.topic)
+            deliveries.topic_created(len(description.partitions))
         producer = _producer(cluster, options, admin, description, deliveries)
         try:
             _send_all(producer, parser, _progress(lines, show=not options.verbose), _Pace(options.rate))
@@ -264,24 +267,19 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _progress(file: IO[bytes], *, show: bool) -> Iterator[bytes]:
-    """The lines of the input; for a file, with a progress bar on a terminal."""
+    """The lines of the input, with a progress bar for a file."""
     from_stdin = file is sys.stdin.buffer
     if from_stdin and sys.stdin.isatty():
         print("One record per line; Ctrl-D ends.", file=sys.stderr)
-    if from_stdin or not show or not sys.stderr.isatty():
+    if from_stdin or not file.seekable():
         yield from _lines(file)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns: Any = ("sending", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     size = file.seek(0, 2)
     file.seek(0)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("sending", total=size)
+    with ProgressBar("sending", size, in_bytes=True, show=show) as bar:
         for line in _lines(file):
             yield line
-            progress.advance(task, len(line))
+            bar.advance(len(line))
 
 
 def _check_choice(value: str | None, choices: tuple[str | None, ...], option: str) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses input lines of `headrace produce` into records: text or JSON. Pure."""
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import typer
 
 from headrace.client.errors import ClientError
 from headrace.client.tools.producer import OutgoingRecord
@@ -69,7 +72,7 @@ def parse_headers(texts: Sequence[str]) -> list[Header]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise ClientError(f"{text!r} is not a header", next_step="write it as NAME=VALUE")
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
         headers.append((name, value.encode(errors="surrogateescape")))
     return headers
 

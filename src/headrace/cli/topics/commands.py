@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace topics`: create, list, describe, alter, delete, on any Kafka.
 
 Parses arguments and prints results. Requests are in client/tools/admin.py, stored key ranges in
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.option_sets import takes_options
-from headrace.cli.options import HELP_STYLE, Configs, ConnectOptions, Json, Yes, confirm, parse_pairs
+from headrace.cli.options import HELP_STYLE, Configs, ConnectOptions, DryRun, Json, Yes, confirm, parse_pairs
 from headrace.cli.output import Cell, Output, clean, human_bytes
+from headrace.cli.progress import ProgressBar
 from headrace.cli.topics.key_ranges import RangeChoice
+from headrace.cli.topics.min_insync import warn_of_min_insync
 
 if TYPE_CHECKING:
     from headrace.client.tools.admin import Admin, TopicDescription
@@ -28,7 +31,12 @@ Partitions = Annotated[
     int | None,
     typer.Option("--partitions", "-p", min=1, help="Number of partitions. Default: the broker's."),
 ]
-ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Only validate the request.")]
+CheckOnly = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", "--validate-only", help="Let the broker check the request, and change nothing."
+    ),
+]
 
 
 @app.command()
@@ -46,7 +54,7 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed when the topic exists already.")
     ] = False,
-    validate_only: ValidateOnly = False,
+    dry_run: CheckOnly = False,
     connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +92,7 @@ def create(
     given: dict[str, Any] = {
         "replication_factor": replication_factor,
         "configs": configs,
-        "validate_only": validate_only,
+        "validate_only": dry_run,
     }
     try:
         if wanted:
@@ -95,7 +103,7 @@ def create(
         if not (if_not_exists and error.code == "TOPIC_ALREADY_EXISTS"):
             raise
         created = False
-    if validate_only:
+    if dry_run:
         output.say({"topic": topic, "valid": True}, f"Topic '{topic}' could be created.")
         return
     description = _await_topic(admin, topic)
@@ -105,6 +113,7 @@ def create(
         {"topic": topic, "created": created, **_counts(description)},
         f"{'Created' if created else 'There already is a'} topic '{topic}' with {_counted(description)}.",
     )
+    warn_of_min_insync(admin, description, output)
 
 
 @app.command("list")
@@ -206,7 +215,7 @@ def alter(
         typer.Option("--unset", metavar="KEY", help="Reset a setting to its default; repeatable."),
     ] = None,
     choice: RangeChoice,
-    validate_only: ValidateOnly = False,
+    dry_run: CheckOnly = False,
     connect: ConnectOptions,
     as_json: Json = False,
 ) -> None:
@@ -239,21 +248,22 @@ def alter(
     before = admin.describe_topic(topic)
     total = partitions or len(before.partitions)
     new_ranges = choice.for_altered(before, total, store.load(topic, before.topic_id))
-    if replication_factor is not None and validate_only:
+    if replication_factor is not None and dry_run:
         plan_replication_factor(cluster, topic, replication_factor)
     if total != len(before.partitions):
-        admin.add_partitions(topic, total, validate_only=validate_only)
-    if validate_only:
-        output.say({"topic": topic, "valid": True}, f"Topic '{topic}' could be altered.")
-        return
-    if new_ranges is not None:
+        admin.add_partitions(topic, total, validate_only=dry_run)
+    if new_ranges is not None and not dry_run:
         store.save(topic, before.topic_id, new_ranges.ranges, new_ranges.outside)
     if values or unset:
-        admin.alter_configs("topic", topic, values=values, unset=unset or ())
+        admin.alter_configs("topic", topic, values=values, unset=unset or (), validate_only=dry_run)
+    if dry_run:
+        output.say({"topic": topic, "valid": True}, f"Topic '{topic}' could be altered.")
+        return
     if replication_factor is not None:
         change_replication_factor(cluster, topic, replication_factor, output)
     after = admin.describe_topic(topic)
     output.say({"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
+    warn_of_min_insync(admin, after, output)
 
 
 @app.command()
@@ -261,6 +271,7 @@ def alter(
 def delete(
     *,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of the topics.")],
+    dry_run: DryRun = False,
     yes: Yes = False,
     connect: ConnectOptions,
     as_json: Json = False,
@@ -270,6 +281,7 @@ def delete(
     \b
     Examples:
       headrace topics delete orders
+      headrace topics delete orders payments --dry-run
       headrace topics delete orders payments --yes
     """
     from headrace.client.tools.admin import Admin
@@ -280,11 +292,16 @@ def delete(
     admin = Admin(cluster)
     found = [admin.describe_topic(topic) for topic in topics]
     named = ", ".join(f"'{clean(topic.name)}' ({_counted(topic)})" for topic in found)
+    if dry_run:
+        output.say({"dry_run": True, "would_delete": topics}, f"Would delete {named} with all records.")
+        return
     confirm(f"permanently delete {named} at {cluster} with all records", yes=yes)
     store = PartitionerStore(cluster, admin)
-    for topic in topics:
-        admin.delete_topic(topic)
-        store.remove(topic)
+    with ProgressBar("deleting", len(topics)) as bar:
+        for topic in topics:
+            admin.delete_topic(topic)
+            store.remove(topic)
+            bar.advance()
     output.say({"deleted": topics}, f"Deleted {named}.")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options for partitioning by key range (D5).
 
 The ranges are parsed in key_ranges.py and stored as told in
@@ -53,6 +54,18 @@ class RangeChoice:
             raise typer.BadParameter("use either --ranges or --ranges-from")
         if self.outside not in (None, "error", "nearest"):
             raise typer.BadParameter(f"{self.outside!r} is neither error nor nearest", param_hint="--outside")
+        if self.ranges is not None:
+            self._check_ranges(self.ranges)
+
+    @staticmethod
+    def _check_ranges(text: str) -> None:
+        from headrace.errors import ConfigError
+        from headrace.key_ranges import parse_ranges
+
+        try:
+            parse_ranges(text)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint="--ranges") from None
 
     @property
     def given(self) -> bool:

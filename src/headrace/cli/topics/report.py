@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of `headrace topics describe`: collected here, printed by commands.py.
 
 Offsets and settings come through client/tools/admin.py, sizes and producers through client/tools/brokers.py.
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.cli.output import Cell, iso_time
+from headrace.cli.topics.min_insync import min_insync_warning
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.partitioning.stored_ranges import StoredRanges
@@ -25,6 +27,8 @@ Table = tuple[Sequence[str], Sequence[tuple[Cell, ...]]]
 class TopicReport:
     topic: TopicDescription
     configs: tuple[ConfigValue, ...]
+    """Those set for the topic."""
+    warning: str | None
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     sizes: Mapping[int, int] | None
@@ -36,10 +40,12 @@ class TopicReport:
     def read(cls, bootstrap: str | Cluster, name: str, *, producers: bool) -> TopicReport:
         admin = Admin(bootstrap)
         topic = admin.describe_topic(name)
+        configs = admin.configs("topic", name)
         led = [partition.index for partition in topic.partitions if partition.leader is not None]
         return cls(
             topic=topic,
-            configs=tuple(value for value in admin.configs("topic", name) if value.source == "topic"),
+            configs=tuple(value for value in configs if value.source == "topic"),
+            warning=min_insync_warning(topic, configs),
             starts=admin.offsets(name, led, "earliest"),
             ends=admin.offsets(name, led, "latest"),
             sizes=_leader_sizes(bootstrap, topic),
@@ -57,6 +63,8 @@ class TopicReport:
         }
         for value in self.configs:
             shown[f"config {value.name}"] = _hidden(value)
+        if self.warning is not None:
+            shown["warning"] = self.warning
         if self.ranges is not None:
             shown["key ranges"] = format_ranges(self.ranges.ranges)
             shown["keys outside"] = self.ranges.outside
@@ -98,6 +106,7 @@ class TopicReport:
             "internal": self.topic.internal,
             "replication_factor": self.topic.replication_factor,
             "configs": {value.name: _hidden(value) for value in self.configs},
+            "warning": self.warning,
             "ranges": None if self.ranges is None else format_ranges(self.ranges.ranges),
             "outside": None if self.ranges is None else self.ranges.outside,
             "partitions": [

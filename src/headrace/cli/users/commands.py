@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace users`: users that log in by a password, of a running cluster or in the coordination store.
 
 Parses arguments and prints results. Read next: directory.py (where the users are), password.py.
@@ -38,9 +39,7 @@ Coordination = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="Properties file of a node, which need not run."
-    ),
+    typer.Option("--config", metavar="FILE", help="Properties file of a node, which need not run."),
 ]
 PasswordFile = Annotated[
     Path | None,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a long read or write has come, on a terminal or in a notebook.
 
 Appears after a second, so that short calls show nothing.
@@ -8,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -117,6 +117,8 @@ class _NotebookPicture:
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + _BETWEEN_PICTURES_S
+        from html import escape
+
         measure = "" if self._total is None else f"value='{done}' max='{max(self._total, 1)}'"
         share = "" if not self._total else f" {done / self._total:.0%},"
         bar = f"<progress {measure}></progress>"

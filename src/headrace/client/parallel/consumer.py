@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ParallelConsumer`: one group member, many workers, in order per key or partition, at least once (D15).
 
 This thread polls, commits and answers rebalances; the workers (workers.py) take records from the queue
@@ -67,7 +68,7 @@ class ParallelConsumer:
 
     def __init__(
         self,
-        bootstrap: str | Cluster,
+        bootstrap: str | Cluster | None,
         group: str,
         topics: str | Sequence[str],
         handler: Handler,
@@ -90,7 +91,7 @@ class ParallelConsumer:
         settings: Mapping[str, Setting] | None = None,
         config: str | None = None,
     ) -> None:
-        """Nothing is connected before `run`.
+        """Nothing is connected before `run`. `bootstrap`: None as in `headrace.read`.
 
         `order`: records of the same key, or of the same partition, are handled one after another ("none": in
         any order). Records without a key have no order under "key".

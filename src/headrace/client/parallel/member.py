@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One member of a consumer group: confluent-kafka's consumer, used by one thread.
 
 Converts messages to records and errors to ClientError, and commits offsets. Rebalances are handled by the
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, as_cluster
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
 from headrace.client.parallel.record import Record
@@ -94,7 +95,8 @@ class GroupMember:
             client_settings(bootstrap)
             | {
                 "group.id": group,
-                "client.id": f"consumer-{group}",  # names the member, as Java's default does
+                # Names the member, as Java's default does.
+                "client.id": as_cluster(bootstrap).client_id or f"consumer-{group}",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,

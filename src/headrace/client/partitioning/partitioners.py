@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which partition a record goes to (D4, D5): pure functions that every producer of ours shares.
 
 Range boundaries are stored by ../tools/partitioner_store.py.
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NextStep
 from headrace.key_ranges import KeyRange, KeyRanges, Outside, shown
 
 DEFAULT_STICKY_BYTES = 16384
@@ -109,7 +110,10 @@ class RangePartitioner:
         if key is None:
             raise ClientError(
                 "a record without a key has no place in key ranges",
-                next_step="give it a key, or name the partition with --partition",
+                next_step=NextStep(
+                    "give it a key, or name the partition with partition=",
+                    "give it a key, or name the partition with --partition",
+                ),
             )
         partition = self._ranges.partition_of(key)
         if partition is None:

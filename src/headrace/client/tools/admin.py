@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics, configs and offsets of any Kafka cluster: confluent-kafka behind one small typed class.
 
 The only other users of confluent-kafka are the sibling modules of this package; it is imported on
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, as_cluster
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error
 from headrace.client.reachable import check_reachable
@@ -37,6 +38,8 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSummary:
+    """A topic in a list."""
+
     name: str
     partitions: int
     replication_factor: int
@@ -45,6 +48,8 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
+    """A partition's leader (None while it has none), replicas and in-sync replicas, as node ids."""
+
     index: int
     leader: int | None
     replicas: tuple[int, ...]
@@ -53,6 +58,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
+    """A topic with its partitions, by index."""
+
     name: str
     topic_id: str
     internal: bool
@@ -65,6 +72,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
+    """A setting; `source` says where its value comes from: topic, node, cluster, file or default."""
+
     name: str
     value: str | None
     source: str
@@ -98,7 +107,7 @@ class Admin:
         import confluent_kafka.admin
 
         self._kafka: Any = confluent_kafka
-        self._timeout_s = timeout_ms / 1000
+        self._timeout_s = (as_cluster(bootstrap).request_timeout_ms or timeout_ms) / 1000
         self._client: Any = confluent_kafka.admin.AdminClient(client_settings(bootstrap))
 
     # cluster and topics
@@ -246,7 +255,13 @@ class Admin:
         return sorted(values, key=lambda value: value.name)
 
     def alter_configs(
-        self, kind: ResourceKind, name: str, *, values: Mapping[str, str], unset: Iterable[str] = ()
+        self,
+        kind: ResourceKind,
+        name: str,
+        *,
+        values: Mapping[str, str],
+        unset: Iterable[str] = (),
+        validate_only: bool = False,
     ) -> None:
         """Sets some and returns others to their default; the rest stays as it is."""
         kinds = self._kafka.admin.AlterConfigOpType
@@ -257,7 +272,9 @@ class Admin:
         changes += [entry(key, None, incremental_operation=kinds.DELETE) for key in unset]
         resource = self._resource(kind, name, changes)
         self._one(
-            lambda: self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s),
+            lambda: self._client.incremental_alter_configs(
+                [resource], request_timeout=self._timeout_s, validate_only=validate_only
+            ),
             name,
             kind,
         )

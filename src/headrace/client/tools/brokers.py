@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to particular brokers that confluent-kafka lacks, for tools. Blocking.
 
 Built on connection.py. What confluent-kafka can do is in admin.py.
@@ -7,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from headrace.client.bootstrap import Address, parse_bootstrap
+from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
 from headrace.client.cluster import Cluster, as_cluster
 from headrace.client.connection import DEFAULT_TIMEOUT_MS, Connection, ConnectionLost
 from headrace.client.errors import ClientError
+from headrace.client.settings import CLIENT_ID
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
@@ -56,7 +59,8 @@ class Brokers:
         cluster = as_cluster(bootstrap)
         self._bootstrap = parse_bootstrap(cluster.bootstrap)
         self._open_options = cluster.security.security().open_options()
-        self._timeout_ms = timeout_ms
+        self._client_id = cluster.client_id or CLIENT_ID
+        self._timeout_ms = cluster.request_timeout_ms or timeout_ms
         self._nodes: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
 
@@ -76,7 +80,7 @@ class Brokers:
             except ConnectionLost as error:
                 failure = failure or error
         assert failure is not None
-        raise failure
+        raise _unreachable(failure)
 
     async def call_any(self, api_key: int, fields: Mapping[str, Any]) -> Any:
         """Calls the first bootstrap address that answers."""
@@ -87,7 +91,7 @@ class Brokers:
             except ConnectionLost as error:
                 failure = failure or error
         assert failure is not None
-        raise failure
+        raise _unreachable(failure)
 
     async def call_node(
         self, node_id: int, api_key: int, fields: Mapping[str, Any], *, newest: int | None = None
@@ -132,10 +136,19 @@ class Brokers:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await Connection.open(
-                address.host, address.port, timeout_ms=self._timeout_ms, **self._open_options
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                timeout_ms=self._timeout_ms,
+                **self._open_options,
             )
             self._connections[address] = connection
         return connection
+
+
+def _unreachable(failure: ClientError) -> ConnectionLost:
+    """The same failure with what to do about it."""
+    return ConnectionLost(failure.what, next_step=failure.next_step or START_ONE, code="_TRANSPORT")
 
 
 def describe_log_dirs(bootstrap: str | Cluster, topic: str | None = None) -> list[ReplicaSize]:
@@ -169,8 +182,13 @@ def describe_producers(bootstrap: str | Cluster, topic: str) -> list[ActiveProdu
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine in a new event loop."""
-    return asyncio.run(coroutine)
+    """Runs a coroutine in a new event loop; in another thread where one runs already, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def _replica_sizes(node_id: int, reply: Any) -> list[ReplicaSize]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to group coordinators for groups.py: list, describe, offsets.
 
 librdkafka lacks the newer states, groups of other protocol types and deletion of offsets, and aborts the
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
+    """A group in a list; `group_type` is "classic" or "consumer" (KIP-848)."""
+
     group_id: str
     protocol_type: str
     group_type: str
@@ -40,6 +43,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
+    """A member of a group, and the partitions assigned to it."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -49,6 +54,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
+    """A group with its state and members."""
+
     group_id: str
     protocol_type: str
     group_type: str
@@ -112,6 +119,14 @@ async def describe_groups(
                 reply = await brokers.call_node(node_id, ApiKey.DESCRIBE_GROUPS, {"groups": classic})
                 described |= _described(node_id, reply, _classic_group)
     return described
+
+
+async def describe_classic_group(bootstrap: str | Cluster, group_id: str) -> GroupDescription | None:
+    """A classic group by its name; None when there is none, or it is one of KIP-848."""
+    async with Brokers(bootstrap) as brokers:
+        node_id = await _coordinator(brokers, group_id)
+        reply = await brokers.call_node(node_id, ApiKey.DESCRIBE_GROUPS, {"groups": [group_id]})
+        return _described(node_id, reply, _classic_group).get(group_id)
 
 
 async def committed_offsets(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Report of one group: members, lag by partition, and when the lag will be gone.
 
 `GroupWatch` polls the cluster; rates come from successive polls. Arithmetic: lag.py; requests: groups.py.
@@ -111,12 +112,13 @@ class GroupWatch:
         bootstrap: str | Cluster,
         group_id: str,
         *,
+        groups: Groups | None = None,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._bootstrap = bootstrap
         self._group_id = group_id
         self._now_ms = now_ms
-        self.groups = Groups(bootstrap)
+        self.groups = groups or Groups(bootstrap)
         self._samples = SampleReader(bootstrap, self.groups)
         self._group: GroupDescription | None = None
         self._commits: dict[TopicPartition, deque[Sighting]] = {}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumer groups of any Kafka cluster: members, committed offsets, resetting and deleting.
 
 Ends of logs, commits and deletion go through confluent-kafka (admin.py), the rest asks the coordinators
@@ -12,7 +13,7 @@ from typing import Any
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.kafka_errors import client_error, code_error
-from headrace.client.tools.admin import Admin, OffsetSpec
+from headrace.client.tools.admin import DEFAULT_TIMEOUT_MS, Admin, OffsetSpec
 from headrace.client.tools.brokers import run
 from headrace.client.tools.group_calls import (
     GroupDescription,
@@ -24,6 +25,7 @@ from headrace.client.tools.group_calls import (
     list_groups,
     with_retries,
 )
+from headrace.client.tools.reset import Offsets, Strategy
 from headrace.types import TopicPartition
 
 __all__ = [
@@ -44,8 +46,8 @@ _GONE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 class Groups(Admin):
     """Every method raises ClientError, and nothing else, when the cluster fails or refuses it."""
 
-    def __init__(self, bootstrap: str | Cluster) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str | Cluster, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        super().__init__(bootstrap, timeout_ms=timeout_ms)
         self._bootstrap = bootstrap
 
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
@@ -100,6 +102,21 @@ class Groups(Admin):
                 continue
             found[TopicPartition(key.topic, key.partition)] = int(answer.offset)
         return found
+
+    def offsets_for_reset(
+        self,
+        strategy: Strategy,
+        partitions: Iterable[TopicPartition],
+        committed: Mapping[TopicPartition, int],
+    ) -> Offsets:
+        """What `reset.plan_changes` needs to know."""
+        ends = self.ends(partitions)
+        at_time: dict[TopicPartition, int] = {}
+        if strategy.kind == "time":
+            found = self.ends(ends, strategy.value)
+            at_time = {where: found[where] if found.get(where, -1) >= 0 else ends[where] for where in ends}
+        starts = self.ends(ends, "earliest")
+        return Offsets(committed=committed, starts=starts, ends=ends, at_time=at_time)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits for the group. The broker refuses while it has members."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending records one by one, with a report for each: confluent-kafka's producer for tools.
 
 Which partition a record goes to: ../partitioning/partitioners.py, or librdkafka's murmur2 (the same).
@@ -45,6 +46,7 @@ class Delivery:
     """What became of the record with this number (D6). With acks=0 nobody says the offset."""
 
     number: int
+    key: bytes | None
     partition: int | None
     offset: int | None
     error: ClientError | None = None
@@ -111,7 +113,9 @@ class RecordProducer:
                 self._stopping.wait(_POLL_S / 10)  # the poller makes room
             except self._kafka.KafkaException as error:
                 failure = client_error(error, name=self._topic)
-                self._on_delivery(Delivery(number=number, partition=None, offset=None, error=failure))
+                self._on_delivery(
+                    Delivery(number=number, key=record.key, partition=None, offset=None, error=failure)
+                )
                 return
             else:
                 return
@@ -155,6 +159,7 @@ class RecordProducer:
         self._on_delivery(
             Delivery(
                 number=number,
+                key=message.key(),
                 partition=None if partition is None or partition < 0 else partition,
                 offset=None if offset is None or offset < 0 else offset,
                 error=failure,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """New offsets for a group reset: every strategy of kafka-consumer-groups, as plain arithmetic.
 
 Requests and commits: groups.py.
@@ -10,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NextStep
 from headrace.types import TopicPartition
 
-Kind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
+Kind = Literal["earliest", "latest", "last", "current", "offset", "time", "shift", "file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """`value`: the offset, the moment in milliseconds, or by how much to shift."""
+    """`value`: the offset, the moment in milliseconds, how many last records, or by how much to shift."""
 
     kind: Kind
     value: int = 0
@@ -37,6 +38,8 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
+    """A partition's committed offset before and after a reset."""
+
     partition: TopicPartition
     old: int | None
     new: int
@@ -87,6 +90,8 @@ def _wanted(strategy: Strategy, where: TopicPartition, offsets: Offsets) -> int:
             return offsets.starts[where]
         case "latest":
             return offsets.ends[where]
+        case "last":
+            return max(offsets.ends[where] - strategy.value, offsets.starts[where])
         case "current":
             return offsets.committed.get(where, offsets.ends[where])
         case "offset":
@@ -104,6 +109,9 @@ def _shifted(by: int, where: TopicPartition, offsets: Offsets) -> int:
         raise ClientError(
             f"nothing is committed for partition {where.partition} of topic {where.topic!r}, "
             "so it cannot be shifted",
-            next_step="use --to-earliest, --to-latest or --to-offset",
+            next_step=NextStep(
+                'use to="earliest", to="latest" or an offset',
+                "use --to-earliest, --to-latest or --to-offset",
+            ),
         )
     return offsets.committed[where] + by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of logins by SASL, with Kafka's names, and what does not go together at start-up.
 
 node_settings.py gathers them with the others. Read next: broker/security/mechanisms.py (what they mean).
@@ -99,9 +100,7 @@ OAUTH = (
         None,
         "A token must be from this issuer (claim `iss`). Needed for OAUTHBEARER.",
     ),
-    node_setting(
-        "sasl.oauthbearer.sub.claim.name", "string", "sub", "The claim with the name of the user."
-    ),
+    node_setting("sasl.oauthbearer.sub.claim.name", "string", "sub", "The claim with the name of the user."),
     node_setting(
         "sasl.oauthbearer.scope.claim.name",
         "string",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compaction of one log: keeps the last record of each key with its offset, removes older ones (R29, R29b).
 
 `compact` is a pure function of its plan for the worker process: it reads segments and writes `.cleaned` files
@@ -196,9 +197,7 @@ class _Compaction:
         else:
             target.add(batch)
 
-    def _filter_marker(
-        self, header: BatchHeader, batch: memoryview, target: _Target, group_end: int
-    ) -> None:
+    def _filter_marker(self, header: BatchHeader, batch: memoryview, target: _Target, group_end: int) -> None:
         """A marker goes once no batch of its transaction is left in the log and its delete horizon is past.
 
         Judged by the log as it is, not as this compaction leaves it: a crash may keep the marker's segment

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a compaction is to do and what it did: values that travel to the worker process and back.
 
 `make_plan` decides whether one is due, as Kafka's LogCleanerManager does. The work itself: compaction.py.
@@ -163,4 +164,3 @@ def _is_due(
         return False
     oldest = segments[segments.slot_of(dirty[0].base_offset)].read_first_timestamp()
     return 0 <= oldest < now_ms - config.max_compaction_lag_ms
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides how long clients are throttled: finds the quota of a user and client id, and measures its use.
 
 Pure: quotas, amounts and times in, throttle times out. Knows no connection and no request.
@@ -194,5 +195,3 @@ class ClientQuotas:
     @property
     def meter_count(self) -> int:
         return len(self._mutations) + sum(map(len, self._rates.values()))
-
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Heartbeats of connected members, while a test moves the broker's time and not the clients'.
 
 Read next: broker.py (`advance`).
@@ -24,6 +25,13 @@ def send_heartbeats(groups: GroupCoordinator, expired: Collection[str]) -> None:
         if group.group_id not in expired:
             for make_event in (*_classic(group, expired), *_consumer(group, expired)):
                 groups.submit(group.group_id, make_event, lambda _: None)
+
+
+def client_ids(group: Group) -> Iterator[str]:
+    """Of the members."""
+    described = group.describe_consumer_group()
+    for member in described.members if described is not None else group.describe().members:
+        yield member.client_id
 
 
 def _classic(group: Group, expired: Collection[str]) -> Iterator[MakeEvent]:

@@ -1,4 +1,5 @@
-"""The World of a broker inside a test: sockets of the system, a disk in memory, time that can be moved.
+# SPDX-License-Identifier: Apache-2.0
+"""The World of a broker inside a test: sockets of the system, a disk of its own, time that can be moved.
 
 What runs on threads or in worker processes elsewhere runs at once here: a disk in memory never waits.
 Read next: virtual_clock.py, broker.py.
@@ -16,8 +17,7 @@ from headrace.realworld import RealListener, RealNetwork, RealTasks
 from headrace.testing.embedded.client_link import ClientLink
 from headrace.testing.embedded.faults import FaultPlan
 from headrace.testing.embedded.virtual_clock import VirtualClock
-from headrace.testing.memory_files import MemoryFiles
-from headrace.world import TlsContext
+from headrace.world import Files, TlsContext
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class EmbeddedNetwork:
 
 
 class EmbeddedWorld:
-    def __init__(self, clock: VirtualClock, files: MemoryFiles, plan: FaultPlan) -> None:
+    def __init__(self, clock: VirtualClock, files: Files, plan: FaultPlan) -> None:
         self.clock = clock
         self.random: Random = SystemRandom()
         self.files = files

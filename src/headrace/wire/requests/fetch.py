@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch requests and replies, versions 4 to 18, written by hand for speed.
 
 A reply comes in chunks, so that records go from file to socket without passing through here. Bytes after the
@@ -157,9 +158,7 @@ def _read_fetch_topics_flexible(
     return topics, position
 
 
-def _read_forgotten_flexible(
-    view: memoryview, position: int, end: int, by_id: bool
-) -> tuple[Forgotten, int]:
+def _read_forgotten_flexible(view: memoryview, position: int, end: int, by_id: bool) -> tuple[Forgotten, int]:
     topic_count, position = read_compact_count(view, position, end)
     forgotten = []
     budget = MAX_PARTITIONS_PER_REQUEST
@@ -225,9 +224,7 @@ def _read_fetch_topics_legacy(
     return topics, position
 
 
-def _read_fetch_partition_legacy(
-    view: memoryview, position: int, version: int
-) -> tuple[FetchPartition, int]:
+def _read_fetch_partition_legacy(view: memoryview, position: int, version: int) -> tuple[FetchPartition, int]:
     epoch = start_offset = -1
     if version >= 9:
         index, epoch, offset, start_offset, max_bytes = _FETCH_PARTITION_V9.unpack_from(view, position)
@@ -248,9 +245,7 @@ def _read_name_legacy(view: memoryview, position: int, end: int) -> tuple[str, i
     return name, position
 
 
-def _read_forgotten_legacy(
-    view: memoryview, position: int, end: int
-) -> tuple[Forgotten, int]:
+def _read_forgotten_legacy(view: memoryview, position: int, end: int) -> tuple[Forgotten, int]:
     topic_count, position = read_count(view, position, end)
     forgotten: Forgotten = []
     budget = MAX_PARTITIONS_PER_REQUEST

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OffsetCommit requests and replies without an object for every partition: consumers send them all the time.
 
 Tests compare it with the general codec (messages.py). Knows no groups.
@@ -41,6 +42,7 @@ _OLD_PLACE = struct.Struct(">iq")
 _RESULT = struct.Struct(">ih")
 _FLEXIBLE_RESULT = struct.Struct(">ihx")
 _REPLY_HEADER = struct.Struct(">ii")
+
 
 class CommitTopic(NamedTuple):
     """By name, or by id from version 10 on; partitions with their metadata."""
@@ -230,9 +232,7 @@ def write_offset_commit_reply(
     return _REPLY_HEADER.pack(len(body) + 4, correlation_id) + body
 
 
-def _topic_result(
-    version: int, topic: CommitTopic, codes: Iterator[int], flexible: bool
-) -> Iterator[bytes]:
+def _topic_result(version: int, topic: CommitTopic, codes: Iterator[int], flexible: bool) -> Iterator[bytes]:
     if version >= _IDS_FROM:
         yield _NO_ID if topic.topic_id is None else topic.topic_id.bytes
     else:

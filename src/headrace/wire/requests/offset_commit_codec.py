@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes the OffsetCommit requests of one connection; a consumer's differ only in offsets and epochs.
 
 When two in a row name the same partitions, later ones are recognised by comparing what they have in common,
@@ -65,9 +66,7 @@ class OffsetCommitCodec:
         self._last_header: tuple[int, str | None] = (-1, None)
         self._shape: CommitShape | None = None
 
-    def recognise(
-        self, _version: int, view: memoryview, start: int, end: int
-    ) -> OffsetCommitRequest | None:
+    def recognise(self, _version: int, view: memoryview, start: int, end: int) -> OffsetCommitRequest | None:
         """The request of the frame view[start:end], if only offsets and epochs differ from the last one."""
         return None if self._shape is None else self._shape.read(view, start, end)
 

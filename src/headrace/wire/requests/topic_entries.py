@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Produce and Fetch share: topics by name or id, a bound on entries, endpoints of leaders.
 
 Read next: produce.py, fetch.py.
@@ -33,9 +34,7 @@ class NodeEndpoint(NamedTuple):
     rack: str | None = None
 
 
-def read_topic(
-    view: memoryview, position: int, end: int, by_id: bool
-) -> tuple[str | None, UUID | None, int]:
+def read_topic(view: memoryview, position: int, end: int, by_id: bool) -> tuple[str | None, UUID | None, int]:
     """(name, id, position after) of a topic in a flexible version."""
     if by_id:
         stop = position + 16

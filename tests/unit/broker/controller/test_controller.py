@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller beside its handlers: auto-creation, races, what a lost controllership answers."""
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ def on_a_controller(scenario: Callable[[Node], Awaitable[None]]) -> None:
         world = RealWorld()
         store = MemoryStore(MemoryState(world), world)
         cluster = await ClusterMetadata.open(store, world)
-        await cluster.register_node(
-            node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000
-        )
+        await cluster.register_node(node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=60_000)
         await cluster.become_controller(1)
         await scenario(Node(cluster, Controller(cluster, world, load_config(None, {}, {})), store))
         await cluster.close()

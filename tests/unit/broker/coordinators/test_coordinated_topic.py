@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What groups and transactions share: drivers for the led partitions of a topic, loads and restarts."""
 
 from __future__ import annotations
@@ -124,6 +125,21 @@ def test_what_was_written_is_loaded_by_the_next_driver() -> None:
         assert await first.code("read") is ErrorCode.not_coordinator
 
     on_a_node(scenario)
+
+
+def test_partitions_that_are_loaded_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(node: SimBroker) -> None:
+        first = await made(node)
+        for name in ("a", "b", "c"):
+            await first.ask("write", name)
+        await first.topic.stop()
+        with caplog.at_level("INFO"):
+            Lab(node)
+            await asyncio.sleep(1)
+
+    on_a_node(scenario)
+    (line,) = [line for line in caplog.messages if "loaded" in line]
+    assert line.startswith(f"{STATE_TOPIC}: loaded 3 toys from 3 records of 3 partitions in 0.")
 
 
 def test_a_machine_with_nothing_to_do_is_loaded_without_a_step() -> None:

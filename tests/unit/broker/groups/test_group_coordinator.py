@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups on a whole simulated node: membership, offsets, restarts, chores, faults."""
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.harness.broker.group_client import RANGE, GroupClient
 from tests.harness.broker.simulated_node import SimBroker, on_a_node
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
+WAITING = {"group.initial.rebalance.delay.ms": "3000"}
 NONE = ErrorCode.none
 JOIN = {
     "session_timeout": 6000,
@@ -76,7 +78,7 @@ def test_a_request_behind_one_that_the_end_of_its_driver_answers_ends_no_driver_
         assert (await behind).error_code is ErrorCode.not_coordinator
         assert not node.broker.groups._drivers
 
-    on_a_node(scenario)
+    on_a_node(scenario, settings=WAITING)
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FindCoordinator: the node of the partition of a group or a transactional id."""
 
 from __future__ import annotations
@@ -78,9 +79,7 @@ def test_other_coordinators_do_not_exist(key_type: int) -> None:
 def test_every_key_of_a_batch_is_answered_once() -> None:
     broker: Any = FakeBroker()
     broker.transactions = FakeCoordinators(broker, TRANSACTIONS_TOPIC)
-    reply = broker.ask(
-        ApiKey.FIND_COORDINATOR, 6, key_type=TRANSACTION, coordinator_keys=["a", "b", "a", ""]
-    )
+    reply = broker.ask(ApiKey.FIND_COORDINATOR, 6, key_type=TRANSACTION, coordinator_keys=["a", "b", "a", ""])
     assert [(answer.key, answer.node_id) for answer in reply.coordinators] == [("a", 1), ("b", 1), ("", 1)]
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetch on a whole node: waiting, limits, what ends a wait, and what a reply may hold."""
 
 from __future__ import annotations
@@ -190,6 +191,29 @@ def test_a_wait_over_two_partitions_is_ended_once_by_both() -> None:
     on_a_node(scenario)
 
 
+def test_a_topic_that_is_named_twice_gets_the_records_of_each_partition() -> None:
+    """librdkafka lists partitions in the order it reads them in: topics alternate."""
+
+    async def scenario(node: SimBroker) -> None:
+        places = [(TOPIC, 1), ("other", 0), (TOPIC, 0)]
+        await node.create(partitions=2)
+        await node.create("other")
+        for number, (name, index) in enumerate(places):
+            await node.produce(b"x" * (10 + number), name=name, index=index)
+        fields = fetch_fields()
+        fields["topics"] = [fetch_fields(name=name, index=index)["topics"][0] for name, index in places]
+        reply = await (await node.connect()).call(FETCH, fields, version=FETCH_VERSION)
+        found = [
+            (topic.topic, part.partition_index, len(record.value or b""))
+            for topic in reply.responses
+            for part in topic.partitions
+            for record in records_in(part.records)
+        ]
+        assert found == [(TOPIC, 1, 10), ("other", 0, 11), (TOPIC, 0, 12)]
+
+    on_a_node(scenario)
+
+
 # Limits
 
 
@@ -199,9 +223,7 @@ def test_the_first_batch_is_returned_although_it_is_larger_than_everything_allow
         await node.produce(b"y" * 5000)
         await node.produce(b"z" * 5000, index=1)
         connection = await node.connect()
-        fields = fetch_fields(
-            partitions=[(TOPIC, 0, 0), (TOPIC, 1, 0)], max_bytes=10, partition_max_bytes=10
-        )
+        fields = fetch_fields(partitions=[(TOPIC, 0, 0), (TOPIC, 1, 0)], max_bytes=10, partition_max_bytes=10)
         reply = await connection.call(FETCH, fields, version=FETCH_VERSION)
         sizes = [len(part.records or b"") for part in reply.responses[0].partitions]
         assert sizes[0] > 5000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import asyncio
@@ -209,10 +210,11 @@ def test_a_reply_with_an_error_is_not_kept() -> None:
 
 
 def test_a_change_encodes_only_the_topics_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.broker.controller import metadata_cache as metadata_cache
+    from headrace.broker.controller import metadata_cache
+    from headrace.wire.requests import metadata_reply
 
     encoded: list[str] = []
-    encode = metadata_cache.encode_topic
+    encode = metadata_reply.encode_topic
 
     def counted(version: int, entry: Any) -> bytes:
         encoded.append(entry.name)

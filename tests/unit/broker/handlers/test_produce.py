@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Produce on a whole node: acknowledgement, order, the long way through the worker, and disks that fail."""
 
 from __future__ import annotations
@@ -193,8 +194,7 @@ def test_requests_behind_a_batch_in_the_worker_keep_their_order() -> None:
         await node.create(**COMPACTED)
         connection = await node.connect()
         replies = [
-            send(connection, node.produce_fields(*values))
-            for values in ([b"a"], MANY, [b"b"], MANY, [b"c"])
+            send(connection, node.produce_fields(*values)) for values in ([b"a"], MANY, [b"b"], MANY, [b"c"])
         ]
         offsets = [result_of(await reply).base_offset for reply in replies]
         assert offsets == [0, 1, 2001, 2002, 4002]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients beyond their quotas on a whole node: throttle times in replies, muted connections (KIP-219)."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.quotas import client_throttles
+from headrace.broker.quotas.loop_time import LoopTime
 from headrace.client_quotas import DEFAULT, QuotaEntity
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
@@ -163,7 +164,7 @@ def test_a_throttled_fetch_leaves_the_session_as_it_is() -> None:
 
 def test_time_of_the_event_loop_throttles_every_api(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the simulation no time passes in a step, so the time that a request took is given."""
-    monkeypatch.setattr(client_throttles.LoopTime, "taken", lambda self, owner, now: 0.05)
+    monkeypatch.setattr(LoopTime, "taken", lambda self, owner, now: 0.05)
 
     async def scenario(node: SimBroker) -> None:
         await node.create()

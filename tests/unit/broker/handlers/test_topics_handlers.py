@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CreateTopics, DeleteTopics and CreatePartitions: the codes and words of Apache Kafka, in every version."""
 
 from __future__ import annotations
@@ -61,7 +62,6 @@ def test_an_error_that_quotes_a_very_long_request_is_shortened(version: int) -> 
         assert result.error_message.endswith("…")
 
     on_a_node(scenario)
-
 
 
 @pytest.mark.row("D3")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`record.validation` on a whole node: which batches each value refuses, alone and in a run of requests."""
 
 from __future__ import annotations
@@ -91,9 +92,7 @@ def test_in_a_run_of_requests_only_the_malformed_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sound", [True, False])
-def test_large_batches_are_checked_by_the_worker(
-    sound: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_batches_are_checked_by_the_worker(sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
 
     def check_batch(check: Any, batch: bytes, header: Any) -> Any:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What leaders propose about in-sync replicas: nothing stays open for an answer that will never come."""
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ class OneLeader:
 
     def __init__(self) -> None:
         self.machine = self
-        self.partition = SimpleNamespace(
-            topic_id=UUID(int=1), topic_partition=TopicPartition("t", 0)
-        )
+        self.partition = SimpleNamespace(topic_id=UUID(int=1), topic_partition=TopicPartition("t", 0))
         self.is_current = True
         self.in_flight = False
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections between nodes: kept, opened again, and the sign by which a dead process is known at once."""
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ class Neighbour:
         self.world = node.simulation.start_process("neighbour")
         secret = node.broker.cluster.node_secret
         login = NodeLogin(node_id=7, secret=lambda: secret, random=self.world.random)
-        self.peers = Peers(
-            world=self.world, node_id=7, view=lambda: self.view, listener=None, login=login
-        )
+        self.peers = Peers(world=self.world, node_id=7, view=lambda: self.view, listener=None, login=login)
         self.peers.on_refused(lambda *who: self.dead.append(who))
 
     async def ask(self) -> str:

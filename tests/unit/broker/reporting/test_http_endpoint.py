@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Over the simulated network: no sockets, no waiting."""
 
 from __future__ import annotations
@@ -47,9 +48,7 @@ class Scene:
         self.metrics = Metrics(self.node.clock)
         self.reason: str | None = None
         self.token = MetricsToken(self.node.files, load_config(None, settings or {}, None))
-        self.endpoint = HttpEndpoint(
-            self.node, metric_sources(self.metrics), lambda: self.reason, self.token
-        )
+        self.endpoint = HttpEndpoint(self.node, metric_sources(self.metrics), lambda: self.reason, self.token)
 
     async def connect(self) -> tuple[asyncio.Transport, Client]:
         transport, client = await self.client.network.connect(Client, "127.0.0.1", self.endpoint.port)

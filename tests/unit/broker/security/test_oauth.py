@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OAUTHBEARER: which tokens are accepted, how a refusal is told, how keys are kept (S5, S9)."""
 
 from __future__ import annotations
@@ -274,5 +275,3 @@ def test_a_file_without_keys_stops_the_start(tmp_path: Path) -> None:
         keys = IssuerKeys(RealWorld(), url, refresh_ms=1000, backoff_ms=1, max_backoff_ms=1)
         with pytest.raises(ConfigError, match=problem):
             asyncio.run(keys.start())
-
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SCRAM on the broker's side: the vectors of the RFCs, and every refusal (S5, S6, S7)."""
 
 from __future__ import annotations
@@ -74,9 +75,7 @@ def test_the_exchange_of_rfc_7677() -> None:
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
-    assert done == Success(
-        message=b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", principal=user("user")
-    )
+    assert done == Success(message=b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", principal=user("user"))
 
 
 def test_a_credential_is_what_the_rfc_says() -> None:

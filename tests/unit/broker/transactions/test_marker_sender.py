@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers of decided transactions: to whom they go, in which request, and that each is answered once."""
 
 from __future__ import annotations
@@ -379,9 +380,7 @@ def test_an_election_is_told_where_a_marker_is_to_be_retried_and_nowhere_else() 
         lab.cluster.lead(t=(NO_NODE, OTHER, OTHER, NO_NODE))
         lab.send("t-0", "t-1", "t-2", "t-3")
         await lab.turns()
-        lab.peers.reply(
-            {(7, "t", 1): ErrorCode.none, (7, "t", 2): ErrorCode.not_leader_or_follower}
-        )
+        lab.peers.reply({(7, "t", 1): ErrorCode.none, (7, "t", 2): ErrorCode.not_leader_or_follower})
         await lab.turns()
         lab.change(t=(NO_NODE, OTHER, OTHER, NO_NODE))
         await lab.turns()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace cluster up --secure` makes before the first node starts."""
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ def test_both_client_files_have_the_login_and_trust_the_authority(plan, user):
     assert login(files.client_properties(user)) == login(files.librdkafka(user)) == expected
     assert configured_security(files.librdkafka(user)).tls.authorities_file == str(files.authority)
     configured_security(files.client_properties(user)).security()
-
 
 
 def test_the_users_are_in_the_store_before_any_node_runs(plan, capsys):

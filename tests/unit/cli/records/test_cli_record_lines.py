@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines of input as records."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +88,7 @@ def test_a_bad_line_is_an_error_with_the_reason(parser: LineParser, line: bytes,
 
 def test_headers_of_the_command_line() -> None:
     assert parse_headers(["a=b", "a=c=d", "e="]) == [("a", b"b"), ("a", b"c=d"), ("e", b"")]
-    with pytest.raises(ClientError, match="'x' is not a header; write it as NAME=VALUE"):
+    with pytest.raises(typer.BadParameter, match="'x' is not NAME=VALUE"):
         parse_headers(["x"])
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace users` on a store without a node: passwords from files, the environment or a prompt (S18)."""
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ class Users:
 
 
 @pytest.fixture
-def users(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Users:
+def users(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Users:
     monkeypatch.delenv(password.VARIABLE, raising=False)
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115 - no terminal
     return Users(tmp_path, capsys)

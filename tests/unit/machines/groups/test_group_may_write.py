@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which events of a group may write: they are refused while too few replicas are in sync (R17).
 
 That what surely does not write does not is checked at every step of every test of a group
@@ -23,8 +24,8 @@ from headrace.machines.groups.events import (
 )
 from headrace.machines.machine import Event, Loaded, ReplyToken, TimerFired
 from tests.harness.groups.classic_requests import SESSION_MS, protocols
-from tests.harness.groups.consumer_groups import cluster_view
-from tests.harness.groups.mixed_groups import CLIENT, MixedHarness
+from tests.harness.groups.consumer_groups import CLIENT, cluster_view
+from tests.harness.groups.mixed_groups import MixedHarness
 
 TOKEN = ReplyToken(999)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of a group: who may commit, what is found again, what may be deleted, what expires."""
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from headrace.machines.groups.group import Group, GroupSettings
 from headrace.machines.groups.offsets import OffsetsSettings
 from headrace.machines.machine import ReplyToken
 from headrace.types import ClusterView
-from headrace.wire.coordinator.commit_records import OffsetCommitsRecord
 from headrace.wire.coordinator.group_records import (
     CommittedOffset,
     GroupMetadataRecord,
@@ -350,8 +350,8 @@ def test_an_expiry_beyond_64_bits_is_the_last_moment_that_a_record_can_say(reten
     group = GroupHarness()
     group.commit(("t", 0, 1, 7), retention_ms=retention_ms, version=4)
     (record,) = group.records
-    (commit,) = record.each() if isinstance(record, OffsetCommitsRecord) else (record,)
-    assert commit.value.expire_timestamp <= 2**63 - 1
+    assert isinstance(record, OffsetCommitRecord)
+    assert record.value.expire_timestamp <= 2**63 - 1
     assert group.replayed(new_group).snapshot() == group.machine.snapshot()
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moving a partition: nobody leaves before the new replicas are in sync; what is left over on disk."""
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import pytest
 
 from headrace.machines.replication.election import Contest
 from headrace.machines.replication.leader import Nodes
-from headrace.machines.replication.reassignment import Move, advanced, begun, cancelled, strays
-from headrace.types import PartitionState, Topic, TopicPartition
+from headrace.machines.replication.reassignment import advanced, begun, cancelled, strays
+from headrace.types import Move, PartitionState, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 
 STATE = PartitionState(replicas=(0, 1, 2), leader=0, leader_epoch=3, isr=(0, 1, 2), partition_epoch=7)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds of a read: offsets or times, resolved to a range of offsets for every partition.
 
 Read next: prefetch.py (fetches them), reader.py (the public call).
@@ -109,7 +110,7 @@ def since(last: str | timedelta) -> datetime:
     if isinstance(last, timedelta):
         duration_ms = last.total_seconds() * 1000
     else:
-        match = _DURATION.fullmatch(last)
+        match = _DURATION.fullmatch(last) if isinstance(last, str) else None
         if match is None:
             raise ClientError(f"{last!r} is not a duration", next_step="write it like 30s, 10m, 2.5h or 7d")
         duration_ms = float(match[1]) * _UNITS_MS[match[2]]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a topic, or a part of it, into Arrow: `read` for plain code, `aread` for asyncio.
 
 Fetching runs ahead in the background while batches are decoded here. Read next: prefetch.py, decode.py.
@@ -14,12 +15,13 @@ from typing import Any, TypedDict, Unpack
 import pyarrow as pa
 
 from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.keywords import keywords_of
 from headrace.client.arrow.progress_bar import ReadProgress
 from headrace.client.arrow.read.bounds import Bound, Bounds, since
 from headrace.client.arrow.read.prefetch import DEFAULT_BUDGET, Chunk, Prefetch
 from headrace.client.arrow.read.typed import Rejects, TypedDecoder
 from headrace.client.arrow.values.formats import Format
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.client_config import chosen_security
 from headrace.client.errors import ClientError
 from headrace.client.network_client import NetworkClient
@@ -31,7 +33,7 @@ DEFAULT_TIMEOUT_MS = 60_000
 class ReadOptions(TypedDict, total=False):
     """What `read` explains."""
 
-    bootstrap: str
+    bootstrap: str | None
     security: Security | None
     config: str | Path | None
     columns: Sequence[str] | None
@@ -56,7 +58,7 @@ class ReadRequest:
         self,
         topic: str,
         *,
-        bootstrap: str = DEFAULT_BOOTSTRAP,
+        bootstrap: str | None = None,
         security: Security | None = None,
         config: str | Path | None = None,
         columns: Sequence[str] | None = None,
@@ -73,6 +75,8 @@ class ReadRequest:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         progress: bool | None = None,
     ) -> None:
+        if not isinstance(topic, str) or not topic:
+            raise ClientError(f"topic={topic!r} is not a topic's name", next_step='give its name: "orders"')
         if last is not None and start is not None:
             raise ClientError("both start and last say where to begin", next_step="give one of them")
         if count is not None and count < 0:
@@ -80,7 +84,7 @@ class ReadRequest:
         self.decoder = TypedDecoder(topic, columns, key=key, value=value, rejects=rejects)
         self.count = count
         self._topic = topic
-        self.bootstrap = bootstrap
+        self.bootstrap = chosen_bootstrap(bootstrap)
         self.security = chosen_security(security, config)
         self._bounds = Bounds(
             start=start if last is None else since(last),
@@ -110,32 +114,61 @@ class ReadRequest:
         return ReadProgress(self._topic, prefetch, self.count, self._progress)
 
 
-def read(topic: str, **options: Unpack[ReadOptions]) -> Any:
-    """A topic, or a part of it, as a `pyarrow.RecordBatchReader`; it ends where the topic ended at the call.
+@keywords_of(ReadOptions, ReadRequest)
+def read(topic: str, **options: Unpack[ReadOptions]) -> pa.RecordBatchReader:
+    """Reads a topic, or a part of it, up to where it ends now, as a `pyarrow.RecordBatchReader`.
 
-    bootstrap: `HOST:PORT,…` of any Kafka broker (127.0.0.1:9092). security: `headrace.Security`: TLS, SASL;
-    or config: a properties file of a Kafka client (without both: the one HEADRACE_CLIENT_CONFIG names).
-    columns: some of key, value, headers, topic, partition, offset, timestamp, timestamp_type (all).
-    start, end: an offset, `{partition: offset}`, or a datetime; `end` itself is not read.
-    last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
-    count: at most so many records, as partitions deliver them.
-    partitions: only these.
-    key, value: how to read them: "raw" bytes, "string", "int16", "int32", "int64", "float32", "float64",
-        "json" (a struct, by a sample of the records) or headrace.Json(schema), headrace.Avro(…).
-    rejects: a `headrace.Rejects` takes the records that are not of that form (without one: an error).
-    committed_only: leave out records of transactions that were aborted or are still open (True).
-    budget: bytes that may be fetched ahead. timeout_ms: how long fetching is retried without records.
-    progress: show a bar (True), none (False), or one on terminals and in notebooks if it takes long (None).
+    Batches are fetched as they are asked for: `read_all()` makes a table, and pandas, polars, DuckDB and
+    `headrace.write` take the reader as it is.
 
-    ClientError when no broker answers or the topic does not exist.
+    Args:
+        topic: its name.
+
+    Keyword Args:
+        bootstrap: `HOST:PORT,…` of any Kafka broker; without it the variable `HEADRACE_BOOTSTRAP`, then
+            127.0.0.1:9092.
+        security: TLS and login as a `headrace.Security`.
+        config: the same in a properties file of a Kafka client; without both, the file that
+            `HEADRACE_CLIENT_CONFIG` names.
+        columns: some of key, value, headers, topic, partition, offset, timestamp, timestamp_type (all).
+        start: an offset, `{partition: offset}`, or a datetime (the beginning).
+        end: the same; it is not read itself (the end at the time of the call).
+        last: begin so long ago: `"10m"`, `"2.5h"`, or a timedelta.
+        count: at most so many records, as partitions deliver them.
+        partitions: only these.
+        key: how to read keys: "raw" bytes, "string", "int16", "int32", "int64", "float32", "float64", "json"
+            (a struct, by a sample of the records), `headrace.Json(schema)`, `headrace.Avro(…)`.
+        value: the same for values ("raw").
+        rejects: a `headrace.Rejects` for the records that are not of that form (without one: an error).
+        committed_only: leave out records of transactions that were aborted or are still open (True).
+        budget: bytes that may be fetched ahead (64 MiB).
+        timeout_ms: how long fetching is retried without records (60,000).
+        progress: show a bar (True) or none (False); None: on terminals and in notebooks if it takes long.
+
+    Raises:
+        NoSuchTopic: the topic does not exist.
+        ClientError: no broker answers, or a record is not of the form that `key` or `value` names.
+
+    Example:
+        ```python
+        table = headrace.read("orders", last="10m", value="json").read_all()
+        ```
     """
     request = ReadRequest(topic, **options)
-    batches = _Batches(request)
+    batches = _Batches(request, NetworkClient(request.bootstrap, security=request.security))
     return pa.RecordBatchReader.from_batches(batches.schema(), batches)
 
 
-async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any]:
-    """The same for asyncio: `async for batch in aread("orders", last="10m")`."""
+@keywords_of(ReadOptions, ReadRequest)
+async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[pa.RecordBatch]:
+    """Reads a topic with asyncio, batch by batch; takes what `read` takes.
+
+    Example:
+        ```python
+        async for batch in headrace.aread("orders", last="10m"):
+            print(batch.num_rows)
+        ```
+    """
     request = await asyncio.to_thread(ReadRequest, topic, **options)  # may call a schema registry
     client = NetworkClient(request.bootstrap, security=request.security)
     left = request.count
@@ -158,13 +191,12 @@ async def aread(topic: str, **options: Unpack[ReadOptions]) -> AsyncIterator[Any
 class _Batches:
     """The iterator behind a reader. Ends its thread when it is used up, failed, or dropped."""
 
-    def __init__(self, request: ReadRequest) -> None:
+    def __init__(self, request: ReadRequest, client: NetworkClient) -> None:
         self._request = request
         self._left = request.count
         self._decoded: Iterator[Any] = iter(())
         self._first: Any = None
         self._bar: Any = None
-        client = NetworkClient(request.bootstrap, security=request.security)
         self._io = IoThread(f"headrace-read-{request.decoder.topic}", client.close)
         try:
             self._prefetch = self._io.call(request.open(client))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A part of a topic by name, for notebooks: `headrace.topic("orders").last("10m").to_pandas()`.
 
 Nothing is read before one of the `to_…` calls. Read next: reader.py, extent.py.
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,9 +21,14 @@ from headrace.client.arrow.read.extent import PartitionExtent, extent_of
 from headrace.client.arrow.read.reader import read
 from headrace.client.arrow.read.typed import Rejects
 from headrace.client.arrow.values.formats import Format
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.errors import ClientError
 from headrace.client.security import Security
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
 
 _GLANCE_MS = 2_000
 """How long a notebook's output may wait for the broker."""
@@ -30,19 +36,30 @@ _GLANCE_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Each call gives a narrower selection; the one before stays as it is."""
+    """A part of a topic, which is read when one of the `to_…` methods is called.
+
+    Made by `headrace.topic`. Each method gives a narrower selection; the one before stays as it is. Libraries
+    that take an Arrow stream (DuckDB, polars, pyarrow, `headrace.write`) take a selection as it is.
+
+    Example:
+        ```python
+        recent = headrace.topic("orders").last("10m").typed(value="json")
+        print(len(recent), "records")
+        frame = recent.to_pandas()
+        ```
+    """
 
     topic: str
-    bootstrap: str = DEFAULT_BOOTSTRAP
+    bootstrap: str
     options: Mapping[str, Any] = field(default_factory=dict)
     is_flat: bool = False
 
     def last(self, duration: str | timedelta) -> Selection:
-        """Records of the last `10m`, `2.5h`, `7d`."""
+        """Records of the last `"30s"`, `"10m"`, `"2.5h"`, `"7d"`, or of a timedelta."""
         return self._with(last=duration, start=None)
 
     def between(self, start: Bound = None, end: Bound = None) -> Selection:
-        """From one offset or time on, up to and without another."""
+        """From `start` up to, and without, `end`: offsets, `{partition: offset}`, or datetimes."""
         return self._with(start=start, end=end, last=None)
 
     def select(self, *columns: str) -> Selection:
@@ -71,31 +88,42 @@ class Selection:
         """Which offsets of which partitions would be read now."""
         return extent_of(self.topic, bootstrap=self.bootstrap, **self.options)
 
-    def to_reader(self) -> Any:
+    def __len__(self) -> int:
+        """How many records it holds now, without reading them: the offsets of its ranges, at most `first`.
+
+        Exact for topics that are neither compacted nor written in transactions. There it is an upper bound:
+        compacted records, aborted records and the markers of transactions have offsets too.
+        """
+        offsets = sum(each.end - each.start for each in self.extent())
+        count = self.options.get("count")
+        return offsets if count is None else min(offsets, int(count))
+
+    def to_reader(self) -> pa.RecordBatchReader:
         """A pyarrow.RecordBatchReader, which fetches as it is read."""
         reader = read(self.topic, bootstrap=self.bootstrap, **self.options)
         return _flat_reader(reader) if self.is_flat else reader
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """A pyarrow.Table."""
         return self.to_reader().read_all()
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """A pandas.DataFrame; objects are flat, since pandas has no columns of them."""
         _needs("pandas")
         return self.flat().to_arrow().to_pandas()
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> polars.DataFrame:
         """A polars.DataFrame."""
-        return _needs("polars").from_arrow(self.to_arrow())
+        frame: polars.DataFrame = _needs("polars").from_arrow(self.to_arrow())
+        return frame
 
-    def to_duckdb(self, connection: Any = None) -> Any:
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """A DuckDB relation over the records, to be queried: `.filter("value.price > 3")`."""
-        duckdb = _needs("duckdb")
-        table = self.to_arrow()
-        return (connection or duckdb).from_arrow(table)
+        library = _needs("duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow())
+        return relation
 
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """DuckDB, polars, pandas and others take a selection as it is."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
@@ -121,16 +149,29 @@ class Selection:
 def topic(
     name: str,
     *,
-    bootstrap: str = DEFAULT_BOOTSTRAP,
+    bootstrap: str | None = None,
     security: Security | None = None,
     config: str | Path | None = None,
 ) -> Selection:
-    """A topic to choose from: `.last("10m")`, `.between(…)`, `.select("key", "value")`, `.first(100)`.
+    """Selects a topic to read from; nothing is read before one of the `to_…` methods is called.
 
-    bootstrap, security, config: as in `read`.
+    Args:
+        name: of the topic.
+        bootstrap: `HOST:PORT,…`; without it `HEADRACE_BOOTSTRAP`, then 127.0.0.1:9092.
+        security: TLS and login as a `headrace.Security`.
+        config: the same in a properties file of a Kafka client.
+
+    Returns:
+        A `Selection`, to narrow with `.last("10m")`, `.between(…)`, `.select("key", "value")`, `.first(100)`.
+
+    Example:
+        ```python
+        frame = headrace.topic("orders").last("10m").typed(value="json").to_pandas()
+        ```
     """
     given = {"security": security, "config": config}
-    return Selection(name, bootstrap, {option: value for option, value in given.items() if value is not None})
+    chosen = chosen_bootstrap(bootstrap)
+    return Selection(name, chosen, {option: value for option, value in given.items() if value is not None})
 
 
 def _as_html(found: list[PartitionExtent]) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes keys and values into typed columns; records that do not fit are rejected with a reason.
 
 Read next: values/converters.py, decode.py, reader.py.
@@ -22,7 +23,15 @@ _WHERE = ("partition", "offset")
 
 
 class Rejects:
-    """Collects records that cannot be decoded: pass one to `read` and inspect it afterwards."""
+    """Collects records that cannot be decoded: pass one to `read` and inspect it afterwards.
+
+    Example:
+        ```python
+        rejects = headrace.Rejects()
+        table = headrace.read("orders", value="json", rejects=rejects).read_all()
+        print(len(rejects), rejects.to_arrow())
+        ```
+    """
 
     schema = pa.schema(
         {
@@ -38,10 +47,11 @@ class Rejects:
     def __init__(self) -> None:
         self._batches: list[Any] = []
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Of the columns of `schema`; called while a topic is read."""
         self._batches.append(batch)
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """A table of topic, partition, offset, column, error and the original bytes."""
         return pa.Table.from_batches(self._batches, self.schema)
 

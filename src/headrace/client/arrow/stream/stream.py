@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams topics continuously, alone or in a group: `stream` for plain code, `astream` for asyncio.
 
 Fetching and heartbeats run in the background, so slow code does not lose its membership. Decoding and the
@@ -15,7 +16,10 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+import pyarrow as pa
+
 from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.keywords import keywords_of
 from headrace.client.arrow.read.typed import TypedDecoder
 from headrace.client.arrow.stream.live_fetch import Chunk
 from headrace.client.arrow.stream.progress import Offsets
@@ -28,28 +32,59 @@ from headrace.client.network_client import NetworkClient
 from headrace.types import TopicPartition
 
 
+@keywords_of(StreamOptions, StreamRequest)
 def stream(topics: Topics, **options: Unpack[StreamOptions]) -> Stream:
-    """Streams topics as Arrow batches: `for batch in headrace.stream("orders", group="billing")`.
+    """Streams topics continuously as Arrow batches, alone or as a member of a consumer group.
 
-    topics: a name, a compiled pattern, or a list of either. New topics and partitions are found.
-    group: share the partitions with the other members of this group, and continue at its committed offsets.
-    start: "earliest" or "latest" or a datetime, where nothing is committed; "committed": then it is an error.
-    commit: a batch is committed once the next one is asked for (True), or only by `commit()` (False).
-    protocol: "consumer" (KIP-848) or "classic"; without it, the first where the broker has it.
-    assignor: "range", "roundrobin", "cooperative-sticky" (classic); "uniform", "range" (consumer).
-    instance_id: static membership: a restart within the session keeps the partitions.
-    on_assigned, on_revoked, on_lost: called with partitions between two batches (on_lost: on_revoked).
-    max_pause_ms: how long a batch may take before the partitions go to others.
-    bootstrap, security, config, columns, key, value, rejects, committed_only, budget, timeout_ms: as in
-        `read`.
+    Args:
+        topics: a name, a compiled pattern, or a list of either. New topics and partitions are found.
+
+    Keyword Args:
+        group: share the partitions with the other members of this group, and continue at its committed
+            offsets; without it, all partitions are read and nothing is committed.
+        start: "earliest", "latest" or a datetime, where nothing is committed; "committed": then it is an
+            error ("earliest"; without a group "latest").
+        commit: a batch is committed once the next one is asked for (True), or only by `commit()` (False).
+        commit_interval_ms: at most so often (1,000).
+        protocol: "consumer" (KIP-848) or "classic"; without it, the first where the broker has it.
+        assignor: "range", "roundrobin", "cooperative-sticky" (classic); "uniform", "range" (consumer).
+        instance_id: static membership: a restart within the session keeps the partitions.
+        on_assigned: called with a list of (topic, partition) between two batches.
+        on_revoked: the same, before partitions go to another member.
+        on_lost: the same, when they have gone already (on_revoked).
+        max_pause_ms: how long a batch may take before the partitions go to others (300,000).
+        session_timeout_ms: of the classic protocol (45,000).
+        heartbeat_interval_ms: of the classic protocol (3,000).
+        refresh_ms: how soon new topics and partitions are found (30,000).
+        bootstrap: as in `read`, like security, config, columns, key, value, rejects, committed_only, budget
+            and timeout_ms.
+
+    Returns:
+        A `Stream`: a context manager and an iterator of `pyarrow.RecordBatch`.
+
+    Raises:
+        ClientError: no broker answers, or the group refuses this member.
+
+    Example:
+        ```python
+        with headrace.stream("orders", group="billing", value="json") as batches:
+            for batch in batches:
+                print(batch.num_rows)
+        ```
     """
     return Stream(StreamRequest(topics, **options))
 
 
+@keywords_of(StreamOptions, StreamRequest)
 def astream(topics: Topics, **options: Unpack[StreamOptions]) -> AsyncStream:
-    """The same for asyncio: `async with astream("orders", group="billing") as batches: async for batch in …`.
+    """Streams topics with asyncio; takes what `stream` takes. The callbacks may be coroutine functions.
 
-    The callbacks may be coroutine functions.
+    Example:
+        ```python
+        async with headrace.astream("orders", group="billing") as batches:
+            async for batch in batches:
+                print(batch.num_rows)
+        ```
     """
     return AsyncStream(StreamRequest(topics, **options))
 
@@ -95,7 +130,10 @@ class _Reading:
 
 
 class Stream(_Reading):
-    """Iterate over it; `close` it, or use it as a context manager. One reader at a time."""
+    """Batches of topics, without end: iterate over it, and `close` it or use it as a context manager.
+
+    Made by `headrace.stream`. Used in one thread at a time.
+    """
 
     def __init__(self, request: StreamRequest) -> None:
         client = NetworkClient(request.bootstrap, security=request.security)
@@ -112,13 +150,13 @@ class Stream(_Reading):
     def __iter__(self) -> Stream:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> pa.RecordBatch:
         try:
             return self._next(None)
         except StreamClosed:
             raise StopIteration from None
 
-    def poll(self, timeout_ms: float) -> Any:
+    def poll(self, timeout_ms: float) -> pa.RecordBatch | None:
         """The next batch, or None when there is none in time."""
         try:
             return self._next(timeout_ms)
@@ -199,7 +237,7 @@ class Stream(_Reading):
 
 
 class AsyncStream(_Reading):
-    """`async with` it and iterate. From one event loop only."""
+    """As `Stream`, for asyncio: `async with` it and iterate, from one event loop only."""
 
     def __init__(self, request: StreamRequest) -> None:
         self._client = NetworkClient(request.bootstrap, security=request.security)
@@ -221,13 +259,13 @@ class AsyncStream(_Reading):
     def __aiter__(self) -> AsyncStream:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> pa.RecordBatch:
         try:
             return await self._next(None)
         except StreamClosed:
             raise StopAsyncIteration from None
 
-    async def poll(self, timeout_ms: float) -> Any:
+    async def poll(self, timeout_ms: float) -> pa.RecordBatch | None:
         """The next batch, or None when there is none in time."""
         try:
             return await self._next(timeout_ms)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a stream, checked. No network. Read next: stream.py."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from headrace.client.arrow.read.reader import DEFAULT_TIMEOUT_MS
 from headrace.client.arrow.read.typed import Format, Rejects, TypedDecoder
 from headrace.client.arrow.stream.start import Start, check_start
 from headrace.client.arrow.stream.stream_core import StreamSettings
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.client_config import chosen_security
 from headrace.client.membership.member import MemberSettings, ProtocolName
 from headrace.client.membership.topic_watch import Topics, as_list
@@ -26,7 +27,7 @@ Listener = Callable[[list[TopicPartition]], Any]
 class StreamOptions(TypedDict, total=False):
     """What `stream` explains."""
 
-    bootstrap: str
+    bootstrap: str | None
     security: Security | None
     config: str | Path | None
     group: str | None
@@ -59,7 +60,7 @@ class StreamRequest:
         self,
         topics: Topics,
         *,
-        bootstrap: str = DEFAULT_BOOTSTRAP,
+        bootstrap: str | None = None,
         security: Security | None = None,
         config: str | Path | None = None,
         group: str | None = None,
@@ -87,7 +88,7 @@ class StreamRequest:
         check_columns(columns)
         begin: Start = start or ("latest" if group is None else "earliest")
         check_start(begin, has_group=group is not None)
-        self.bootstrap = bootstrap
+        self.bootstrap = chosen_bootstrap(bootstrap)
         self.security = chosen_security(security, config)
         self._topics = topics
         self._decoding = {"columns": columns, "key": key, "value": value, "rejects": rejects}

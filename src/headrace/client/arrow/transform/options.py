@@ -1,18 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a transformation, checked. No network. Read next: transform.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict, Unpack, get_args
+from typing import Literal, Protocol, TypedDict, Unpack, get_args
 
 from headrace.client.arrow.read.typed import Format, Rejects
 from headrace.client.arrow.stream.start import Start
 from headrace.client.arrow.stream.stream_options import Listener, StreamRequest
 from headrace.client.arrow.write.transaction import FOR_THE_TRANSACTION, AsyncTransaction, TransactionOptions
 from headrace.client.arrow.write.transaction_session import DEFAULT_TRANSACTION_TIMEOUT_MS
-from headrace.client.arrow.write.writer import DEFAULT_TIMEOUT_MS, WriteOptions
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.arrow.write.write_request import DEFAULT_TIMEOUT_MS, WriteOptions
 from headrace.client.client_config import chosen_security
 from headrace.client.errors import ClientError
 from headrace.client.membership.member import ProtocolName
@@ -20,8 +20,6 @@ from headrace.client.membership.topic_watch import Topics
 from headrace.client.security import Security
 
 Until = Literal["end"]
-_COPIED = ("key", "headers", "timestamp")
-"""Columns of a result that are written under the same name; `value` is by default."""
 
 
 class Stop(Protocol):
@@ -51,7 +49,7 @@ class ReadingOptions(TypedDict, total=False):
 class TransformOptions(ReadingOptions, total=False):
     """What `transform` explains."""
 
-    bootstrap: str
+    bootstrap: str | None
     security: Security | None
     config: str | Path | None
     instance_id: str | None
@@ -75,7 +73,7 @@ class TransformRequest:
         target: str,
         *,
         group: str,
-        bootstrap: str = DEFAULT_BOOTSTRAP,
+        bootstrap: str | None = None,
         security: Security | None = None,
         config: str | Path | None = None,
         instance_id: str | None = None,
@@ -101,8 +99,9 @@ class TransformRequest:
         self.limit = limit
         self.until = until
         self.stop = stop
-        self._write: WriteOptions = {"progress": False, **(write or {})}
-        if given := [name for name in FOR_THE_TRANSACTION if name in self._write]:
+        self.write: WriteOptions = {"progress": False, "partition": None, **(write or {})}
+        """A result still has the partition numbers of the source, which are not meant for the target."""
+        if given := [name for name in FOR_THE_TRANSACTION if name in self.write]:
             raise ClientError(f"{given[0]}= is not an option of write here", next_step="give it to transform")
         self._transactional_id = transactional_id or (f"{group}-{instance_id}" if instance_id else group)
         self._connecting: TransactionOptions = {
@@ -129,11 +128,6 @@ class TransformRequest:
 
     def transaction(self) -> AsyncTransaction:
         return AsyncTransaction(self._transactional_id, **self._connecting)
-
-    def write_options(self, schema: Any) -> WriteOptions:
-        """Columns of a result are the record's parts of the same name, unless `write` says otherwise."""
-        options: dict[str, Any] = {name: name for name in _COPIED if name in schema.names}
-        return WriteOptions(**{**options, **self._write})  # type: ignore[typeddict-item]
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads batches as a member of a group and writes their results in transactions, with the group's offsets.
 
 Runs on one event loop; calling the user's function is transform.py's. When a partition whose records are in
@@ -149,9 +150,8 @@ class Transformer:
             )
         if not result.num_rows:
             return
-        options = self._request.write_options(result.schema)
         try:
-            delivered = await self._transaction.write(result, self._request.target, **options)
+            delivered = await self._transaction.write(result, self._request.target, **self._request.write)
         except ClientError as error:
             if self._is_repeated(error):
                 await self._abort()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serializes columns to the bytes of keys or values: raw, Kafka's numbers, JSON, Avro.
 
 Read next: formats.py , sources.py (JSON and Avro), plain.py.
@@ -59,7 +60,8 @@ def bytes_writer(
         write = _column_writer(role, choice, form, kind, topic)
         return lambda batch: write(batch.column(choice))
     fields = [schema.field(name) for name in names]
-    write = _column_writer(role, ", ".join(names), "json" if form is None else form, pa.struct(fields), topic)
+    form = "json" if form is None else form
+    write = _column_writer(role, ", ".join(names), form, pa.struct(fields), topic, path="")
     return lambda batch: write(
         pa.StructArray.from_arrays([batch.column(name) for name in names], fields=fields)
     )
@@ -73,7 +75,11 @@ def no_such_column(name: str, schema: Any) -> ClientError:
     return ClientError(f"the table has no column {name!r}", next_step=f"it has {', '.join(schema.names)}")
 
 
-def _column_writer(role: str, name: str, form: Format | None, kind: Any, topic: str) -> Write:
+def _column_writer(
+    role: str, name: str, form: Format | None, kind: Any, topic: str, *, path: str | None = None
+) -> Write:
+    """`path` comes before the names of fields in errors; None: the column's name."""
+    path = name if path is None else path
     plain = plain_form(pa.nulls(0, kind)).type
     if form is None:
         form = _usual_form(role, name, plain)
@@ -82,8 +88,10 @@ def _column_writer(role: str, name: str, form: Format | None, kind: Any, topic: 
             f"the {role} is written with the columns' own types", next_step=f'cast them; {role}_format="json"'
         )
     if isinstance(form, Json) or form == "json":
-        json_source(pa.nulls(0, plain), name)  # raises now for types that cannot be JSON
-        return lambda column: _written(column, name, "JSON", json_source, "write_json", json_row)
+        json_source(pa.nulls(0, plain), path)  # raises now for types that cannot be JSON
+        return lambda column: _written(
+            column, name, "JSON", lambda array: json_source(array, path), "write_json", json_row
+        )
     if isinstance(form, Avro) or form == "avro":
         return _avro_writer(role, name, form if isinstance(form, Avro) else Avro(), plain, topic)
     if form == "raw":
@@ -139,7 +147,7 @@ def _avro_writer(role: str, name: str, form: Avro, kind: Any, topic: str) -> Wri
         column,
         name,
         "the Avro schema",
-        lambda array, _: avro_source(array, parsed),
+        lambda array: avro_source(array, parsed),
         "write_avro",
         avro_row,
         prefix,
@@ -149,7 +157,7 @@ def _avro_writer(role: str, name: str, form: Avro, kind: Any, topic: str) -> Wri
 def _written(
     column: Any, name: str, form: str, prepare: Any, kernel: str, row_wise: Any, prefix: bytes = b""
 ) -> Any:
-    source = prepare(column, name)
+    source = prepare(column)
     try:
         return write_rows(source, value_kernel(kernel), row_wise, prefix)
     except RowUnfit as error:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitions all rows of a column at once: by the Java client's hash, round robin, ranges, or a column.
 
 Row by row: ../../partitioning/partitioners.py.
@@ -92,7 +93,8 @@ def check_given(given: Any, partitions: int) -> Int32s:
         raise RowRefused(
             row,
             ClientError(
-                f"partition {named} does not exist: the topic has {partitions}, 0 to {partitions - 1}"
+                f"partition {named} does not exist: the topic has {partitions}, 0 to {partitions - 1}",
+                next_step="leave the column of partitions out to have them chosen by key",
             ),
         )
     chosen: Int32s = given.to_numpy(zero_copy_only=False).astype(np.int32)

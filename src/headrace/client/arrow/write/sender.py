@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends encoded batches: several in flight per partition, in order, retried until acknowledged.
 
 Runs on one event loop. The sequence numbers of an idempotent producer make retries of the same bytes safe;
@@ -20,6 +21,7 @@ from headrace.client.connection import Connection, ConnectionLost
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.network_client import NetworkClient, NoSuchTopic, TopicView
 from headrace.client.retry import LOST, Backoff, retry
+from headrace.client.topic_creation import Create, find_or_create
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.requests.produce_request import FIRST_BY_ID, produce_request
@@ -89,8 +91,8 @@ class Sender:
         self._refreshing: asyncio.Task[None] | None = None
         self.delivered = Delivered(topic)
 
-    async def open(self, *, idempotent: bool) -> Producer:
-        self._view = await self._client.find(self._topic)
+    async def open(self, *, idempotent: bool, create: Create = False) -> Producer:
+        self._view = await find_or_create(self._client, self._topic, create)
         if self._transaction is not None:
             return self._transaction.producer
         return await self._producer() if idempotent else NOBODY

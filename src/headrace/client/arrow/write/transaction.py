@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions over topics and groups: `transaction` for plain code, `atransaction` for asyncio.
 
 Runs the protocol (transaction_session.py) on a background thread, or on the caller's event loop. Both check
@@ -12,9 +13,11 @@ import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from headrace.client.arrow.io_thread import IoThread
+from headrace.client.arrow.keywords import keywords_of
+from headrace.client.arrow.write.frames import Data
 from headrace.client.arrow.write.ready_batches import Run, ready_batches
 from headrace.client.arrow.write.results import Delivered
 from headrace.client.arrow.write.sender import Outgoing, Sender
@@ -24,15 +27,14 @@ from headrace.client.arrow.write.transaction_session import (
     TransactionSession,
 )
 from headrace.client.arrow.write.transaction_states import TransactionStates
-from headrace.client.arrow.write.writer import (
+from headrace.client.arrow.write.write_request import (
     DEFAULT_BUDGET,
     DEFAULT_TIMEOUT_MS,
     WriteOptions,
     WriteRequest,
-    asend_rows,
-    send_rows,
 )
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP
+from headrace.client.arrow.write.writer import asend_rows, send_rows
+from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.client_config import chosen_security
 from headrace.client.errors import ClientError
 from headrace.client.membership.group_metadata import GroupMetadata
@@ -55,32 +57,11 @@ FOR_THE_TRANSACTION = (
 class TransactionOptions(TypedDict, total=False):
     """What `transaction` explains."""
 
-    bootstrap: str
+    bootstrap: str | None
     security: Security | None
     config: str | Path | None
     transaction_timeout_ms: int
     timeout_ms: int
-
-
-def transaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> Transaction:
-    """Writes to any topics and commits a group's offsets atomically.
-
-    bootstrap, security, config: as in `write`.
-    transactional_id: the same for every run of one writer; a newer run fences an older one.
-    transaction_timeout_ms: the broker aborts what is open for longer (60,000).
-    timeout_ms: how long requests are retried.
-
-    `with headrace.transaction("copier") as transaction:` commits at the end of the block.
-    """
-    return Transaction(transactional_id, **options)
-
-
-def atransaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
-    """The same for asyncio: `async with headrace.atransaction("copier") as transaction:`.
-
-    Its methods are awaited. The first `begin` opens the transactional id, and fences an older run.
-    """
-    return AsyncTransaction(transactional_id, **options)
 
 
 class _Transactional:
@@ -90,7 +71,7 @@ class _Transactional:
         self,
         transactional_id: str,
         *,
-        bootstrap: str = DEFAULT_BOOTSTRAP,
+        bootstrap: str | None = None,
         security: Security | None = None,
         config: str | Path | None = None,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
@@ -98,7 +79,7 @@ class _Transactional:
     ) -> None:
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self._client = NetworkClient(bootstrap, security=chosen_security(security, config))
+        self._client = NetworkClient(chosen_bootstrap(bootstrap), security=chosen_security(security, config))
         self._session = TransactionSession(
             self._client,
             transactional_id,
@@ -107,7 +88,7 @@ class _Transactional:
         )
         self._states = TransactionStates(self._session)
 
-    def _write_request(self, data: Any, topic: str, options: WriteOptions) -> WriteRequest:
+    def _write_request(self, data: Data, topic: str, options: WriteOptions) -> WriteRequest:
         if given := [name for name in FOR_THE_TRANSACTION if name in options]:
             raise ClientError(f"{given[0]}= is decided by the transaction", next_step="leave it out of write")
         options["timeout_ms"] = self._timeout_ms
@@ -156,7 +137,7 @@ class Transaction(_Transactional):
         with self._turn:
             self._states.begin()
 
-    def write(self, data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+    def write(self, data: Data, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
         """As `headrace.write`, within the transaction; readers of committed records see it after `commit`."""
         request = self._write_request(data, topic, options)
         with self._turn, self._states.part("write"):
@@ -191,6 +172,7 @@ class Transaction(_Transactional):
         self._end(committed=True)
 
     def abort(self) -> None:
+        """Aborts: readers of committed records see nothing of it."""
         self._end(committed=False)
 
     def close(self) -> None:
@@ -247,7 +229,7 @@ class AsyncTransaction(_Transactional):
                 self._opened = True
             self._states.begin()
 
-    async def write(self, data: Any, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
+    async def write(self, data: Data, topic: str, **options: Unpack[WriteOptions]) -> Delivered:
         """As `headrace.awrite`, within the transaction."""
         request = await asyncio.to_thread(self._write_request, data, topic, options)
         async with self._turn:
@@ -278,6 +260,7 @@ class AsyncTransaction(_Transactional):
         await self._end(committed=True)
 
     async def abort(self) -> None:
+        """As in `Transaction`."""
         await self._end(committed=False)
 
     async def close(self) -> None:
@@ -320,6 +303,52 @@ class AsyncTransaction(_Transactional):
         async with self._turn:
             with self._states.end(committed=committed):
                 await self._session.end(committed=committed)
+
+
+@keywords_of(TransactionOptions, _Transactional)
+def transaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> Transaction:
+    """Opens a transactional id, to write to any topics and commit a group's offsets atomically.
+
+    A context manager begins a transaction, commits it at the end of the block, and aborts it when the block
+    raises. For several transactions, keep the object and call `begin()`, `write(…)`, `commit()` or `abort()`,
+    and `close()` at the end.
+
+    Args:
+        transactional_id: the same for every run of one writer; a newer run fences an older one.
+
+    Keyword Args:
+        bootstrap: as in `write`, like security and config.
+        transaction_timeout_ms: the broker aborts what is open for longer (60,000).
+        timeout_ms: how long requests are retried (120,000).
+
+    Raises:
+        TransactionsNotServed: the broker has no transactions.
+        TransactionFenced: in its methods: another writer has opened the id, or the timeout has passed.
+        OutcomeUnknown: by a commit: no reply says whether it is committed; check before repeating.
+
+    Example:
+        ```python
+        with headrace.transaction("copier") as transaction:
+            transaction.write(orders, "orders")
+            transaction.write(audit, "audit")
+        ```
+    """
+    return Transaction(transactional_id, **options)
+
+
+@keywords_of(TransactionOptions, _Transactional)
+def atransaction(transactional_id: str, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
+    """Opens a transactional id with asyncio; takes what `transaction` takes, and its methods are awaited.
+
+    The first `begin` opens the id, and fences an older run.
+
+    Example:
+        ```python
+        async with headrace.atransaction("copier") as transaction:
+            await transaction.write(orders, "orders")
+        ```
+    """
+    return AsyncTransaction(transactional_id, **options)
 
 
 def _identity(group: GroupMetadata | str) -> GroupMetadata:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a stream asks again for what it could not get: its timer decides, not a second look at the clock."""
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.client.arrow.stream import live_fetch
 from headrace.client.arrow.stream.live_fetch import LiveFetch
 from headrace.client.errors import ClientError
 from headrace.client.membership.topic_watch import TopicWatch
@@ -40,12 +40,10 @@ class CoarseLoop:
 
 
 @pytest.mark.parametrize("leader", [1, -1])
-def test_a_retry_is_due_when_its_timer_fires(
-    leader: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_is_due_when_its_timer_fires(leader: int, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = CoarseLoop()
     assert AWKWARD_MS / 1000 + 0.05 > (AWKWARD_MS + 50) / 1000
-    monkeypatch.setattr(live_fetch.asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr("headrace.client.arrow.stream.live_fetch.asyncio.get_running_loop", lambda: loop)
     view = TopicView(name="t", topic_id=None, leaders={0: leader})
     watch = SimpleNamespace(views={"t": view}, missing=ClientError)
     fetch = LiveFetch(

@@ -1,10 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a transformation: what is refused at once, and what is written by default."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from headrace.client.arrow.transform.options import TransformRequest
@@ -42,12 +42,7 @@ def test_the_transactional_id_is_the_same_for_every_run_of_a_member(
     assert request.transaction().transactional_id == transactional_id
 
 
-def test_columns_of_a_result_are_written_as_the_parts_of_their_name() -> None:
-    names = ["key", "value", "headers", "topic", "partition", "offset", "timestamp"]
-    schema = pa.schema({name: pa.string() for name in names})
-    plain = TransformRequest("in", "out", group="g")
-    columns = {"key": "key", "headers": "headers", "timestamp": "timestamp"}
-    assert plain.write_options(schema) == {**columns, "progress": False}
-    assert plain.write_options(pa.schema({"value": pa.string()})) == {"progress": False}
+def test_the_partition_of_a_result_is_written_only_when_asked_for() -> None:
+    assert TransformRequest("in", "out", group="g").write == {"progress": False, "partition": None}
     told = TransformRequest("in", "out", group="g", write={"key": None, "partition": "partition"})
-    assert told.write_options(schema) == {**columns, "key": None, "partition": "partition", "progress": False}
+    assert told.write == {"progress": False, "key": None, "partition": "partition"}

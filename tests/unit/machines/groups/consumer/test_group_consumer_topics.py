@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics that come, go and grow, and subscriptions by regular expression."""
 
 from __future__ import annotations
 
-from headrace.machines.groups.consumer.events import RegexResolved
+from headrace.machines.groups.consumer.events import ConsumerGroupHeartbeatReply, RegexResolved
 from headrace.machines.groups.consumer.member import MemberState
 from headrace.wire.coordinator.consumer_group_records import (
     ConsumerGroupMetadataRecord,
@@ -75,7 +76,9 @@ def test_a_topic_that_changes_while_the_coordinator_is_away_is_noticed() -> None
 # --- regular expressions ---------------------------------------------------------------------------------
 
 
-def regex_join(group: GroupDriver, member_id: str, regex: str, **fields: object) -> object:
+def regex_join(
+    group: GroupDriver, member_id: str, regex: str, **fields: object
+) -> ConsumerGroupHeartbeatReply:
     return group.join(member_id, subscribed_topic_names=None, subscribed_topic_regex=regex, **fields)
 
 

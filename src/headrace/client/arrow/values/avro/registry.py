@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A schema registry with Confluent's API (Confluent, Karapace, Apicurio): schemas by id, and ids for them.
 
 Plain blocking calls, from whichever thread decodes or encodes. Read next: avro/reader.py.
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from headrace.client.arrow.values.avro.schema import AvroType, parse_schema
 from headrace.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -74,6 +76,9 @@ class Registry:
         return known
 
     def _call(self, path: str, body: Any = None) -> Any:
+        import urllib.error
+        import urllib.request
+
         request = urllib.request.Request(
             self._address + path,
             data=None if body is None else json.dumps(body).encode(),
@@ -89,7 +94,7 @@ class Registry:
             reason = getattr(error, "reason", error)
             raise ClientError(f"no schema registry answers at {self._address}: {reason}") from None
 
-    def _refusal(self, error: urllib.error.HTTPError, path: str) -> ClientError:
+    def _refusal(self, error: HTTPError, path: str) -> ClientError:
         with error:
             try:
                 reason = json.load(error).get("message", error.reason)

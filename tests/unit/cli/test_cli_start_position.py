@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where `headrace consume` begins."""
 
 from __future__ import annotations
@@ -5,8 +6,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+import typer
 
-from headrace.cli.records.start_position import Start, find_starts, parse_start
+from headrace.cli.start_position import Start, find_starts, parse_start
 from headrace.client.errors import ClientError
 
 NOW = 1_800_000_000_000
@@ -20,6 +22,9 @@ NOW = 1_800_000_000_000
         ("0", Start(kind="offset", value=0)),
         ("42", Start(kind="offset", value=42)),
         ("-10", Start(kind="last", value=10)),
+        ("earliest", Start(kind="beginning")),
+        ("latest", Start(kind="end")),
+        ("PT1H", Start(kind="time", value=NOW - 3_600_000)),
         ("15m", Start(kind="time", value=NOW - 900_000)),
         ("2d", Start(kind="time", value=NOW - 172_800_000)),
         ("250ms", Start(kind="time", value=NOW - 250)),
@@ -34,7 +39,7 @@ def test_the_forms_of_from(text: str, start: Start) -> None:
 
 @pytest.mark.parametrize("text", ["", "middle", "5 m", "1w", "@x", "--1", "2026-13-01"])
 def test_an_invalid_position_is_refused_with_the_valid_forms(text: str) -> None:
-    with pytest.raises(ClientError, match=r"is not valid; use beginning, end, an offset, -10"):
+    with pytest.raises(typer.BadParameter, match=r"is not valid; use beginning, end, an offset, -10"):
         parse_start(text, NOW)
 
 

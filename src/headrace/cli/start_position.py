@@ -1,21 +1,27 @@
-"""Parses `consume --from` and resolves it to starting offsets.
-"""
+# SPDX-License-Identifier: Apache-2.0
+"""Parses `--from`, the same for all commands, and resolves it to starting offsets."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+import typer
+
+from headrace.cli.durations import parse_duration_ms, parse_moment_ms
 from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
     from headrace.client.tools.admin import Admin
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
+FORMS = (
+    "beginning, end, an offset, -10 (the last ten of each partition), 15m (ago), 2026-01-31T12:00:00Z, "
+    "or @MILLISECONDS"
+)
+_KAFKAS_WORDS = {"earliest": "beginning", "latest": "end"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,28 +32,34 @@ class Start:
 
 def parse_start(text: str, now_ms: int) -> Start:
     """Parse beginning, end, an offset, -N (the last N per partition), a time, or a duration ago."""
-    if text in ("beginning", "end"):
-        return Start(kind="beginning" if text == "beginning" else "end")
+    if plain_word(text) == "beginning":
+        return Start(kind="beginning")
+    if plain_word(text) == "end":
+        return Start(kind="end")
     if re.fullmatch(r"\d+", text):
         return Start(kind="offset", value=int(text))
     if re.fullmatch(r"-\d+", text):
         return Start(kind="last", value=-int(text))
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return Start(kind="time", value=now_ms - int(ago[1]) * _UNITS_MS[ago[2]])
     if text.startswith("@") and text[1:].isdecimal():
         return Start(kind="time", value=int(text[1:]))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ClientError(
-            f"--from {text!r} is not valid",
-            next_step="use beginning, end, an offset, -10 (the last ten), 15m (ago), 2026-01-31T12:00:00Z "
-            "or @MILLISECONDS",
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return Start(kind="time", value=int(moment.astimezone(UTC).timestamp() * 1000))
+    moment_ms = _moment_ms(text, now_ms)
+    if moment_ms is None:
+        raise typer.BadParameter(f"{text!r} is not valid; use {FORMS}", param_hint="--from")
+    return Start(kind="time", value=moment_ms)
+
+
+def _moment_ms(text: str, now_ms: int) -> int | None:
+    """A duration ago, or a date and time; None when it is neither."""
+    with contextlib.suppress(typer.BadParameter):
+        return now_ms - parse_duration_ms(text, "--from")
+    with contextlib.suppress(typer.BadParameter):
+        return parse_moment_ms(text, "--from")
+    return None
+
+
+def plain_word(text: str) -> str:
+    """beginning and end for Kafka's earliest and latest; other texts as they are."""
+    return _KAFKAS_WORDS.get(text, text)
 
 
 def find_starts(admin: Admin, topic: str, partitions: Sequence[int], start: Start) -> dict[int, int]:
