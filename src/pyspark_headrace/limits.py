@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rate limits of a micro-batch: shares a limit among partitions in proportion to their lag.
 
 Pure. Read next: reading/stream_reader.py.
@@ -44,8 +45,7 @@ def share_bytes(limit: int, lags: Mapping[Key, int], row_bytes: Mapping[Key, flo
     """Share a limit in bytes; the result is in rows. `row_bytes`: average row size by partition."""
     sizes = {key: max(1, round(lag * row_bytes[key])) for key, lag in lags.items() if lag > 0}
     return {
-        key: min(lags[key], max(1, int(part / row_bytes[key])))
-        for key, part in share(limit, sizes).items()
+        key: min(lags[key], max(1, int(part / row_bytes[key]))) for key, part in share(limit, sizes).items()
     }
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `.option(…)` names of reads and writes, parsed and checked into settings.
 
 Pure. Names of Spark's own Kafka connector are aliases. Read next: option_values.py, reading/offset_specs.py.
@@ -11,17 +12,19 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from headrace.client.bootstrap import DEFAULT_BOOTSTRAP, parse_bootstrap
+from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.errors import ClientError
 from headrace.client.security_options import split_security_options
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.pipelines.delta.table import local_path
 from pyspark_headrace.columns import FORMATS, TYPED, ColumnFormat
+from pyspark_headrace.kafka_names import check_kafka_options
 from pyspark_headrace.limits import Limits
 from pyspark_headrace.option_values import OptionValues
+from pyspark_headrace.replays import REPLAY_CHECKS, ReplayCheck
 
 if TYPE_CHECKING:  # planning a query loads neither pyarrow nor the client
-    from headrace.client.arrow.write.writer import Compression
+    from headrace.client.arrow.write.write_request import Compression
 
 DataLossPolicy = Literal["fail", "skip", "earliest"]
 ExactlyOnce = Literal["batch", "off"]
@@ -43,6 +46,7 @@ WRITE_NAMES = (
     *_BOTH,
     *("topic", "compression", "includeHeaders"),
     *("exactlyOnce", "sinkId", "batchId", "transactionTimeoutMs", "commitMessageBytes"),
+    *("checkpointLocation", "replayCheck"),
 )
 READ_ALIASES = {
     "kafka.bootstrap.servers": "bootstrap",
@@ -58,10 +62,11 @@ WRITE_ALIASES = {
 _IGNORED = frozenset(
     {
         *("groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"),
-        *("fetchoffset.retryintervalms", "checkpointlocation", "queryname", "outputmode"),
+        *("fetchoffset.retryintervalms", "queryname", "outputmode"),
     }
 )
 """Options of Spark and its Kafka connector that are accepted and ignored."""
+_IGNORED_IN_READS = _IGNORED | {"checkpointlocation"}
 
 _INTERNAL_PREFIX = "__headrace_"
 """Prefix of internal topics: they are read by name and never matched by a pattern."""
@@ -148,13 +153,19 @@ class WriteSettings:
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     message_bytes: int = DEFAULT_MESSAGE_BYTES
     """Encoded batches up to this size go to the driver in the commit message."""
+    checkpoint: str | None = None
+    """The checkpoint of a stream, where the query names it as an option."""
+    replay_check: ReplayCheck = "offsets"
     security: SecuritySettings = NO_SECURITY
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
     security, others = split_security_options(options)
     values = OptionValues(
-        _without_java_only(others), names=READ_NAMES, aliases=READ_ALIASES, ignored=_IGNORED
+        check_kafka_options(others, READ_ALIASES),
+        names=READ_NAMES,
+        aliases=READ_ALIASES,
+        ignored=_IGNORED_IN_READS,
     )
     settings = ReadSettings(
         bootstrap=_bootstrap(values),
@@ -189,7 +200,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
 def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     security, others = split_security_options(options)
     values = OptionValues(
-        _without_java_only(others), names=WRITE_NAMES, aliases=WRITE_ALIASES, ignored=_IGNORED
+        check_kafka_options(others, WRITE_ALIASES), names=WRITE_NAMES, aliases=WRITE_ALIASES, ignored=_IGNORED
     )
     codecs: tuple[Compression, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     chosen = values.choice("compression", codecs, "none")
@@ -203,6 +214,8 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
         batch_id=values.integer("batchId", least=0),
         transaction_timeout_ms=values.duration_ms("transactionTimeoutMs", DEFAULT_TRANSACTION_TIMEOUT_MS),
         message_bytes=values.integer("commitMessageBytes") or DEFAULT_MESSAGE_BYTES,
+        checkpoint=values.text("checkpointLocation"),
+        replay_check=replay_check(values),
         security=security,
     )
     _check_identity(settings, streaming=streaming)
@@ -216,6 +229,11 @@ def _exactly_once(values: OptionValues) -> ExactlyOnce | None:
     return "batch" if values.choice("exactlyOnce", ("batch", "off"), "batch") == "batch" else "off"
 
 
+def replay_check(values: OptionValues) -> ReplayCheck:
+    chosen = values.choice("replayCheck", REPLAY_CHECKS, "offsets")
+    return next(check for check in REPLAY_CHECKS if check == chosen)
+
+
 def _check_identity(settings: WriteSettings, *, streaming: bool) -> None:
     if settings.batch_id is None:
         return
@@ -225,27 +243,21 @@ def _check_identity(settings: WriteSettings, *, streaming: bool) -> None:
             next_step="leave it out",
         )
     if settings.sink_id is None:
-        raise ClientError(
-            "option 'batchId' needs option 'sinkId'", next_step='add .option("sinkId", …)'
-        )
+        raise ClientError("option 'batchId' needs option 'sinkId'", next_step='add .option("sinkId", …)')
     if settings.exactly_once == "off":
         raise ClientError(
             "option 'batchId' has no meaning with exactlyOnce=off", next_step="leave one of them out"
         )
 
 
-def _without_java_only(options: Mapping[str, str]) -> dict[str, str]:
-    """Drop `kafka.*` options that only tune the Java client."""
-    aliases = READ_ALIASES | WRITE_ALIASES
-    return {
-        name: value
-        for name, value in options.items()
-        if not name.lower().startswith("kafka.") or name.lower() in aliases
-    }
-
-
 def _bootstrap(values: OptionValues) -> str:
-    bootstrap = values.text("bootstrap") or DEFAULT_BOOTSTRAP
+    """Required: on executors, neither a variable nor 127.0.0.1 means the same as on the driver."""
+    bootstrap = values.text("bootstrap")
+    if not bootstrap:
+        raise ClientError(
+            "option 'bootstrap' is not set",
+            next_step='add .option("bootstrap", "HOST:PORT"), which kafka.bootstrap.servers also means',
+        )
     try:
         parse_bootstrap(bootstrap)
     except ClientError as error:

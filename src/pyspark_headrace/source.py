@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data source behind `format("headrace")`: checks options, creates readers and writers.
 
 Has no side effects: Spark creates several instances per query, each in its own process. Readers and writers
@@ -84,6 +85,7 @@ class HeadraceSource(DataSource):
         settings = write_settings(self.options, streaming=True)
         return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
 
+
 class RejectedStreamReader(DataSourceStreamReader):
     """Raises the reason when Spark first calls it: Spark hides an error raised while a reader is created."""
 
@@ -112,5 +114,5 @@ def _check_version(what: str) -> None:
     if version < _STREAMS_SINCE:
         raise ClientError(
             f"{what} needs PySpark 4.2 or later, and this is {pyspark.__version__}",
-            next_step="pip install -U pyspark; batch reads and writes work with 4.0",
+            next_step="pip install -U pyspark; older versions of Spark read and write batches only",
         )

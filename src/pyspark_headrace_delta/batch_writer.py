@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch writer: all rows of a write in one commit.
 
 With txnAppId and txnVersion a repeated write is skipped, as in `foreachBatch`. Read next: commit.py;
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace.worker_reuse import freeze_imports
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
@@ -46,7 +48,11 @@ class BatchWriter(DataSourceArrowWriter):
         settings = self._settings
         batch = None
         if settings.txn_app_id is not None and settings.txn_version is not None:
-            batch = BatchNumber(app_id=settings.txn_app_id, version=settings.txn_version)
+            batch = BatchNumber(
+                app_id=settings.txn_app_id,
+                batch=BatchIdentity(number=settings.txn_version),
+                rule=ReplayRule(sink=f"the table {settings.path}", numbered_by="txnVersion"),
+            )
         TableCommit(
             settings=settings,
             schema=self._schema,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commits a batch's files to the table exactly once: one entry in its log, with the batch number.
 
 The table is opened once per attempt, and the last batch number is compared and the commit made on that
@@ -23,6 +24,7 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import WrittenFile
 from headrace.pipelines.delta.protocol import check_append_only, check_features
 from headrace.pipelines.delta.table import first_line, open_table
+from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document, new_columns, required_columns
 
@@ -33,35 +35,46 @@ _MAX_BACKOFF_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNumber:
-    """Identifies a batch across retries: an application id and a version.
+    """Identifies a batch across retries: an application id, and what tells it from other batches.
 
     `query_id` is set when the application id was chosen by the user: the query that uses it.
     """
 
     app_id: str
-    version: int
+    batch: BatchIdentity
+    rule: ReplayRule
     query_id: str | None = None
 
     def is_in(self, table: DeltaTable) -> bool:
-        """Whether the table has this batch already."""
+        """Whether the table has this batch already. ClientError when it has later or other ones."""
         last = table.transaction_version(self.app_id)
-        if last is None or last < self.version:
+        if last is None or last < self.batch.number:
             return False
-        if self.query_id is not None and table.transaction_version(self._query_app_id) is None:
+        if self.query_id is not None and table.transaction_version(self._query_app_id) != last:
             raise ClientError(
                 f"txnAppId {self.app_id!r} was used by another query up to batch {last}: "
-                f"batch {self.version} of query {self.query_id} would be skipped as already written",
+                f"batch {self.batch.number} of query {self.query_id} would be skipped as already written",
                 next_step="use another txnAppId or none, or continue with the checkpoint of that query",
             )
-        return True
+        offsets = table.transaction_version(self._offsets_app_id) or None
+        return self.rule.is_replay(self.batch, BatchIdentity(number=last, offsets=offsets))
 
     def transactions(self) -> list[Transaction]:
-        own = [Transaction(self.app_id, self.version)]
-        return own if self.query_id is None else [*own, Transaction(self._query_app_id, self.version)]
+        numbers = {self.app_id: self.batch.number}
+        if self.query_id is not None:
+            numbers[self._query_app_id] = self.batch.number
+        if self.rule.numbered_by == "checkpoint":
+            numbers[self._offsets_app_id] = self.batch.offsets or 0  # 0: unknown
+        return [Transaction(app_id, number) for app_id, number in numbers.items()]
 
     @property
     def _query_app_id(self) -> str:
         return f"{self.app_id}/{self.query_id}"
+
+    @property
+    def _offsets_app_id(self) -> str:
+        """Keeps the fingerprint of the last batch's offsets: a table has numbers by application id only."""
+        return f"{self.app_id}#offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +170,7 @@ class TableCommit:
         if self.batch is None:
             return CommitProperties(max_commit_retries=0)
         return CommitProperties(
-            custom_metadata={"appId": self.batch.app_id, "batchId": self.batch.version},
+            custom_metadata={"appId": self.batch.app_id, "batchId": self.batch.batch.number},
             app_transactions=self.batch.transactions(),
             max_commit_retries=0,
         )

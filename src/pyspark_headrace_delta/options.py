@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `.option(…)` names of writes to a Delta table, parsed and checked.
 
 Pure. Names are those of Delta's own Spark connector where it has them. Read next: source.py.
@@ -13,9 +14,20 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.delta.table import local_path
 from headrace.pipelines.keys import parse_size
 from pyspark_headrace.option_values import OptionValues
+from pyspark_headrace.options import replay_check
+from pyspark_headrace.replays import ReplayCheck
 
-NAMES = ("path", "partitionBy", "mergeSchema", "targetFileSize", "txnAppId", "txnVersion")
-_IGNORED = frozenset({"checkpointlocation", "queryname", "outputmode"})
+NAMES = (
+    "path",
+    "partitionBy",
+    "mergeSchema",
+    "targetFileSize",
+    "txnAppId",
+    "txnVersion",
+    "checkpointLocation",
+    "replayCheck",
+)
+_IGNORED = frozenset({"queryname", "outputmode"})
 
 DEFAULT_FILE_SIZE = 128 << 20
 
@@ -28,6 +40,9 @@ class TableSettings:
     target_file_size: int
     txn_app_id: str | None
     txn_version: int | None
+    checkpoint: str | None
+    """The checkpoint of a stream, where the query names it as an option."""
+    replay_check: ReplayCheck
 
 
 def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSettings:
@@ -53,6 +68,8 @@ def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSetti
         target_file_size=_size(values),
         txn_app_id=app_id,
         txn_version=version,
+        checkpoint=values.text("checkpointLocation"),
+        replay_check=replay_check(values),
     )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stream writer: commits each micro-batch exactly once.
 
 In append mode batches are added, in complete mode each replaces the table's rows. A separate module because
@@ -12,6 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headrace.client.errors import ClientError
+from pyspark_headrace.replays import ReplayRule, identify_batch
 from pyspark_headrace_delta.batch_writer import WrittenFiles, files_of, write_files
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
@@ -32,19 +34,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         files = files_of(messages)
         if not files and not self._overwrite:
             return  # an empty batch needs no commit
+        settings = self._settings
         query_id = _query_id(messages)
-        chosen = self._settings.txn_app_id
+        chosen = settings.txn_app_id
         if chosen is None and query_id is None:
-            raise ClientError(
-                "the id of the query is unknown", next_step="name it: .option('txnAppId', …)"
-            )
-        batch = (
-            BatchNumber(app_id=str(query_id), version=batchId)
-            if chosen is None
-            else BatchNumber(app_id=chosen, version=batchId, query_id=query_id)
+            raise ClientError("the id of the query is unknown", next_step="name it: .option('txnAppId', …)")
+        batch = BatchNumber(
+            app_id=str(query_id) if chosen is None else chosen,
+            batch=identify_batch(batchId, settings.checkpoint),
+            rule=ReplayRule(
+                sink=f"the table {settings.path}", numbered_by="checkpoint", check=settings.replay_check
+            ),
+            query_id=None if chosen is None else query_id,
         )
         TableCommit(
-            settings=self._settings,
+            settings=settings,
             schema=self._schema,
             files=files,
             overwrite=self._overwrite,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark source and sink on Apache Kafka: transactions, their markers, and lag in Kafka's own tools."""
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from java_tool import JavaTool
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.java import find_java
 from headrace.pipelines.session import spark_session
+from tests.compat.java_tool import JavaTool
 from tests.harness.left_out import leave_out
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.filterwarnings("ignore::FutureWarning")]

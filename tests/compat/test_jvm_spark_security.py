@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark source and sinks on Apache Kafka behind TLS and SASL: by the names that Java's clients use."""
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from guarded_kafka import CERTIFICATES, MODULES, PASSWORD, USER, Guarded, guarded_kafka
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.java import find_java
 from headrace.pipelines.session import spark_session
+from tests.compat.guarded_kafka import CERTIFICATES, MODULES, PASSWORD, USER, Guarded, guarded_kafka
 from tests.harness.left_out import leave_out
 
 pytestmark = [pytest.mark.compat_jvm, pytest.mark.filterwarnings("ignore::FutureWarning")]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exactly-once sink on Headrace and Apache Kafka, driven by hand: replays, kills, zombies, staging."""
 
 from __future__ import annotations
@@ -7,14 +8,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sink_driver
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from sink_driver import MOMENTS, settings_for, task, values_of
 
 import headrace
 from headrace.client.arrow.write.transaction import Transaction
@@ -24,10 +24,13 @@ from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.replays import BatchIdentity
 from pyspark_headrace.writing.commit_messages import InMessage, InStaging
 from pyspark_headrace.writing.internal_topics import SINKS, STAGING
 from pyspark_headrace.writing.ledger import Published, SinkLedger
 from pyspark_headrace.writing.publish import publish_batch, publish_write
+from tests.compat import sink_driver
+from tests.compat.sink_driver import MOMENTS, settings_for, task, values_of
 from tests.harness.waiting import poll
 
 PARTITIONS = 3
@@ -82,6 +85,11 @@ def read(bootstrap: str, topic: str, **options: Any) -> list[str]:
     return [str(value) for value in found["value"].to_pylist()]
 
 
+def published(query: str, number: int) -> Published:
+    """By a sink that does not know its checkpoint."""
+    return Published(query=query, batch=BatchIdentity(number=number))
+
+
 def assert_published(bootstrap: str, topic: str, *batches: int, count: int = 40) -> None:
     """A commit is for good when it returns; the partitions' leaders hear of it a moment later."""
     wanted = sorted(value for batch in batches for value in values_of(batch, count))
@@ -105,9 +113,30 @@ def driver(bootstrap: str, topic: str, batch: int, moment: str) -> Iterator[subp
 
 def test_a_batch_that_comes_again_is_not_written_again(kafka: str, output: str) -> None:
     settings = settings_for(kafka, output, sink_id=output)
-    for batch in (0, 1, 1, 0, 2, 2):
+    for batch in (0, 1, 1, 2, 2):
         publish_batch([task(settings, values_of(batch))], settings, batch)
     assert_published(kafka, output, 0, 1, 2)
+
+
+def test_a_batch_of_an_older_checkpoint_is_refused(kafka: str, output: str, tmp_path: Path) -> None:
+    settings = settings_for(kafka, output, sink_id=output, checkpoint=str(tmp_path))
+    entries = tmp_path / "offsets"
+    entries.mkdir()
+    for batch in (0, 1):
+        (entries / str(batch)).write_text(f"v1\n{batch}")
+        for _ in range(2):
+            publish_batch([task(settings, values_of(batch))], settings, batch)
+    with pytest.raises(ClientError, match="goes on with batch 0"):
+        publish_batch([task(settings, values_of(0))], settings, 0)
+    (entries / "1").write_text("v1\nother offsets")
+    with pytest.raises(ClientError, match="offsets differ"):
+        publish_batch([task(settings, values_of(2))], settings, 1)
+    (entries / "1").unlink()
+    with pytest.raises(ClientError, match="could not be read"):
+        publish_batch([task(settings, values_of(1))], settings, 1)
+    trusting = replace(settings, replay_check="number")
+    publish_batch([task(settings, values_of(1))], trusting, 1)
+    assert_published(kafka, output, 0, 1)
 
 
 def test_other_slices_of_a_replay_do_not_show(kafka: str, output: str) -> None:
@@ -189,7 +218,9 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_went_on(
         for batch in (0, 1):
             publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
         said, complaint = paused.communicate("\n", timeout=60)
-    if moment in ("before", "committed"):
+    if moment == "before":
+        assert "has batch 1 of this query, but the checkpoint goes on with batch 0" in complaint
+    elif moment == "committed":
         assert said == "published\n", complaint
     else:
         assert f"sink '{output}' was taken over by another driver" in complaint
@@ -259,41 +290,40 @@ def test_a_driver_that_was_fenced_in_its_commit_does_not_fence_the_newer_one(
 
 
 @pytest.mark.parametrize("ended", ["committed", "killed"])
-def test_the_open_transaction_of_another_sink_is_not_waited_for(
-    kafka: str, output: str, ended: str
-) -> None:
+def test_the_open_transaction_of_another_sink_is_not_waited_for(kafka: str, output: str, ended: str) -> None:
     """It hides from readers what was committed after it, which must not be taken for missing."""
     settings = settings_for(kafka, output, sink_id=output)
     ledger = SinkLedger(output, pooled_client(kafka), timeout_ms=30_000)
     with closing(Transaction(f"other-{output}", bootstrap=kafka)) as other:
         with driver(kafka, output, 0, "opened" if ended == "committed" else "number") as first:
             other.begin()
-            other.append_batches(SINKS.name, ledger.partition, [ledger.entry(Published(query="x", batch=99))])
+            other.append_batches(
+                SINKS.name,
+                ledger.partition,
+                [ledger.entry(published("x", 99))],
+            )
             if ended == "committed":
                 assert first.communicate("\n", timeout=60)[0] == "published\n"
-        assert ledger.last() == (Published(query=output, batch=0) if ended == "committed" else None)
+        assert ledger.last() == (published(output, 0) if ended == "committed" else None)
         for batch in (0, 1, 1):
             publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
-        assert ledger.last() == Published(query=output, batch=1)
+        assert ledger.last() == published(output, 1)
         other.abort()
-    assert ledger.last() == Published(query=output, batch=1)
+    assert ledger.last() == published(output, 1)
     assert_published(kafka, output, 0, 1)
 
 
 def test_a_sink_is_found_however_much_others_wrote_after_it(kafka: str, output: str) -> None:
     ledger = SinkLedger(output, pooled_client(kafka), timeout_ms=30_000)
     neighbours = (f"{output}-{number}" for number in range(10_000))
-    same_partition = (
-        SinkLedger(name, pooled_client(kafka), timeout_ms=30_000)
-        for name in neighbours
-    )
+    same_partition = (SinkLedger(name, pooled_client(kafka), timeout_ms=30_000) for name in neighbours)
     neighbour = next(each for each in same_partition if each.partition == ledger.partition)
     with Transaction(output, bootstrap=kafka) as transaction:
-        entries = [ledger.entry(Published(query="q", batch=7))]
-        entries += [neighbour.entry(Published(query="n", batch=batch)) for batch in range(700)]
+        entries = [ledger.entry(published("q", 7))]
+        entries += [neighbour.entry(published("n", batch)) for batch in range(700)]
         transaction.append_batches(SINKS.name, ledger.partition, entries)
-    assert ledger.last() == Published(query="q", batch=7)
-    assert neighbour.last() == Published(query="n", batch=699)
+    assert ledger.last() == published("q", 7)
+    assert neighbour.last() == published("n", 699)
 
 
 def test_another_query_under_the_same_name_counts_from_its_own_beginning(kafka: str, output: str) -> None:
@@ -312,14 +342,19 @@ def test_a_write_is_whole_or_not_there(kafka: str, output: str) -> None:
     bad = InMessage(topic=output, partition=PARTITIONS, batches=task(settings, ["lost"]).runs[0].batches)
     message = task(settings, values_of(1))
     with pytest.raises(ClientError, match=f"has no partition {PARTITIONS}"):
-        publish_write([sink_driver.replace(message, runs=(*message.runs, bad))], settings)
+        publish_write([replace(message, runs=(*message.runs, bad))], settings)
     assert_published(kafka, output, 0)
 
 
 def test_a_write_with_a_number_is_recognised(kafka: str, output: str) -> None:
-    for batch in (0, 1, 1, 0):
+    def write(batch: int) -> None:
         settings = settings_for(kafka, output, exactly_once="batch", sink_id=output, batch_id=batch)
         publish_write([task(settings, values_of(batch))], settings)
+
+    for batch in (0, 1, 1):
+        write(batch)
+    with pytest.raises(ClientError, match="has batchId 1 already"):
+        write(0)
     assert_published(kafka, output, 0, 1)
 
 

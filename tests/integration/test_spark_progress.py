@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A query's progress as a group, without Spark: commits that fail are counted and tried again."""
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ def test_an_unreachable_coordinator_is_a_failure_too(bootstrap: str, orders: str
 def test_a_commit_names_the_query_and_the_end_of_its_batch(bootstrap: str, orders: str) -> None:
     async def story() -> None:
         client = NetworkClient(bootstrap)
-        await GroupProgress(client, orders).commit(at(orders, 7))
+        progress = GroupProgress(client, orders)
+        assert await progress.other_query("my-query") is None
+        await progress.commit(at(orders, 7))
+        assert await progress.other_query("my-query") is None
+        assert await progress.other_query("a-second-one") == "my-query"
         await client.close()
 
     asyncio.run(story())

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain Spark session with nothing of ours set, shared by all files here: one JVM for the whole folder."""
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from spark_lab import Broker
 
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.engine import free_ports
 from headrace.java import find_java
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
+from tests.spark.spark_lab import Broker
 
 
 @pytest.fixture(scope="session")

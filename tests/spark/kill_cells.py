@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kill matrix: accidents of a Spark program, and conditions under which they happen.
 
 A condition is what Spark does meanwhile, in the program that meets the accident and in the one that goes on;
@@ -14,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from kill_harness import BATCH_ROWS, COMMIT_MOMENTS, Job, Setup, groups_watched, program
-from kill_processes import Program
-from kill_program import TWO_HOSTS
+from tests.spark.kill_harness import BATCH_ROWS, COMMIT_MOMENTS, Job, Setup, groups_watched, program
+from tests.spark.kill_processes import Program
+from tests.spark.kill_program import TWO_HOSTS
 
 THREADS = "local[2,4]"
 """Executors are threads of the driver, which starts sooner. A task may be tried four times."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark programs that work for some jobs at once, and what becomes of each job: its output against the truth.
 
 Knows both outputs (a Delta table, a topic read committed) and no accident: those are in kill_cells.py. The
@@ -21,11 +22,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
-from kill_processes import Program
-from spark_lab import wait_until
 
 import headrace
 from headrace.client.errors import ClientError
+from tests.spark.kill_processes import Program
+from tests.spark.spark_lab import wait_until
 
 HERE = Path(__file__).parent
 RECORDS = 1000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark program that the kill matrix runs: topics to tables or topics, batch by batch, to their ends.
 
 Argument: a JSON file written by kill_harness.py. Queries run one after the other; where it says so, one that
@@ -16,11 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spark_cluster import MASTER_HOST, standalone_cluster
-
 from headrace.java import find_java
 from headrace.pipelines.session import spark_session
 from tests.harness.waiting import poll
+from tests.spark.spark_cluster import MASTER_HOST, standalone_cluster
 
 TWO_HOSTS = "two hosts"
 """A master of our own: a cluster of executors on two addresses of this machine."""

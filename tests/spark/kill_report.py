@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Renders runs of the kill matrix as a page: every condition and place, the outcome and the time.
 
 Arguments: JUnit files of pytest, one or several (the outcome in a later file counts), and --commit of what
@@ -13,10 +14,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from kill_cells import ACCIDENTS, CONDITIONS, PLACES
-
 from headrace.cluster.engines.kafka_jars import KAFKA_VERSION
 from tests.harness.soak import commit
+from tests.spark.kill_cells import ACCIDENTS, CONDITIONS, PLACES
 
 _TEST = "test_spark_kill_matrix["
 _OUTPUTS = {

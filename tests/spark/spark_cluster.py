@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A standalone Spark cluster on this machine from the PySpark that pip installed: a master and workers.
 
 Workers see this process's environment; `bare_environment` takes away what would let them find our packages.
@@ -56,9 +57,7 @@ def standalone_cluster(
 
 
 @contextmanager
-def _process(
-    place: Path, environment: Mapping[str, str], host: str, arguments: list[str]
-) -> Iterator[Path]:
+def _process(place: Path, environment: Mapping[str, str], host: str, arguments: list[str]) -> Iterator[Path]:
     """What it says is in a file beside its place."""
     home = Path(pyspark.__file__).parent
     known = {**environment, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch reads with a plain session: rows as they were written, bounded as asked, refused in plain words."""
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
-from spark_lab import Broker, message_of
 
 from headrace.cluster.engines.engine import free_ports
+from tests.spark.spark_lab import Broker, message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -106,7 +107,7 @@ def test_a_read_starts_at_the_offsets_of_a_group(read: Callable[..., Any], broke
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 37)], asynchronous=False)
     consumer.close()
-    frame = read(startingOffsets="group", group="readers", endingOffsets='{"orders": {"1": 1}}')
+    frame = read(startingOffsets="group", group="readers", endingOffsets='{"orders": {"0": -1, "1": 1}}')
     assert places(frame) == span(0, 37, PER_PARTITION) + span(1, 0, 1)
 
 
@@ -127,17 +128,29 @@ def test_an_empty_topic_has_no_rows(spark: Any, broker: Broker, new_topic: Calla
     options = {"bootstrap": broker.bootstrap, "subscribe": new_topic(2)}
     assert spark.read.format("headrace").options(**options).load().count() == 0
     options = {"bootstrap": broker.bootstrap, "subscribePattern": "no-topic-is-called-so.*"}
-    assert spark.read.format("headrace").options(**options).load().count() == 0
+    nothing = spark.read.format("headrace").options(**options).load()
+    assert "no topic matches subscribePattern 'no-topic-is-called-so.*'" in message_of(nothing.count)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"subscribe": "nowhere"}, "topic 'nowhere' does not exist; create it"),
-        ({"startingOffsets": json.dumps({"orders": {"0": 500}})}, "has no offset 500: its log has 0 to 40"),
         (
-            {"startingOffsets": json.dumps({"orders": {"7": 1}})},
+            {"startingOffsets": json.dumps({"orders": {"0": 500, "1": 0}})},
+            "has no offset 500: its log has 0 to 40",
+        ),
+        (
+            {"startingOffsets": json.dumps({"orders": {"0": 1, "1": 1, "7": 1}})},
             "partition 7 of topic 'orders', which is not",
+        ),
+        (
+            {"startingOffsets": json.dumps({"orders": {"1": 1}})},
+            "the offsets do not name partition 0 of topic 'orders'; name every partition that is read",
+        ),
+        (
+            {"endingOffsetsByTimestamp": json.dumps({"orders": {"0": START}})},
+            "the timestamps do not name partition 1 of topic 'orders'",
         ),
         ({"columns": "value,price"}, "a topic has no column 'price'"),
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'?"),

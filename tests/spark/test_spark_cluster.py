@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pipelines on a standalone cluster whose Python has none of our packages: the pack brings them."""
 
 from __future__ import annotations
@@ -11,19 +12,17 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from spark_cluster import MASTER_HOST, bare_environment, bare_python, standalone_cluster
-from spark_lab import Broker
 
 from headrace.pipelines.pack import write_pack
+from tests.spark.spark_cluster import MASTER_HOST, bare_environment, bare_python, standalone_cluster
+from tests.spark.spark_lab import Broker
 
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 TIMEOUT_S = 200
 
 
 @pytest.mark.soak
-def test_a_pack_brings_source_and_sinks_to_a_cluster(
-    broker: Broker, java_home: Path, tmp_path: Path
-) -> None:
+def test_a_pack_brings_source_and_sinks_to_a_cluster(broker: Broker, java_home: Path, tmp_path: Path) -> None:
     """The driver's path has a package that cannot be imported: Spark then gives up looking for formats."""
     for name in ("orders", "copies"):
         broker.admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)

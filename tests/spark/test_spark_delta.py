@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows to Delta tables by a real Spark: exactly once, read back by Spark, DuckDB and polars alike."""
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import duckdb
 import polars
 import pytest
 from deltalake import DeltaTable
-from spark_lab import TIMEOUT_S, Broker, message_of
+
+from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -39,9 +41,10 @@ class Store:
         self.table = folder / "table"
         self.checkpoint = folder / "checkpoint"
 
-    def run(self, **options: Any) -> Any:
+    def run(self, *, rows: int = 100, **options: Any) -> Any:
+        """`rows`: of a micro-batch, at most. `options`: of the sink."""
         reader = self._spark.readStream.format("headrace").option("bootstrap", self._bootstrap)
-        reader = reader.options(subscribe=self._topic, startingOffsets="earliest", maxOffsetsPerTrigger=100)
+        reader = reader.options(subscribe=self._topic, startingOffsets="earliest", maxOffsetsPerTrigger=rows)
         query = (
             reader.load()
             .selectExpr("CAST(value AS STRING)", "partition", "offset")
@@ -109,6 +112,27 @@ def test_a_stream_is_stored_once_however_often_a_batch_is_tried(
     assert store.values() == sorted(values)
     by_offset = DeltaTable(store.table).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
     assert len({(row["partition"], row["offset"]) for row in by_offset}) == 300
+
+
+@pytest.mark.parametrize("batches", [1, 3], ids=["one batch ago", "three batches ago"])
+def test_a_restored_checkpoint_loses_no_rows(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str], batches: int
+) -> None:
+    topic = new_topic(1)
+    values = broker.fill(topic, 0, 50)
+    store = Store(spark, broker, topic, tmp_path)
+    store.run()
+    backup = shutil.copytree(store.checkpoint, tmp_path / "backup")
+    values += broker.fill(topic, 50, 50 + 100 * batches)
+    store.run()
+    shutil.rmtree(store.checkpoint)
+    backup.rename(store.checkpoint)
+    broker.fill(topic, 50 + 100 * batches, 60 + 100 * batches)
+
+    said = message_of(lambda: store.run(rows=110))
+    assert "an older checkpoint was restored" in said
+    assert ("goes on with batch 1" if batches > 1 else "offsets differ") in said
+    assert store.values() == sorted(values)
 
 
 def test_a_new_checkpoint_under_an_old_name_is_refused(

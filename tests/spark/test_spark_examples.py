@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The projects in examples/pipelines do what they say: sums are held against what was written."""
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import NewTopic
-from spark_lab import Broker
 
 import headrace
 from headrace.client.tools.groups import Groups
 from tests.harness.left_out import leave_out
 from tests.harness.live.committed import wait_for_markers
 from tests.harness.live.node import NodeProcess
+from tests.spark.spark_lab import Broker
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 

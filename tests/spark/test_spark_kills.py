@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark programs killed, paused or left without executor or broker: every record once, the group never ahead.
 
 Tables, and topics on one node, on a cluster and on Apache Kafka. Some cells here and in `make compat`; the
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from kill_cells import ACCIDENTS, CONDITIONS, PLACES, THREADS, Cells, Condition, setup
-from kill_harness import Job, KilledBroker, Table, Topic, create_topic
 
 from headrace.cluster.engines.engine import PreparedNode, RunningNode
 from headrace.cluster.engines.kafka import KafkaEngine
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.node import NodeProcess
+from tests.spark.kill_cells import ACCIDENTS, CONDITIONS, PLACES, THREADS, Cells, Condition, setup
+from tests.spark.kill_harness import Job, KilledBroker, Table, Topic, create_topic
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data loss: deleted, recreated and truncated topics are distinguished, and onDataLoss decides."""
 
 from __future__ import annotations
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_lab import Broker, Query, message_of, reported
+
+from tests.spark.spark_lab import Broker, Query, message_of, reported
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Built-in pipelines on real Spark: tables and topics hold what was produced, and a stop cuts nothing off."""
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from spark_lab import TIMEOUT_S, Broker
 
 import headrace
 from headrace.client.errors import ClientError
 from headrace.client.tools.groups import Groups
 from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.open_windows import OpenWindows
 from headrace.pipelines.progress import Batch
 from headrace.pipelines.runner import Runner
 from tests.harness.live.committed import wait_for_markers
+from tests.spark.spark_lab import TIMEOUT_S, Broker
 
 TYPED = {"value": "json", "schema": "shop STRING, cents BIGINT, at TIMESTAMP"}
 RECORDS = 400
@@ -54,14 +56,18 @@ def sales(numbers: Sequence[int]) -> pa.Table:
 
 
 def run_once(spark: Any, document: dict[str, Any]) -> list[Batch]:
+    return run_and_look(spark, document)[0]
+
+
+def run_and_look(spark: Any, document: dict[str, Any]) -> tuple[list[Batch], list[OpenWindows]]:
     runner = Runner(spark, pipelines_of(document, "the test").pipelines, once=True)
     batches: list[Batch] = []
     try:
         runner.start()
         runner.run(batches.extend, Event())
+        return batches, runner.open_windows()
     finally:
         runner.close()
-    return batches
 
 
 def headrace_cli(*words: str) -> subprocess.CompletedProcess[str]:
@@ -131,6 +137,54 @@ def test_store_analyze_and_copy_take_every_record_once(
     assert sum(batch.late for batch in again) == 2, "their windows were closed"
     late = DeltaTable(tmp_path / "analyzed").to_pyarrow_table()
     assert late.num_rows == len(analyzed) + 3, "of the window that was open"
+
+
+def test_open_windows_are_reported_and_written_on_request(
+    few_partitions: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    headrace.write(sales(range(30)), topic, bootstrap=broker.bootstrap, key="key")
+    path = str(tmp_path / "sums")
+    wanted = {
+        "topic": topic,
+        **TYPED,
+        "window": "1m",
+        "by": "shop",
+        "sum": "cents",
+        "time": "at",
+        "path": path,
+    }
+
+    def run(name: str, emit: str) -> list[OpenWindows]:
+        document = {
+            "bootstrap": broker.bootstrap,
+            "checkpoints": str(tmp_path / "checkpoints"),
+            "analyze": {f"{topic}-{name}": {**wanted, "emit": emit}},
+        }
+        return run_and_look(few_partitions, document)[1]
+
+    def sums() -> dict[tuple[str, int], int]:
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        assert len(rows) == len({(row["shop"], row["window_start"]) for row in rows}), "each window once"
+        return {(row["shop"], row["window_start"].minute): row["sum_cents"] for row in rows}
+
+    noon_ms = int(NOON.timestamp() * 1000)
+    for _ in range(2):  # the second run has no micro-batch
+        (found,) = run("closed", "closed")
+        assert found == OpenWindows(
+            pipeline=f"{topic}-closed",
+            rows=3,
+            windows=1,
+            first_start_ms=noon_ms,
+            last_end_ms=noon_ms + 60_000,
+            watermark_ms=noon_ms + 19_000,
+            written_from_ms=noon_ms + 70_000,
+        )
+    assert run("all", "all") == []
+    assert sums() == {("shop 0", 0): 135, ("shop 1", 0): 145, ("shop 2", 0): 155}
+    headrace.write(sales([30, 61]), topic, bootstrap=broker.bootstrap, key="key")
+    assert run("all", "all") == []
+    assert sums() == {("shop 0", 0): 165, ("shop 1", 0): 145, ("shop 2", 0): 155, ("shop 1", 1): 61}
 
 
 def test_an_invalid_pipeline_is_reported_in_one_line(

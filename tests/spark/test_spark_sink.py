@@ -1,19 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows to topics: columns as the official connector takes them, in batches and in streams."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from spark_lab import TIMEOUT_S, Broker, message_of
 
 import headrace
 from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.replays import BatchIdentity, fingerprint
 from pyspark_headrace.writing.ledger import Published, SinkLedger
 from tests.harness.live.committed import wait_for_markers
+from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -101,7 +104,40 @@ def test_a_stream_copies_a_topic(
     assert query.awaitTermination(TIMEOUT_S)
     assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values)
     ledger = SinkLedger(str(query.id), pooled_client(broker.bootstrap), timeout_ms=20_000)
-    assert ledger.last() == Published(query=str(query.id), batch=2), "exactly once, without being told to"
+    entry = (tmp_path / "checkpoint/offsets/2").read_bytes()
+    batch = BatchIdentity(number=2, offsets=fingerprint(entry))
+    assert ledger.last() == Published(query=str(query.id), batch=batch), "exactly once, without being told to"
+
+
+def test_a_restored_checkpoint_loses_no_rows(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    source, copy = new_topic(1), new_topic(1, suffix="-copy")
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        reader = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap)
+        query = (
+            reader.options(subscribe=source, startingOffsets="earliest")
+            .load()
+            .select("value")
+            .writeStream.format("headrace")
+            .options(bootstrap=broker.bootstrap, topic=copy, checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(TIMEOUT_S)
+
+    values = broker.fill(source, 0, 50)
+    run()
+    backup = shutil.copytree(checkpoint, tmp_path / "backup")
+    values += broker.fill(source, 50, 100)
+    run()
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+    broker.fill(source, 100, 110)
+    assert "has a batch 1 of this query whose offsets differ" in message_of(run)
+    assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values)
 
 
 def test_a_stream_appends_its_whole_result_in_complete_mode(

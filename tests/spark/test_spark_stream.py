@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streaming reads: nothing twice, nothing lost over restarts, progress in a group, no connection too many."""
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewPartitions
-from spark_lab import Broker, Query, message_of, reported, wait_until
 
 import headrace
 from headrace.client.tools.groups import Groups
 from headrace.types import TopicPartition
 from tests.harness.waiting import check_stays
+from tests.spark.spark_lab import Broker, Query, message_of, reported, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and values as typed columns; what does not fit is named, or goes to a topic of its own."""
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from spark_lab import Broker, Query, message_of
 
 import headrace
 from tests.harness.live.schema_registry import running_registry
+from tests.spark.spark_lab import Broker, Query, message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch reader: the offsets between start and end at planning time, split into tasks.
 
 PushdownReader is a separate class because Spark refuses every reader with `pushFilters` while its setting is
@@ -11,6 +12,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headrace.client.errors import ClientError
 from headrace.types import TopicPartition
 from pyspark_headrace.client_pool import PooledClient, pooled_client
 from pyspark_headrace.columns import Projection
@@ -43,9 +45,9 @@ class BatchReader(DataSourceReader):
         )
         return [InputPartition(piece) for piece in pieces]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Spark passes one empty partition when there are none."""
-        if partition.value is None:
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Spark passes one empty partition when there are none; before 4.2, None."""
+        if partition is None or partition.value is None:
             return iter(())
         from pyspark_headrace.reading.task import read_range  # not needed for planning
 
@@ -60,6 +62,11 @@ class BatchReader(DataSourceReader):
             timeout_ms=settings.timeout_ms,
         )
         snapshot = await lookup.snapshot(topics_must_exist=True)
+        if not snapshot:
+            raise ClientError(
+                f"no topic matches subscribePattern {settings.selection.pattern!r}",
+                next_step="list the topics: headrace topics list",
+            )
 
         async def committed() -> Mapping[TopicPartition, int]:
             assert settings.group is not None

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves starting and ending options (earliest, latest, offsets, timestamps, group) to offsets.
 
 Read next: offset_lookup.py (asks the brokers), pyspark_headrace/options.py (OffsetSpec).
@@ -31,7 +32,7 @@ async def resolve_starting(
     elif spec.kind in ("timestamp", "timestamps"):
         offsets = await _at_times(settings, snapshot, lookup)
     else:
-        offsets = _plain(spec, snapshot, EARLIEST)
+        offsets = _plain(spec, snapshot)
     return _positions(query, snapshot, offsets)
 
 
@@ -43,11 +44,9 @@ async def resolve_ending(
     if spec.kind in ("timestamp", "timestamps"):
         times = _times(spec, snapshot)
         found = await lookup.at_times(times)
-        offsets = {
-            each: found[each] if found.get(each, -1) >= 0 else now.end for each, now in _each(snapshot)
-        }
+        offsets = {each: found[each] if found[each] >= 0 else now.end for each, now in _each(snapshot)}
     else:
-        offsets = _plain(spec, snapshot, LATEST)
+        offsets = _plain(spec, snapshot)
     return _positions(query, snapshot, offsets)
 
 
@@ -71,15 +70,13 @@ def within_log(start: Offsets, snapshot: Snapshot, policy: DataLossPolicy) -> Of
     return replace(start, topics=topics)
 
 
-def _plain(spec: OffsetSpec, snapshot: Snapshot, otherwise: int) -> Chosen:
-    """Partitions missing from the JSON are read from their beginning, or to their end."""
-    _check_known(spec, snapshot)
+def _plain(spec: OffsetSpec, snapshot: Snapshot) -> Chosen:
+    _check_partitions(spec, snapshot)
     fixed = {"earliest": EARLIEST, "latest": LATEST}.get(spec.kind)
-    chosen: Chosen = {}
-    for each, now in _each(snapshot):
-        number = spec.numbers.get(each.topic, {}).get(each.partition, otherwise) if fixed is None else fixed
-        chosen[each] = _resolved(number, now)
-    return chosen
+    return {
+        each: _resolved(spec.numbers[each.topic][each.partition] if fixed is None else fixed, now)
+        for each, now in _each(snapshot)
+    }
 
 
 def _resolved(number: int, now: PartitionState) -> int:
@@ -91,9 +88,7 @@ async def _at_times(settings: ReadSettings, snapshot: Snapshot, lookup: OffsetLo
     found = await lookup.at_times(times)
     chosen: Chosen = {}
     for each, now in _each(snapshot):
-        if each not in times:
-            chosen[each] = now.first
-        elif found[each] >= 0:
+        if found[each] >= 0:
             chosen[each] = found[each]
         elif settings.timestamp_beyond_end == "latest":
             chosen[each] = now.end
@@ -107,22 +102,28 @@ async def _at_times(settings: ReadSettings, snapshot: Snapshot, lookup: OffsetLo
 
 
 def _times(spec: OffsetSpec, snapshot: Snapshot) -> Chosen:
-    _check_known(spec, snapshot)
+    _check_partitions(spec, snapshot)
     if spec.kind == "timestamp":
         return {each: spec.timestamp for each, _ in _each(snapshot)}
-    return {
-        each: spec.numbers[each.topic][each.partition]
-        for each, _ in _each(snapshot)
-        if each.partition in spec.numbers.get(each.topic, {})
-    }
+    return {each: spec.numbers[each.topic][each.partition] for each, _ in _each(snapshot)}
 
 
-def _check_known(spec: OffsetSpec, snapshot: Snapshot) -> None:
+def _check_partitions(spec: OffsetSpec, snapshot: Snapshot) -> None:
+    """JSON names all selected partitions and no others, as for Spark's own connector."""
+    if spec.kind not in ("offsets", "timestamps"):
+        return
+    for each, _ in _each(snapshot):
+        if each.partition not in spec.numbers.get(each.topic, {}):
+            number = "-2 is its beginning, -1 its end" if spec.kind == "offsets" else "0 is its beginning"
+            raise ClientError(
+                f"the {spec.kind} do not name partition {each.partition} of topic {each.topic!r}",
+                next_step=f"name every partition that is read; {number}",
+            )
     for topic, numbers in spec.numbers.items():
         for partition in numbers:
             if topic not in snapshot or partition not in snapshot[topic].partitions:
                 raise ClientError(
-                    f"the offsets name partition {partition} of topic {topic!r}, which is not selected",
+                    f"the {spec.kind} name partition {partition} of topic {topic!r}, which is not selected",
                     next_step="name only what subscribe, subscribePattern or assign selects",
                 )
 

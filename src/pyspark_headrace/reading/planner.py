@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans a streaming query on the driver: its initial offsets, the end of each micro-batch, data loss.
 
 Runs in the one Python process in which Spark plans a query. Read next: data_loss.py, progress.py,
@@ -42,6 +43,7 @@ class Planner:
         self._progress = None if settings.group is None else GroupProgress(connections.client, settings.group)
         self._row_sizes = RowSizes(connections.client, self._lookup)
         self._members_checked = False
+        self._other_queries_checked = False
         self._query_lock = QueryLock()
         self._target: Snapshot | None = None
         """The end offsets at the start of an availableNow run; None: no end."""
@@ -52,6 +54,11 @@ class Planner:
     async def initial(self) -> Offsets:
         await self._check_no_members()
         snapshot = await self._lookup.snapshot(topics_must_exist=True)
+        if not snapshot:
+            _log.warning(
+                "no topic matches subscribePattern %r now: the query waits for the first one",
+                self._settings.selection.pattern,
+            )
         start = await offset_specs.resolve_starting(
             self._settings, snapshot, self._lookup, self._committed, query=str(uuid.uuid4())
         )
@@ -66,6 +73,7 @@ class Planner:
         """The end of the next micro-batch; None when there is no new record or the query is to stop."""
         self._query_lock.hold(start.query)
         await self._check_no_members()
+        await self._check_other_queries(start.query)
         if self._settings.stop_file is not None and stop_requested(self._settings.stop_file):
             await self._commit_to_group(start)
             return None
@@ -94,6 +102,20 @@ class Planner:
         if self._progress is not None and not self._members_checked:
             await self._progress.check_no_members()
             self._members_checked = True
+
+    async def _check_other_queries(self, query: str) -> None:
+        """Once: a query with a new checkpoint may continue under the group of an earlier one."""
+        if self._progress is None or self._other_queries_checked:
+            return
+        self._other_queries_checked = True
+        other = await self._progress.other_query(query)
+        if other is not None:
+            _log.warning(
+                "group %r has the offsets of another query, %s: if that one still runs, each overwrites the "
+                "progress of the other; give every query a group of its own",
+                self._settings.group,
+                other,
+            )
 
     async def _committed(self) -> Mapping[TopicPartition, int]:
         assert self._progress is not None

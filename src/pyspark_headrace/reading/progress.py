@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commits a query's offsets to a consumer group, so that lag tools see its progress.
 
 Commits follow Spark's own commit log, never run ahead of it, and never fail a query: failures are counted
@@ -51,7 +52,18 @@ class GroupProgress:
             )
 
     async def committed(self) -> Mapping[TopicPartition, int]:
-        return await self._with_retries(self._fetch)
+        found = await self._with_retries(self._fetch)
+        return {place: int(entry.committed_offset) for place, entry in found.items()}
+
+    async def other_query(self, query: str) -> str | None:
+        """The id of another query whose offsets the group has; None: of none. Never raises."""
+        try:
+            entries = (await self._with_retries(self._fetch)).values()
+        except ClientError as error:
+            _log.warning("the offsets of group %r were not read: %s", self._group, error)
+            return None
+        others = {_query_of(entry) for entry in entries} - {None, query}
+        return min(filter(None, others), default=None)
 
     async def commit(self, done: Offsets) -> None:
         """Commit the offsets that Spark has committed. Never raises."""
@@ -95,7 +107,8 @@ class GroupProgress:
         self._check(group.error_code)
         return list(group.members)
 
-    async def _fetch(self) -> Mapping[TopicPartition, int]:
+    async def _fetch(self) -> Mapping[TopicPartition, Any]:
+        """The entries of the reply for partitions with an offset."""
         connection = await self._coordinator()
         version = min(connection.version_for(ApiKey.OFFSET_FETCH), _NEWEST_WITH_TOPIC_NAMES)
         all_topics = {"group_id": self._group, "topics": None}
@@ -104,7 +117,7 @@ class GroupProgress:
         answer = reply.groups[0] if hasattr(reply, "groups") else reply
         self._check(getattr(answer, "error_code", 0))
         return {
-            TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.committed_offset)
+            TopicPartition(str(topic.name), int(entry.partition_index)): entry
             for topic in answer.topics
             for entry in topic.partitions
             if int(entry.error_code) == 0 and int(entry.committed_offset) >= 0
@@ -135,6 +148,14 @@ class GroupProgress:
             raise ClientError(f"group {self._group!r} has members now, so only members can commit")
         if code is not ErrorCode.none:
             raise BrokerError(f"group {self._group!r}: {code.name}", code)
+
+
+def _query_of(entry: Any) -> str | None:
+    """From the metadata of `_entry`; None: another program has committed it."""
+    try:
+        return str(json.loads(str(entry.metadata))["query"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _entry(query: str, partition: int, position: Any) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input columns of a sink, as in Spark's own Kafka connector; checked when a write is planned.
 
 Pure. Read next: batch_writer.py.
@@ -37,9 +38,7 @@ class SinkColumns:
                 next_step='name one: df.selectExpr("to_json(struct(*)) AS value")',
             )
         if "topic" not in types and not topic_given:
-            raise ClientError(
-                "no topic is set", next_step='add .option("topic", …), or a column named topic'
-            )
+            raise ClientError("no topic is set", next_step='add .option("topic", …), or a column named topic')
         for name, allowed in _ALLOWED.items():
             if name in types and types[name].simpleString() not in {each.simpleString() for each in allowed}:
                 wanted = " or ".join(each.simpleString() for each in allowed)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two internal topics of exactly-once sinks, created on first use on any Kafka cluster.
 
 Read next: ledger.py, staging.py.
@@ -8,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.bootstrap import Address
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.network_client import NetworkClient, NoSuchTopic, TopicView
 from headrace.client.retry import Backoff, retry
+from headrace.client.topic_creation import create_topic
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from pyspark_headrace.client_pool import PooledClient
 
 _MAX_REPLICAS = 3
-_CREATION_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,27 +71,19 @@ async def _created(topic: InternalTopic, client: NetworkClient) -> TopicView:
 
 async def _create(topic: InternalTopic, client: NetworkClient) -> None:
     nodes = await client.call_any(ApiKey.METADATA, {"topics": []})
-    for node in nodes.brokers:
-        client.learn(int(node.node_id), Address(str(node.host), int(node.port)))
-    controller = await client.connection(int(nodes.controller_id))
-    entry = {
-        "name": topic.name,
-        "num_partitions": topic.partitions,
-        "replication_factor": min(_MAX_REPLICAS, len(nodes.brokers)),
-        "assignments": [],
-        "configs": [{"name": name, "value": value} for name, value in topic.settings.items()],
-    }
-    reply = await controller.call(ApiKey.CREATE_TOPICS, {"topics": [entry], "timeout": _CREATION_MS})
-    (created,) = reply.topics
-    code = ErrorCode(int(created.error_code))
-    if code in (ErrorCode.none, ErrorCode.topic_already_exists):  # another sink created it first
-        return
-    refused = BrokerError(f"topic {topic.name!r}: {code.name}", code)
-    if refused.retriable:
-        raise refused
-    raise ClientError(
-        f"topic {topic.name!r}, which exactly-once sinks need, cannot be created: "
-        f"{created.error_message or code.name}",
-        next_step="let a user with permission create it as docs/pipelines.md says, or set exactlyOnce=off",
-        code=code.name.upper(),
-    )
+    try:
+        await create_topic(
+            client,
+            topic.name,
+            partitions=topic.partitions,
+            replication_factor=min(_MAX_REPLICAS, len(nodes.brokers)),
+            configs=topic.settings,
+        )
+    except BrokerError as error:
+        if error.retriable:
+            raise
+        raise ClientError(
+            f"exactly-once sinks need a topic of their own: {error.what}",
+            next_step="let a permitted user create it as docs/pipelines.md says, or set exactlyOnce=off",
+            code=error.code,
+        ) from error

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which batch a sink published last: a record in the compacted topic `__headrace_sinks`, keyed by the sink.
 
 The record is part of the transaction that publishes the batch, so both are visible or neither.
@@ -20,6 +21,7 @@ from headrace.client.network_client import NetworkClient, TopicView
 from headrace.client.retry import Backoff, retry
 from headrace.wire.records import Record, build_batch, iter_records
 from pyspark_headrace.client_pool import PooledClient
+from pyspark_headrace.replays import BatchIdentity
 from pyspark_headrace.writing.internal_topics import SINKS, find_or_create
 
 _FORMAT = 1
@@ -33,13 +35,13 @@ class Published:
     """The last batch of a sink. Only batches of the same query compare: each query counts from 0."""
 
     query: str
-    batch: int
-
-    def covers(self, other: Published) -> bool:
-        return self.query == other.query and self.batch >= other.batch
+    batch: BatchIdentity
 
     def to_json(self) -> bytes:
-        return json.dumps({"format": _FORMAT, "query": self.query, "batch": self.batch}).encode()
+        document = {"format": _FORMAT, "query": self.query, "batch": self.batch.number}
+        if self.batch.offsets is not None:
+            document["offsets"] = self.batch.offsets
+        return json.dumps(document).encode()
 
 
 def read_published(sink: str, value: bytes) -> Published:
@@ -48,7 +50,11 @@ def read_published(sink: str, value: bytes) -> Published:
         document = json.loads(value)
         if document["format"] != _FORMAT:
             raise ValueError(f"format {document['format']!r}")
-        return Published(query=str(document["query"]), batch=int(document["batch"]))
+        offsets = document.get("offsets")  # missing in records of earlier releases
+        batch = BatchIdentity(
+            number=int(document["batch"]), offsets=None if offsets is None else int(offsets)
+        )
+        return Published(query=str(document["query"]), batch=batch)
     except (ValueError, KeyError, TypeError) as error:
         raise ClientError(
             f"the record of sink {sink!r} in topic {SINKS.name!r} has an unknown format ({error})",

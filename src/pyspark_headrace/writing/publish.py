@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes a micro-batch exactly once: all its record batches and its batch id in one transaction.
 
 Initialising the sink's transactional id fences the former driver and aborts its open transaction; then the
@@ -26,6 +27,7 @@ from headrace.client.errors import ClientError
 from headrace.client.retry import Backoff
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.replays import BatchIdentity, ReplayRule, identify_batch
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
 from pyspark_headrace.writing.internal_topics import SINKS
 from pyspark_headrace.writing.ledger import Published, SinkLedger
@@ -52,7 +54,9 @@ def publish_batch(messages: Messages, settings: WriteSettings, batch: int) -> No
             "the id of the query is unknown, so a repeated batch could not be detected",
             next_step='name the sink: .option("sinkId", …)',
         )
-    Publication(sink, encoded, settings).publish_once(Published(query=query, batch=batch))
+    rule = ReplayRule(sink=f"sink {sink!r}", numbered_by="checkpoint", check=settings.replay_check)
+    identity = identify_batch(batch, settings.checkpoint)
+    Publication(sink, encoded, settings).publish_once(Published(query=query, batch=identity), rule)
 
 
 def publish_write(messages: Messages, settings: WriteSettings) -> None:
@@ -60,11 +64,14 @@ def publish_write(messages: Messages, settings: WriteSettings) -> None:
     encoded = _encoded(messages, settings, first=True)
     if not any(each.runs for each in encoded):
         return
-    publication = Publication(settings.sink_id or f"write-{uuid.uuid4()}", encoded, settings)
+    sink = settings.sink_id or f"write-{uuid.uuid4()}"
+    publication = Publication(sink, encoded, settings)
     if settings.batch_id is None:
         publication.publish()
     else:
-        publication.publish_once(Published(query=_query(encoded), batch=settings.batch_id))
+        rule = ReplayRule(sink=f"sink {sink!r}", numbered_by="batchId")
+        identity = BatchIdentity(number=settings.batch_id)
+        publication.publish_once(Published(query=_query(encoded), batch=identity), rule)
 
 
 class Publication:
@@ -78,18 +85,22 @@ class Publication:
         for run in (run for each in encoded for run in each.runs):
             self._by_topic[run.topic].append(run)
 
-    def publish_once(self, published: Published) -> None:
+    def publish_once(self, published: Published, rule: ReplayRule) -> None:
         """Idempotent: however often it is called, the batch becomes visible once or not at all."""
+
+        def is_published() -> bool:
+            return self._is_published(ledger.last(), published, rule)
+
         ledger = SinkLedger(self._sink, self._connections, timeout_ms=self._settings.timeout_ms)
-        if self._already_published(ledger.last(), published):
+        if is_published():
             return  # without fencing a newer driver of this sink
         for tries_left in reversed(range(_TRIES)):
             try:
-                self._publish(ledger, published)
+                self._publish(ledger, published, rule)
                 return
             except OutcomeUnknown as error:
                 if error.fenced:  # by a newer driver, which must not be fenced in turn
-                    if self._already_published(ledger.last(), published):
+                    if is_published():
                         return
                     raise self._taken_over(error) from error
                 if not tries_left:  # otherwise initialising the transactional id again decides it
@@ -102,27 +113,27 @@ class Publication:
             self._append_rows(transaction)
             transaction.commit()
 
-    def _publish(self, ledger: SinkLedger, published: Published) -> None:
+    def _publish(self, ledger: SinkLedger, published: Published, rule: ReplayRule) -> None:
         with self._transaction() as transaction:
             last = ledger.last()
-            if self._already_published(last, published):
+            if self._is_published(last, published, rule):
                 return
-            if last is None and published.batch:
+            if last is None and published.batch.number:
                 _log.warning(
                     "sink %s: batch %d is the first that is written exactly once; it may hold rows that were "
                     "written before by an attempt that wrote at least once",
                     self._sink,
-                    published.batch,
+                    published.batch.number,
                 )
             transaction.begin()
             self._append_rows(transaction)
             transaction.append_batches(SINKS.name, ledger.partition, [ledger.entry(published)])
             transaction.commit()
 
-    def _already_published(self, last: Published | None, published: Published) -> bool:
-        if last is None or not last.covers(published):
+    def _is_published(self, last: Published | None, published: Published, rule: ReplayRule) -> bool:
+        if last is None or last.query != published.query or not rule.is_replay(published.batch, last.batch):
             return False
-        _log.info("sink %s: batch %d was published already", self._sink, published.batch)
+        _log.info("sink %s: batch %d was published already", self._sink, published.batch.number)
         return True
 
     @contextmanager

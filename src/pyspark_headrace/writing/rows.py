@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups a task's rows by topic and by partitioning (explicit partition or by key).
 
 No network access. Read next: task.py.
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.arrow.write.writer import WriteRequest
+from headrace.client.arrow.write.write_request import WriteRequest
 from headrace.client.errors import ClientError
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
@@ -30,7 +31,10 @@ def requests(
         return WriteRequest(
             rows,
             topic,
+            create=False,
             key=columns.optional("key"),
+            value="value",
+            timestamp=None,
             headers=columns.optional("headers"),
             partition=partition,
             compression=settings.compression,

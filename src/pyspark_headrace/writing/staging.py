@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staging topic `__headrace_staging` for record batches too large for a commit message; retained for a day.
 
 Each task writes to one partition; the driver reads back exactly the batches that it publishes. Batches are
@@ -14,7 +15,8 @@ from headrace.client.arrow.fetch.fetcher import FIRST_VERSION_BY_ID
 from headrace.client.arrow.fetch.sections import whole_batches
 from headrace.client.arrow.write.ready_batches import ready_batches
 from headrace.client.arrow.write.sender import Outgoing, Sender
-from headrace.client.arrow.write.writer import DEFAULT_BUDGET, send_rows
+from headrace.client.arrow.write.write_request import DEFAULT_BUDGET
+from headrace.client.arrow.write.writer import send_rows
 from headrace.client.connection import ConnectionLost
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.network_client import NetworkClient, TopicView

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accidents inside a Spark program: queries stop at chosen moments, tasks fail or straggle and are noted.
 
 Python finds it on PYTHONPATH, and only Spark's own processes act on it. What is to happen comes from the
@@ -96,7 +97,7 @@ def _batch_of_task() -> int:
 
 
 def _stop_in_commits(plan_of: PlanOf) -> None:
-    from pyspark_headrace.writing.publish import Transaction
+    from headrace.client.arrow.write.transaction import Transaction
     from pyspark_headrace.writing.stream_writer import StreamWriter as TopicWriter
     from pyspark_headrace_delta.commit import TableCommit
     from pyspark_headrace_delta.stream_writer import StreamWriter as TableWriter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: names and aliases, values that make no sense, and options that do not go together."""
 
 from __future__ import annotations
@@ -5,11 +6,17 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.options import OffsetSpec, ReadSettings, read_settings, write_settings
+from pyspark_headrace.options import OffsetSpec, ReadSettings, WriteSettings, read_settings, write_settings
+
+BROKER = {"bootstrap": "a:1"}
 
 
 def read(streaming: bool = False, **options: str) -> ReadSettings:
-    return read_settings({"subscribe": "orders", **options}, streaming=streaming)
+    return read_settings({"subscribe": "orders", **BROKER, **options}, streaming=streaming)
+
+
+def write(streaming: bool = False, **options: str) -> WriteSettings:
+    return write_settings({**BROKER, **options}, streaming=streaming)
 
 
 def test_the_official_connectors_names_are_understood() -> None:
@@ -56,7 +63,7 @@ def test_starting_offsets_are_parsed() -> None:
 @pytest.mark.parametrize("assign", ['{"orders": []}', "{}"])
 def test_an_assignment_names_partitions(assign: str) -> None:
     with pytest.raises(ClientError, match=r"'assign' cannot be .*; name the partitions of .*, or use"):
-        read_settings({"assign": assign}, streaming=True)
+        read_settings({"assign": assign, **BROKER}, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +90,21 @@ def test_contradictory_options_are_refused(options: dict[str, str], said: str) -
         read(**options)
 
 
+@pytest.mark.parametrize("given", [{}, {"bootstrap": ""}])
+def test_the_brokers_must_be_given(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", "a:1")  # of the driver: executors do not have it
+    said = r"""option 'bootstrap' is not set; add \.option\("bootstrap", "HOST:PORT"\)"""
+    with pytest.raises(ClientError, match=said):
+        read_settings({"subscribe": "orders", **given}, streaming=False)
+    with pytest.raises(ClientError, match=said):
+        write_settings({"topic": "orders", **given}, streaming=True)
+
+
 def test_something_has_to_be_read() -> None:
     with pytest.raises(ClientError, match="none is set; use subscribe"):
-        read_settings({}, streaming=False)
+        read_settings(BROKER, streaming=False)
     with pytest.raises(ClientError, match="not a valid regular expression"):
-        read_settings({"subscribePattern": "("}, streaming=False)
+        read_settings({"subscribePattern": "(", **BROKER}, streaming=False)
 
 
 def test_a_stream_has_no_end() -> None:
@@ -97,19 +114,19 @@ def test_a_stream_has_no_end() -> None:
 
 def test_writes_have_options_of_their_own() -> None:
     given = {"topic": "out", "kafka.compression.type": "zstd", "checkpointlocation": "x"}
-    settings = write_settings(given, streaming=True)
+    settings = write(streaming=True, **given)
     assert (settings.topic, settings.compression) == ("out", "zstd")
     with pytest.raises(ClientError, match="no option 'subscribe'"):
-        write_settings({"subscribe": "out"}, streaming=True)
+        write(streaming=True, subscribe="out")
     with pytest.raises(ClientError, match="use one of none, gzip"):
-        write_settings({"compression": "rar"}, streaming=True)
+        write(streaming=True, compression="rar")
 
 
 def test_exactly_once_is_the_default_where_it_is_possible() -> None:
-    assert write_settings({}, streaming=True).exactly_once is None
+    assert write(streaming=True).exactly_once is None
     for asked in ("batch", "off"):
-        assert write_settings({"exactlyonce": asked}, streaming=True).exactly_once == asked
-    numbered = write_settings({"sinkId": "counts", "batchId": "0"}, streaming=False)
+        assert write(streaming=True, exactlyonce=asked).exactly_once == asked
+    numbered = write(sinkId="counts", batchId="0")
     assert (numbered.exactly_once, numbered.sink_id, numbered.batch_id) == ("batch", "counts", 0)
 
 
@@ -127,15 +144,15 @@ def test_exactly_once_is_the_default_where_it_is_possible() -> None:
 )
 def test_invalid_sink_options_are_refused(options: dict[str, str], streaming: bool, said: str) -> None:
     with pytest.raises(ClientError, match=said):
-        write_settings(options, streaming=streaming)
+        write(streaming=streaming, **options)
 
 
 def test_a_pattern_does_not_take_in_what_sinks_keep_for_themselves() -> None:
-    anything = read_settings({"subscribePattern": ".*"}, streaming=False).selection
+    anything = read_settings({"subscribePattern": ".*", **BROKER}, streaming=False).selection
     assert [anything.includes(name) for name in ("orders", "_orders", "__headrace_staging")] == [
         True,
         True,
         False,
     ]
-    named = read_settings({"subscribe": "__headrace_sinks"}, streaming=False).selection
+    named = read_settings({"subscribe": "__headrace_sinks", **BROKER}, streaming=False).selection
     assert named.includes("__headrace_sinks")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark starts a process for every step of planning: what it imports there is part of every cold start."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ SCRIPT = """
 import sys
 from pyspark_headrace import DefaultSource
 
-DefaultSource({"subscribe": "orders"}).schema()
+DefaultSource({"bootstrap": "127.0.0.1:9092", "subscribe": "orders"}).schema()
 print(*sorted({"pyarrow", "numpy", "uvloop", "confluent_kafka"} & set(sys.modules)))
 """
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS and SASL in options: both families of names, what is refused rather than left out, and what travels."""
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ def settings(**options: str) -> SecuritySettings:
 
 
 def test_reads_and_writes_take_it_and_the_other_options_stay() -> None:
-    read = read_settings({"subscribe": "orders", **LOGIN}, streaming=True)
+    read = read_settings({"bootstrap": "a:1", "subscribe": "orders", **LOGIN}, streaming=True)
     assert (read.selection.names, read.security.protocol) == (("orders",), "SASL_SSL")
-    assert write_settings({"topic": "copies", **LOGIN}, streaming=False).security == read.security
-    assert read_settings({"subscribe": "orders"}, streaming=False).security == NO_SECURITY
+    assert (
+        write_settings({"bootstrap": "a:1", "topic": "copies", **LOGIN}, streaming=False).security
+        == read.security
+    )
+    assert read_settings({"bootstrap": "a:1", "subscribe": "orders"}, streaming=False).security == NO_SECURITY
 
 
 def test_security_options_are_serialized_and_restored() -> None:
@@ -127,7 +131,7 @@ def test_a_clients_properties_file_is_read_in_the_driver_and_its_path_is_all_tha
     file.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=ann\nsasl.password=secret\n"
     )
-    read = read_settings({"subscribe": "orders", "config": str(file)}, streaming=True)
+    read = read_settings({"bootstrap": "a:1", "subscribe": "orders", "config": str(file)}, streaming=True)
     file.unlink()
     assert pickle.loads(pickle.dumps(read.security)).security().sasl == Plain("ann", "secret")
     assert "secret" not in repr(read)

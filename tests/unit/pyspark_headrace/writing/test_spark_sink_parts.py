@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exactly-once sink without a broker: where batches of tasks go, how they come back, what is known."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.client.errors import ClientError
 from headrace.wire.records import Record, build_batch
 from pyspark_headrace import client_pool
 from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.replays import BatchIdentity
 from pyspark_headrace.source import HeadraceSource
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
 from pyspark_headrace.writing.ledger import DecidedRecords, Published, read_published
@@ -158,11 +160,15 @@ def test_other_records_in_their_place_are_noticed(log: memoryview) -> None:
         wanted_batches(log, staged("a", 0, start=10, end=12), 10)
 
 
-def test_a_published_batch_covers_those_before_it_of_the_same_query() -> None:
-    published = read_published("sink", Published(query="q", batch=7).to_json())
-    assert published == Published(query="q", batch=7)
-    assert [published.covers(Published(query="q", batch=batch)) for batch in (6, 7, 8)] == [True, True, False]
-    assert not published.covers(Published(query="other", batch=0))
+@pytest.mark.parametrize("offsets", [None, 123])
+def test_an_entry_is_read_as_it_was_written(offsets: int | None) -> None:
+    published = Published(query="q", batch=BatchIdentity(number=7, offsets=offsets))
+    assert read_published("sink", published.to_json()) == published
+
+
+def test_entries_of_an_earlier_release_have_no_fingerprint() -> None:
+    found = read_published("sink", b'{"format": 1, "query": "q", "batch": 7}')
+    assert found == Published(query="q", batch=BatchIdentity(number=7))
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"format": 2, "query": "q", "batch": 1}', b'{"format": 1}'])
@@ -176,9 +182,7 @@ def test_at_least_once_is_logged_when_a_query_starts(caplog: pytest.LogCaptureFi
         publish_batch([Written(3)], NOWHERE, 0)
         publish_batch([Written(3)], NOWHERE, 1)
     (record,) = caplog.records
-    assert record.getMessage().startswith(
-        "the broker has no transactions: rows are written at least once"
-    )
+    assert record.getMessage().startswith("the broker has no transactions: rows are written at least once")
 
 
 def test_making_writers_has_no_side_effects() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a task on their way to topics: those of one topic flow, others are sorted first."""
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ def test_rows_of_one_topic_are_sent_while_others_come() -> None:
     assert (topic, taken) == ("orders", [0])
 
 
-@pytest.mark.parametrize(
-    ("topic", "column"), [(None, {"topic": "orders"}), ("orders", {"partition": 3})]
-)
+@pytest.mark.parametrize(("topic", "column"), [(None, {"topic": "orders"}), ("orders", {"partition": 3})])
 def test_rows_that_name_where_they_go_are_sorted_first(topic: str | None, column: dict[str, Any]) -> None:
     taken: list[int] = []
     columns = SinkColumns(names=frozenset({"value", *column}))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides whether a sink has a batch already: by its number, and by a fingerprint of its offsets.
+
+Spark repeats a batch that it has not marked as committed: with the same number and the same entry
+`offsets/<number>` in its checkpoint. When an older checkpoint is restored, a number comes again for other
+rows; skipping them as a replay would lose them. Knows neither topics nor tables. Read next:
+writing/ledger.py, pyspark_headrace_delta/commit.py; docs/decisions/0033-a-replay-has-the-same-offsets.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.delta.table import local_path
+
+_log = logging.getLogger(__name__)
+
+ReplayCheck = Literal["offsets", "number"]
+REPLAY_CHECKS: tuple[ReplayCheck, ...] = ("offsets", "number")
+_FINGERPRINT_BYTES = 7
+"""A positive number in the 64 bits that a Delta table has for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchIdentity:
+    """`offsets`: a fingerprint of the checkpoint's entry for this batch; None: unknown."""
+
+    number: int
+    offsets: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRule:
+    """How a sink recognises a batch that it has. `sink` names it in errors, like "sink 'orders'"."""
+
+    sink: str
+    numbered_by: Literal["checkpoint", "batchId", "txnVersion"]
+    check: ReplayCheck = "offsets"
+
+    def is_replay(self, batch: BatchIdentity, last: BatchIdentity) -> bool:
+        """Whether the batch is the last one of the sink, again. ClientError when the sink has later ones."""
+        if batch.number > last.number:
+            return False
+        if batch.number < last.number:
+            raise self._behind(batch, last)
+        if self.numbered_by != "checkpoint" or self.check == "number" or last.offsets is None:
+            return True
+        if batch.offsets is None:
+            raise self._unverified(batch)
+        if batch.offsets != last.offsets:
+            raise self._differs(batch)
+        return True
+
+    def _behind(self, batch: BatchIdentity, last: BatchIdentity) -> ClientError:
+        if self.numbered_by != "checkpoint":
+            name = self.numbered_by
+            return ClientError(
+                f"{self.sink} has {name} {last.number} already: the rows of {name} {batch.number} would be "
+                "skipped as a repeated write",
+                next_step=f"count {name} upwards, and repeat a write only with its own {name}",
+            )
+        return ClientError(
+            f"{self.sink} has batch {last.number} of this query, but the checkpoint goes on with batch "
+            f"{batch.number}: an older checkpoint was restored, or another driver runs this query. The rows "
+            f"of batches {batch.number} to {last.number} would be skipped as already written",
+            next_step=_repair(last),
+        )
+
+    def _differs(self, batch: BatchIdentity) -> ClientError:
+        return ClientError(
+            f"{self.sink} has a batch {batch.number} of this query whose offsets differ from those in the "
+            "checkpoint: an older checkpoint was restored. Its rows would be skipped as already written",
+            next_step=_repair(batch),
+        )
+
+    def _unverified(self, batch: BatchIdentity) -> ClientError:
+        return ClientError(
+            f"{self.sink} has a batch {batch.number} of this query, and whether this is the same one is "
+            "unknown: its entry in the checkpoint could not be read",
+            next_step='name the checkpoint in the query, .option("checkpointLocation", …), where the driver '
+            'can read it; or, if no older checkpoint was restored, set .option("replayCheck", "number")',
+        )
+
+
+def _repair(last: BatchIdentity) -> str:
+    return (
+        "restore the newest checkpoint; or start with a new checkpointLocation and startingOffsets after the "
+        f"rows of batch {last.number}: what begins before them is written twice, what begins later is lost"
+    )
+
+
+def identify_batch(number: int, checkpoint: str | None) -> BatchIdentity:
+    """A micro-batch, with the fingerprint of its offsets where the checkpoint is given and can be read."""
+    if checkpoint is None and number == 0:
+        _log.warning(
+            'the query does not name its checkpoint, .option("checkpointLocation", …): a repeated batch is '
+            "recognised by its number alone, and rows after an older checkpoint was restored are skipped"
+        )
+    entry = None if checkpoint is None else _read(checkpoint, f"offsets/{number}")
+    return BatchIdentity(number=number, offsets=None if entry is None else fingerprint(entry))
+
+
+def fingerprint(entry: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(entry).digest()[:_FINGERPRINT_BYTES])
+
+
+def _read(location: str, name: str) -> bytes | None:
+    """None: it could not be read."""
+    from pyarrow import ArrowInvalid  # planning a query does not load Arrow
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    try:
+        if urlsplit(location).scheme.lower() in ("", "file"):
+            files, folder = LocalFileSystem(), str(local_path(location))
+        else:
+            files, folder = FileSystem.from_uri(location)
+        with files.open_input_stream(f"{folder}/{name}", compression=None) as stream:
+            return bytes(stream.read())
+    except (ClientError, OSError, ArrowInvalid, NotImplementedError):
+        return None

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which batches a sink takes for a repetition, which for new ones, and which it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.client.errors import ClientError
+from pyspark_headrace.replays import BatchIdentity, ReplayRule, fingerprint, identify_batch
+
+LAST = BatchIdentity(number=7, offsets=1)
+RULE = ReplayRule(sink="sink 'orders'", numbered_by="checkpoint")
+
+
+def test_the_next_batch_is_new() -> None:
+    assert not RULE.is_replay(BatchIdentity(number=8, offsets=2), LAST)
+
+
+def test_the_same_number_with_the_same_offsets_is_a_replay() -> None:
+    assert RULE.is_replay(BatchIdentity(number=7, offsets=1), LAST)
+
+
+def test_without_a_fingerprint_of_the_sink_the_number_decides() -> None:
+    assert RULE.is_replay(BatchIdentity(number=7, offsets=2), BatchIdentity(number=7))
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            BatchIdentity(number=6, offsets=1),
+            "batch 7 of .* goes on with batch 6.*batches 6 to 7",
+        ),
+        (BatchIdentity(number=7, offsets=2), "whose offsets differ .* older checkpoint was restored"),
+        (BatchIdentity(number=7), r"could not be read; .*checkpointLocation.*replayCheck"),
+    ],
+    ids=["behind", "differs", "unverified"],
+)
+def test_what_would_lose_rows_is_refused_by_name(batch: BatchIdentity, message: str) -> None:
+    with pytest.raises(ClientError, match=rf"sink 'orders' has .*{message}"):
+        RULE.is_replay(batch, LAST)
+
+
+def test_the_number_alone_decides_where_that_was_asked_for() -> None:
+    rule = ReplayRule(sink="sink", numbered_by="checkpoint", check="number")
+    assert rule.is_replay(BatchIdentity(number=7, offsets=2), LAST)
+    with pytest.raises(ClientError, match="goes on with batch 6"):
+        rule.is_replay(BatchIdentity(number=6), LAST)
+
+
+@pytest.mark.parametrize("name", ["batchId", "txnVersion"])
+def test_numbers_of_batch_writes_go_up(name: str) -> None:
+    rule = ReplayRule(sink="sink", numbered_by=name)  # type: ignore[arg-type]
+    assert rule.is_replay(BatchIdentity(number=7), LAST)
+    with pytest.raises(ClientError, match=f"has {name} 7 already.*count {name} upwards"):
+        rule.is_replay(BatchIdentity(number=6), LAST)
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_batch_is_known_by_its_entry_in_the_checkpoint(tmp_path: Path, prefix: str) -> None:
+    folder = tmp_path / "a checkpoint"
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "offsets/3").write_bytes(b"v1")
+    assert identify_batch(3, f"{prefix}{folder}") == BatchIdentity(number=3, offsets=fingerprint(b"v1"))
+
+
+@pytest.mark.parametrize("where", [None, "no/such/folder", "nothing://there", "file://host/elsewhere"])
+def test_a_batch_whose_entry_cannot_be_read_has_no_fingerprint(where: str | None) -> None:
+    assert identify_batch(3, where) == BatchIdentity(number=3)
+
+
+def test_fingerprints_fit_into_a_table() -> None:
+    assert 0 < fingerprint(b"v1") < 1 << 56
+    assert fingerprint(b"v1") != fingerprint(b"v2")
