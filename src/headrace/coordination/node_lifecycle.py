@@ -117,7 +117,8 @@ class NodeLifecycle:
         try:
             epoch = await self._register(session, replaces_dead_predecessor)
         except BaseException:
-            await session.close()
+            with contextlib.suppress(CoordinationError):  # must not replace a cancellation
+                await session.close()
             raise
         self._session = session
         self.epoch = epoch

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.coordination.cluster_metadata import ClusterMetadata, VersionWaiters
 from headrace.coordination.memory import MemoryState, MemoryStore
-from headrace.coordination.store import Changes, Create
+from headrace.coordination.store import Applied, Changes, Conflict, Create
 from headrace.errors import CoordinationError
 from headrace.testing.simworld import Simulation, SimWorld
 
@@ -76,6 +76,35 @@ def test_the_heartbeat_continues_after_an_unexpected_error(monkeypatch: pytest.M
         assert outcomes == []
         assert not cluster.session_may_have_expired
         assert 1 in cluster.view.nodes
+
+    simulated(scenario)
+
+
+def test_a_node_that_registers_again_while_the_store_is_away_can_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session that it opened cannot be closed either: that error must not replace the cancellation."""
+
+    async def scenario(world: SimWorld, store: StumblingStore) -> None:
+        cluster = await ClusterMetadata.open(store, world)
+        await cluster.register_node(node_id=1, host_id="h", hostname="h", endpoints=[], session_ttl_ms=TTL_MS)
+        registering = asyncio.Event()
+
+        async def never_answered(_: object) -> Applied | Conflict:
+            registering.set()
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("unreachable")
+
+        async def not_closed(_: object) -> None:
+            raise CoordinationError("the coordination store does not answer")
+
+        monkeypatch.setattr(store, "commit", never_answered)
+        store._sessions[0].lost = True  # the heartbeat registers again
+        await registering.wait()
+        monkeypatch.setattr(type(store._sessions[0]), "_close", not_closed)
+        closing = world.tasks.spawn(cluster._lifecycle.close(), name="close")  # type: ignore[union-attr]
+        await asyncio.wait({closing}, timeout=10 * TTL_MS / 1000)
+        assert closing.done()
 
     simulated(scenario)
 
