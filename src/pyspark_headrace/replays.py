@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -24,14 +24,22 @@ ReplayCheck = Literal["offsets", "number"]
 REPLAY_CHECKS: tuple[ReplayCheck, ...] = ("offsets", "number")
 _FINGERPRINT_BYTES = 7
 """A positive number in the 64 bits that a Delta table has for it."""
+_MAX_SOURCES_CHARS = 256 << 10
+"""Some thousand partitions; a record of the ledger must fit into a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchIdentity:
-    """`offsets`: a fingerprint of the checkpoint's entry for this batch; None: unknown."""
+    """`offsets`: a fingerprint of the checkpoint's entry for this batch; None: unknown.
+
+    `sources`: where the batch ends, a line of that entry for each source of the query. Sinks record it with
+    the rows, so that a checkpoint can be rebuilt and a table knows its place in the topic; replays are
+    recognised by the fingerprint alone. Empty: unknown.
+    """
 
     number: int
     offsets: int | None = None
+    sources: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,15 @@ def identify_batch(number: int, checkpoint: str | None) -> BatchIdentity:
             "recognised by its number alone, and rows after an older checkpoint was restored are skipped"
         )
     entry = None if checkpoint is None else _read(checkpoint, f"offsets/{number}")
-    return BatchIdentity(number=number, offsets=None if entry is None else fingerprint(entry))
+    if entry is None:
+        return BatchIdentity(number=number)
+    return BatchIdentity(number=number, offsets=fingerprint(entry), sources=_sources(entry))
+
+
+def _sources(entry: bytes) -> tuple[str, ...]:
+    """The lines after the format's version and Spark's own metadata; none where they would be too long."""
+    lines = tuple(entry.decode(errors="replace").splitlines()[2:])
+    return lines if sum(map(len, lines)) <= _MAX_SOURCES_CHARS else ()
 
 
 def fingerprint(entry: bytes) -> int:

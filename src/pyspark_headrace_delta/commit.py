@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction, crea
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import WrittenFile
 from headrace.pipelines.delta.protocol import check_append_only, check_features
+from headrace.pipelines.delta.recorded_batches import APP_ID, BATCH_ID, SOURCES
 from headrace.pipelines.delta.table import first_line, open_table
 from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace_delta.options import TableSettings
@@ -66,6 +67,11 @@ class BatchNumber:
         if self.rule.numbered_by == "checkpoint":
             numbers[self._offsets_app_id] = self.batch.offsets or 0  # 0: unknown
         return [Transaction(app_id, number) for app_id, number in numbers.items()]
+
+    def metadata(self) -> dict[str, Any]:
+        """What the entry in the table's log says of the batch."""
+        known = {APP_ID: self.app_id, BATCH_ID: self.batch.number}
+        return known | ({SOURCES: json.dumps(self.batch.sources)} if self.batch.sources else {})
 
     @property
     def _query_app_id(self) -> str:
@@ -170,7 +176,7 @@ class TableCommit:
         if self.batch is None:
             return CommitProperties(max_commit_retries=0)
         return CommitProperties(
-            custom_metadata={"appId": self.batch.app_id, "batchId": self.batch.batch.number},
+            custom_metadata=self.batch.metadata(),
             app_transactions=self.batch.transactions(),
             max_commit_retries=0,
         )

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.client.arrow.fetch.sections import is_abort_marker, sections_of, whole_batches
 from headrace.client.arrow.read.bounds import EARLIEST, LATEST, Bounds
@@ -38,9 +39,11 @@ class Published:
     batch: BatchIdentity
 
     def to_json(self) -> bytes:
-        document = {"format": _FORMAT, "query": self.query, "batch": self.batch.number}
+        document: dict[str, Any] = {"format": _FORMAT, "query": self.query, "batch": self.batch.number}
         if self.batch.offsets is not None:
             document["offsets"] = self.batch.offsets
+        if self.batch.sources:
+            document["sources"] = self.batch.sources
         return json.dumps(document).encode()
 
 
@@ -50,9 +53,11 @@ def read_published(sink: str, value: bytes) -> Published:
         document = json.loads(value)
         if document["format"] != _FORMAT:
             raise ValueError(f"format {document['format']!r}")
-        offsets = document.get("offsets")  # missing in records of earlier releases
+        offsets = document.get("offsets")  # missing in records of earlier releases, as sources may be
         batch = BatchIdentity(
-            number=int(document["batch"]), offsets=None if offsets is None else int(offsets)
+            number=int(document["batch"]),
+            offsets=None if offsets is None else int(offsets),
+            sources=tuple(map(str, document.get("sources", ()))),
         )
         return Published(query=str(document["query"]), batch=batch)
     except (ValueError, KeyError, TypeError) as error:

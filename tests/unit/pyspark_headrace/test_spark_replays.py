@@ -71,6 +71,20 @@ def test_a_batch_whose_entry_cannot_be_read_has_no_fingerprint(where: str | None
     assert identify_batch(3, where) == BatchIdentity(number=3)
 
 
+def test_a_batch_knows_where_its_sources_end(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/3").write_text('v1\n{"batchWatermarkMs":0}\n{"version":1}\n-')
+    assert identify_batch(3, str(tmp_path)).sources == ('{"version":1}', "-")
+
+
+def test_ends_too_long_for_a_record_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/3").write_text("v1\n{}\n" + "x" * (300 << 10))
+    batch = identify_batch(3, str(tmp_path))
+    assert batch.sources == ()
+    assert batch.offsets is not None
+
+
 def test_fingerprints_fit_into_a_table() -> None:
     assert 0 < fingerprint(b"v1") < 1 << 56
     assert fingerprint(b"v1") != fingerprint(b"v2")

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import TaskFiles, WrittenFile
 from headrace.pipelines.delta.optimize import optimize_table
+from headrace.pipelines.delta.recorded_batches import recorded_batches
 from headrace.pipelines.delta.table import open_table
 from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace_delta import commit as commit_module
@@ -111,6 +113,13 @@ def test_a_batch_that_is_tried_again_counts_once(tmp_path: Path) -> None:
         assert not commit(tmp_path, numbered(1))
     assert len(rows_in(tmp_path)) == 6
     assert log_entries(tmp_path) == 2
+
+
+def test_a_commit_records_where_the_sources_of_its_batch_end(tmp_path: Path) -> None:
+    batch = BatchIdentity(number=3, offsets=1, sources=('{"version": 1}',))
+    commit(tmp_path, replace(numbered(3), batch=batch))
+    (found,) = recorded_batches(DeltaTable(tmp_path))
+    assert (found.app_id, found.number, found.sources) == ("query", 3, batch.sources)
 
 
 @pytest.mark.parametrize(

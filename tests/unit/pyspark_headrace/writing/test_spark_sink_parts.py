@@ -162,13 +162,16 @@ def test_other_records_in_their_place_are_noticed(log: memoryview) -> None:
 
 @pytest.mark.parametrize("offsets", [None, 123])
 def test_an_entry_is_read_as_it_was_written(offsets: int | None) -> None:
-    published = Published(query="q", batch=BatchIdentity(number=7, offsets=offsets))
-    assert read_published("sink", published.to_json()) == published
+    published = Published(query="q", batch=BatchIdentity(number=7, offsets=offsets, sources=('{"a":1}', "-")))
+    found = read_published("sink", published.to_json())
+    assert found == published
+    assert found.batch.sources == published.batch.sources
 
 
 def test_entries_of_an_earlier_release_have_no_fingerprint() -> None:
     found = read_published("sink", b'{"format": 1, "query": "q", "batch": 7}')
     assert found == Published(query="q", batch=BatchIdentity(number=7))
+    assert found.batch.sources == ()
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"format": 2, "query": "q", "batch": 1}', b'{"format": 1}'])

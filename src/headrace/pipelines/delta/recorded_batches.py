@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which micro-batches a table's log has, and where in its sources each of them ended. Without Spark.
+
+The sink writes them into the commit's own metadata (`commitInfo`); other commits, such as merges, have none.
+Read next: pyspark_headrace/replays.py, which makes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+APP_ID, BATCH_ID, SOURCES = "appId", "batchId", "headrace.sources"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBatch:
+    """`sources`: one line per source of the query, as in its checkpoint; empty: not recorded."""
+
+    version: int
+    timestamp_ms: int
+    app_id: str
+    number: int
+    sources: tuple[str, ...]
+
+
+def recorded_batches(table: DeltaTable) -> Iterator[RecordedBatch]:
+    """From the opened version backwards, as far as the log is kept.
+
+    The library's own history() counts from the newest commit, which may be later than the opened version.
+    """
+    for version in range(table.version(), -1, -1):
+        actions = _entry(table, version)
+        if actions is None:
+            return
+        for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+            if APP_ID in info and BATCH_ID in info:
+                yield _batch(version, info)
+
+
+def _entry(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:
+    """The actions of one version; None: its entry was removed from the log."""
+    try:
+        with filesystem_of(table).open_input_stream(f"_delta_log/{version:020}.json") as entry:
+            return [json.loads(line) for line in entry.read().splitlines()]
+    except FileNotFoundError:
+        return None
+
+
+def filesystem_of(table: DeltaTable) -> PyFileSystem:
+    """The files of the table, with the credentials that it was opened with."""
+    return PyFileSystem(DeltaStorageHandler.from_table(table._table))
+
+
+def _batch(version: int, info: dict[str, Any]) -> RecordedBatch:
+    return RecordedBatch(
+        version=version,
+        timestamp_ms=int(info["timestamp"]),
+        app_id=str(info[APP_ID]),
+        number=int(info[BATCH_ID]),
+        sources=tuple(map(str, json.loads(info.get(SOURCES, "[]")))),
+    )
