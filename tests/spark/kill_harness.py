@@ -231,6 +231,10 @@ class Job:
         noted = (self._folder / "attempts").iterdir()
         return [_read_attempt(path) for path in noted if path.suffix != ".failed"]
 
+    def begun(self, run: int) -> bool:
+        """Whether a task of that run has written."""
+        return any(each.run == run for each in self.attempts())
+
     def slices(self, run: int, batch: int) -> int:
         """In how many tasks a micro-batch was written."""
         return len({each.partition for each in self.attempts() if (each.run, each.batch) == (run, batch)})
@@ -243,7 +247,7 @@ class Job:
 
 @contextmanager
 def program(
-    described: Path, setup: Setup, stops: Sequence[tuple[str, Job]], *, run: int, leaves: bool
+    described: Path, setup: Setup, stops: Sequence[tuple[str, Job]], *, run: int, leaves: bool = False
 ) -> Iterator[Program]:
     """Works for all the jobs, and each stops at its moment ("": nowhere). Killed at the end, all of it.
 
@@ -256,9 +260,10 @@ def program(
         "HEADRACE_TEST_KILLS": json.dumps({"common": common, "queries": queries}),
         "PYTHONPATH": os.pathsep.join(paths),
     }
+    for_executors = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
     document = {
         "master": setup.master,
-        "settings": setup.all_settings(),
+        "settings": {**for_executors, **setup.all_settings()},
         "jobs": [job.description(run, is_left=leaves) for _, job in stops],
     }
     described.write_text(json.dumps(document))
