@@ -226,7 +226,9 @@ def __dir__() -> list[str]:
 
 
 def _missing(name: str, library: str) -> Any:
+    """Refuses to be called. A class, so that `except headrace.WriteFailed:` is valid without the extra."""
+
     def refuse(*_: object, **__: object) -> None:
         raise ImportError(f"headrace.{name} needs {library}: pip install headrace[arrow]")
 
-    return refuse
+    return type(name, (Exception,), {"__new__": refuse})

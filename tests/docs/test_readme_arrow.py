@@ -41,3 +41,14 @@ def test_without_the_extra_every_name_says_what_to_install(call: str, library: s
     )
     name = call.partition("(")[0]
     assert run_python(program) == f"headrace.{name} needs {library}: pip install headrace[arrow]\n"
+
+
+def test_without_the_extra_its_errors_can_be_named_in_an_except_clause() -> None:
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import headrace\n"
+        "try: raise KeyError('ours')\n"
+        "except headrace.WriteFailed: print('caught by the wrong clause')\n"
+        "except KeyError: print('passed')"
+    )
+    assert run_python(program) == "passed\n"

@@ -19,7 +19,7 @@ from typing import Any
 from headrace.broker.logging_setup import set_up_logging
 from headrace.broker.node import DEFAULT_DESCRIPTORS, Broker, start_node
 from headrace.config import NodeConfig
-from headrace.kernels.library import why_missing
+from headrace.kernels.library import BUILD_COMMAND, why_missing
 from headrace.realworld import RealWorld
 
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
@@ -37,7 +37,10 @@ def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: 
         logger.warning("%s", note)
     if (reason := why_missing()) is not None:
         logger.warning(
-            "%s. Without them records inside batches are not validated unless record.validation=full", reason
+            "%s; compile them: %s. Without them records inside batches are not validated unless "
+            "record.validation=full",
+            reason,
+            BUILD_COMMAND,
         )
     return _run_on_fastest_loop(_serve(config, on_ready))
 

@@ -14,6 +14,8 @@ from typing import Any
 VERSION = 5
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
+BUILD_COMMAND = "python -m headrace.kernels.build"
+
 NO_ROOM = -8
 FAULTS = {
     -1: "it ends in the middle",
@@ -44,14 +46,12 @@ def load_library(path: Path = LIBRARY) -> ctypes.CDLL | None:
 
 
 def why_missing(path: Path = LIBRARY) -> str | None:
-    """Why the compiled kernels are not in use, and what to do; None when they are."""
+    """Why the compiled kernels are not in use; None when they are."""
     if load_library(path) is not None:
         return None
     if path.exists():
-        state = "the C kernels do not fit this version or platform"
-    else:
-        state = "the C kernels are not compiled"
-    return f"{state}; compile them: python -m headrace.kernels.build"
+        return "the C kernels do not fit this version or platform"
+    return "the C kernels are not compiled"
 
 
 def function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from pathlib import Path
 from headrace.cli.doctor.finding import Finding
 from headrace.client.errors import ClientError
 from headrace.java import LEAST_JAVA, find_java, install_command, java_version
-from headrace.kernels.library import LIBRARY, load_library
+from headrace.kernels.library import BUILD_COMMAND, LIBRARY, why_missing
 from headrace.version import __version__
 
 LEAST_PYTHON = (3, 11)
@@ -44,15 +44,14 @@ def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Find
 
 
 def check_kernels(library: Path = LIBRARY) -> Finding:
-    if load_library(library) is not None:
+    reason = why_missing(library)
+    if reason is None:
         return Finding(check="kernels", found="compiled")
-    state = "they do not fit this version or platform" if library.exists() else "not compiled"
     return Finding(
         check="kernels",
         status="warn",
-        found=f"{state}: records are read and written in Python, many times slower",
-        fix="install a wheel for this platform, or compile them with a C compiler: "
-        "python -m headrace.kernels.build",
+        found=f"{reason}: records are read and written in Python, many times slower",
+        fix=f"install a wheel for this platform, or compile them with a C compiler: {BUILD_COMMAND}",
     )
 
 
