@@ -14,7 +14,11 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    def __init__(self, name: str) -> None:
+    """The limits are in real time: a broker that hangs must fail its test, not stop the whole run."""
+
+    def __init__(self, name: str, *, longest_call_s: float = 120, longest_end_s: float = 20) -> None:
+        self._longest_call_s = longest_call_s
+        self._longest_end_s = longest_end_s
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -22,11 +26,22 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs it on the loop and waits for its result, from any other thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        name = getattr(coroutine, "__qualname__", repr(coroutine))
+        running = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return running.result(self._longest_call_s)
+        except TimeoutError:
+            if running.done():  # its own
+                raise
+            running.cancel()
+            limit = f"{self._longest_call_s:g} s"
+            raise TimeoutError(f"the test broker has not finished {name} within {limit}") from None
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        self._thread.join(self._longest_end_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the test broker has not ended its tasks within {self._longest_end_s:g} s")
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
