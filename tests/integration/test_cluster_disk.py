@@ -112,6 +112,6 @@ def told(cluster: LiveCluster, what: str) -> list[dict[str, Any]]:
     return poll(
         lambda: read_status(cluster.folder).document()[what],
         lambda found: found and "see that" not in found[0]["reason"],
-        timeout_s=10,
+        timeout_s=60,
         poll_s=0.2,
     )
