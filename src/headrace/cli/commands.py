@@ -32,6 +32,7 @@ from headrace.cli.records import consume, produce
 from headrace.cli.topics import commands as topics
 from headrace.cli.transactions import commands as transactions
 from headrace.cli.users import commands as users
+from headrace.cli.wrong_values import usage_message
 from headrace.version import __version__
 
 USAGE = 2
@@ -108,7 +109,7 @@ def invoke(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help text
             print(error.format_message(), file=sys.stderr)
             return USAGE
-        raise UsageError(error.format_message().rstrip("."), _help_for(error)) from error
+        raise UsageError(usage_message(error), _help_for(error)) from error
     except typer.Abort:
         raise KeyboardInterrupt from None
     return code if isinstance(code, int) else 0

@@ -90,6 +90,27 @@ def test_a_mistake_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixt
     assert captured.out == ""
     assert captured.err.count("\n") == 1, "one line"
     assert captured.err.startswith("headrace: ")
+    assert "Input should be" not in captured.err, "the words of pydantic, on which typer is built"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["topics", "create", "t", "--partitions", "many"], "'many' is not a whole number"),
+        (["topics", "create", "t", "--partitions", "1.5"], "'1.5' is not a whole number"),
+        (["topics", "create", "t", "--partitions", "0"], "'0' is less than 1"),
+        (["plan", "t", "--headroom", "half"], "'half' is not a number"),
+        (["demo", "--engine", "rabbit"], "'rabbit' is not one of 'headrace', 'kafka'"),
+    ],
+    ids=lambda case: " ".join(case) if isinstance(case, list) else "",
+)
+def test_a_wrong_value_is_named_with_what_is_wrong(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words) == 2
+    option = words[-2]
+    assert f"Invalid value for '{option}" in (printed := capsys.readouterr().err)
+    assert f": {reason}; see: headrace " in printed
 
 
 @pytest.mark.parametrize(
