@@ -430,8 +430,13 @@ def test_a_topic_may_be_created_while_a_test_waits_for_its_records(kafka: Broker
 # Time
 
 
-def test_retention_expires_without_sleeping(kafka: Broker) -> None:
-    kafka.create_topic("orders", retention_ms="3600000")
+@pytest.mark.parametrize(
+    "given",
+    [{"retention_ms": "3600000"}, {"configs": {"retention.ms": 3_600_000}}],
+    ids=["keyword", "configs"],
+)
+def test_retention_expires_without_sleeping(kafka: Broker, given: dict[str, Any]) -> None:
+    kafka.create_topic("orders", **given)
     send(producer_of(kafka), "orders", b"first")
     kafka.advance("30m")
     assert values(kafka, "orders") == [b"first"]

@@ -113,10 +113,18 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, name: str, *, partitions: int = 1, **configs: Setting) -> None:
-        """`configs`: of the topic; underscores stand for dots (`retention_ms=1000`)."""
-        given = {key.replace("_", "."): _setting(value) for key, value in configs.items()}
-        self._running().call(self._nodes.create_topic(name, partitions, given))
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        configs: Mapping[str, Setting] | None = None,
+        **named: Setting,
+    ) -> None:
+        """Settings of the topic by name, or by keyword with underscores for dots (`retention_ms=1000`)."""
+        given = {**(configs or {}), **{key.replace("_", "."): value for key, value in named.items()}}
+        texts = {key: _setting(value) for key, value in given.items()}
+        self._running().call(self._nodes.create_topic(name, partitions, texts))
 
     def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
         """Makes the node `to` the leader of a partition that it has an in-sync replica of."""
