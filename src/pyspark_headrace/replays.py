@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shlex
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -44,11 +45,15 @@ class BatchIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRule:
-    """How a sink recognises a batch that it has. `sink` names it in errors, like "sink 'orders'"."""
+    """How a sink recognises a batch that it has. `sink` names it in errors, like "sink 'orders'".
+
+    `repair` is the command that repairs a restored checkpoint, for batches numbered by one.
+    """
 
     sink: str
     numbered_by: Literal["checkpoint", "batchId", "txnVersion"]
     check: ReplayCheck = "offsets"
+    repair: str = ""
 
     def is_replay(self, batch: BatchIdentity, last: BatchIdentity) -> bool:
         """Whether the batch is the last one of the sink, again. ClientError when the sink has later ones."""
@@ -76,14 +81,20 @@ class ReplayRule:
             f"{self.sink} has batch {last.number} of this query, but the checkpoint goes on with batch "
             f"{batch.number}: an older checkpoint was restored, or another driver runs this query. The rows "
             f"of batches {batch.number} to {last.number} would be skipped as already written",
-            next_step=_repair(last),
+            next_step=self._repair(),
         )
 
     def _differs(self, batch: BatchIdentity) -> ClientError:
         return ClientError(
             f"{self.sink} has a batch {batch.number} of this query whose offsets differ from those in the "
             "checkpoint: an older checkpoint was restored. Its rows would be skipped as already written",
-            next_step=_repair(batch),
+            next_step=self._repair(),
+        )
+
+    def _repair(self) -> str:
+        return (
+            "stop other drivers of this query, then let it go on behind the last batch of its sink: "
+            f"`{self.repair}`; or restore the newest checkpoint"
         )
 
     def _unverified(self, batch: BatchIdentity) -> ClientError:
@@ -95,11 +106,13 @@ class ReplayRule:
         )
 
 
-def _repair(last: BatchIdentity) -> str:
-    return (
-        "restore the newest checkpoint; or start with a new checkpointLocation and startingOffsets after the "
-        f"rows of batch {last.number}: what begins before them is written twice, what begins later is lost"
-    )
+def repair_command(checkpoint: str | None, *words: str) -> str:
+    """The command line that repairs a checkpoint from its sink, which `words` name."""
+    try:
+        folder = "CHECKPOINT" if checkpoint is None else str(local_path(checkpoint))
+    except ClientError:  # not on a file system of this machine
+        folder = str(checkpoint)
+    return " ".join(["headrace pipeline checkpoint", *map(shlex.quote, (folder, *words)), "--repair"])
 
 
 def identify_batch(number: int, checkpoint: str | None) -> BatchIdentity:

@@ -23,7 +23,13 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction, crea
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import WrittenFile
 from headrace.pipelines.delta.protocol import check_append_only, check_features
-from headrace.pipelines.delta.recorded_batches import APP_ID, BATCH_ID, SOURCES
+from headrace.pipelines.delta.recorded_batches import (
+    APP_ID,
+    BATCH_ID,
+    SOURCES,
+    offsets_app_id,
+    query_app_id,
+)
 from headrace.pipelines.delta.table import first_line, open_table
 from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace_delta.options import TableSettings
@@ -51,36 +57,28 @@ class BatchNumber:
         last = table.transaction_version(self.app_id)
         if last is None or last < self.batch.number:
             return False
-        if self.query_id is not None and table.transaction_version(self._query_app_id) != last:
+        query = self.query_id
+        if query is not None and table.transaction_version(query_app_id(self.app_id, query)) != last:
             raise ClientError(
                 f"txnAppId {self.app_id!r} was used by another query up to batch {last}: "
-                f"batch {self.batch.number} of query {self.query_id} would be skipped as already written",
+                f"batch {self.batch.number} of query {query} would be skipped as already written",
                 next_step="use another txnAppId or none, or continue with the checkpoint of that query",
             )
-        offsets = table.transaction_version(self._offsets_app_id) or None
+        offsets = table.transaction_version(offsets_app_id(self.app_id)) or None
         return self.rule.is_replay(self.batch, BatchIdentity(number=last, offsets=offsets))
 
     def transactions(self) -> list[Transaction]:
         numbers = {self.app_id: self.batch.number}
         if self.query_id is not None:
-            numbers[self._query_app_id] = self.batch.number
+            numbers[query_app_id(self.app_id, self.query_id)] = self.batch.number
         if self.rule.numbered_by == "checkpoint":
-            numbers[self._offsets_app_id] = self.batch.offsets or 0  # 0: unknown
+            numbers[offsets_app_id(self.app_id)] = self.batch.offsets or 0  # 0: unknown
         return [Transaction(app_id, number) for app_id, number in numbers.items()]
 
     def metadata(self) -> dict[str, Any]:
         """What the entry in the table's log says of the batch."""
         known = {APP_ID: self.app_id, BATCH_ID: self.batch.number}
         return known | ({SOURCES: json.dumps(self.batch.sources)} if self.batch.sources else {})
-
-    @property
-    def _query_app_id(self) -> str:
-        return f"{self.app_id}/{self.query_id}"
-
-    @property
-    def _offsets_app_id(self) -> str:
-        """Keeps the fingerprint of the last batch's offsets: a table has numbers by application id only."""
-        return f"{self.app_id}#offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.replays import ReplayRule, identify_batch
+from pyspark_headrace.replays import ReplayRule, identify_batch, repair_command
 from pyspark_headrace_delta.batch_writer import WrittenFiles, files_of, write_files
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
@@ -43,7 +43,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             app_id=str(query_id) if chosen is None else chosen,
             batch=identify_batch(batchId, settings.checkpoint),
             rule=ReplayRule(
-                sink=f"the table {settings.path}", numbered_by="checkpoint", check=settings.replay_check
+                sink=f"the table {settings.path}",
+                numbered_by="checkpoint",
+                check=settings.replay_check,
+                repair=_repair_command(settings),
             ),
             query_id=None if chosen is None else query_id,
         )
@@ -57,6 +60,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Keep the files, as in a batch write."""
+
+
+def _repair_command(settings: TableSettings) -> str:
+    words = ["--table", str(settings.path)]
+    if settings.txn_app_id is not None:
+        words += ["--sink", settings.txn_app_id]
+    return repair_command(settings.checkpoint, *words)
 
 
 def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:

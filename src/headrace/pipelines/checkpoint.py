@@ -3,20 +3,21 @@
 
 Spark writes `offsets/N` before it runs batch N and `commits/N` after. A change of
 offsets is a batch without rows: Spark runs it through state and sink like any other and continues from its
-end. Independent of Kafka. Read next: checkpoint_status.py, docs/decisions/0016-moving-a-checkpoint.md.
+end. Independent of Kafka. Read next: metadata_log.py, checkpoint_status.py,
+checkpoint_repair.py, docs/decisions/0016-moving-a-checkpoint.md.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.metadata_log import MetadataLog
 from pyspark_headrace.reading.offsets import VERSION, Offsets, read_document
 from pyspark_headrace.reading.query_lock import try_exclusive
 
@@ -35,6 +36,20 @@ class Entry:
     def text(self) -> str:
         return "\n".join([_FORMAT, self.metadata, *self.sources])
 
+    def ours(self) -> dict[int, Offsets]:
+        """The sources of format "headrace", by their place in the query."""
+        return ours_among(self.sources)
+
+
+def ours_among(sources: Sequence[str]) -> dict[int, Offsets]:
+    """Of the lines of an entry: those of format "headrace", by their place."""
+    documents = {place: json.loads(line) for place, line in enumerate(sources) if line.startswith("{")}
+    return {
+        place: read_document(document)
+        for place, document in documents.items()
+        if document.get("version") == VERSION
+    }
+
 
 class Checkpoint:
     """A query's checkpoint; ClientError when the directory is not one or has no batch yet."""
@@ -46,17 +61,45 @@ class Checkpoint:
                 f"{folder} is not a checkpoint of a Spark query: it has no directory 'offsets'",
                 next_step="use the checkpointLocation of the query; `headrace pipeline run` names it",
             )
-        begun, done = _numbers(folder / "offsets"), _numbers(folder / "commits")
+        self.offsets, self.commits = MetadataLog(folder / "offsets"), MetadataLog(folder / "commits")
+        begun = self.offsets.numbers()
         if not begun:
             raise ClientError(f"the query of {folder} has not started a batch yet")
         self.last = begun[-1]
-        self.finished = self.last in done
+        self.finished = self.last in self.commits.numbers()
         """Whether the last batch was finished; if not, Spark runs it again first."""
+
+    def entry(self, number: int) -> Entry:
+        path = self.offsets.path(number)
+        try:
+            version, metadata, *sources = path.read_text(encoding="utf-8").splitlines()
+        except (FileNotFoundError, ValueError):
+            raise ClientError(f"{path} is missing or damaged") from None
+        if version != _FORMAT:
+            raise ClientError(
+                f"{path} has format {version!r}, but only {_FORMAT!r} is supported",
+                next_step="a later version of Headrace may read it",
+            )
+        return Entry(metadata=metadata, sources=tuple(sources))
+
+    def query_id(self) -> str:
+        """Spark's id of the query, under which its sinks count batches."""
+        try:
+            document = json.loads((self.folder / "metadata").read_text(encoding="utf-8"))
+            return str(document["id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ClientError(
+                f"{self.folder / 'metadata'} is missing or damaged: it holds the id of the query",
+                next_step="restore it with the rest of the checkpoint",
+            ) from None
+
+    def is_stateful(self) -> bool:
+        return (self.folder / "state").is_dir()
 
     def current_offsets(self) -> Offsets:
         """End offsets of the last finished batch, or of the first batch when none is finished."""
         number = self.last if self.finished or self.last == 0 else self.last - 1
-        return self._ours(self._entry(number))[1]
+        return self._ours(self.entry(number))[1]
 
     def next_watermark_ms(self) -> int:
         """The watermark at the end of the last batch, which is finished; 0: there is none yet."""
@@ -67,14 +110,16 @@ class Checkpoint:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Hold the query's lock; ClientError while it runs, as far as this machine can tell."""
-        with try_exclusive(self.current_offsets().query) as free:
-            if free is False:
+        with ExitStack() as locks:
+            queries = {source.query for source in self.entry(self.last).ours().values()}
+            free = [locks.enter_context(try_exclusive(query)) for query in queries]
+            if False in free:
                 raise ClientError(
                     f"the query of {self.folder} is running",
                     next_step="stop it first",
                 )
             age_s = time.time() - self._last_written()
-            if free is None and age_s < _STOPPED_AFTER_S:
+            if True not in free and age_s < _STOPPED_AFTER_S:
                 raise ClientError(
                     f"the checkpoint {self.folder} was written to {age_s:.0f} s ago from another machine, "
                     "where the query may be running",
@@ -93,13 +138,14 @@ class Checkpoint:
 
     def _add_empty_batch(self, new: Offsets) -> None:
         """A driver that is running after all finds its next batch id taken and fails."""
-        before = self._entry(self.last)
+        before = self.entry(self.last)
         moved = self._advance(before, new)
-        self._rewrite(self.last, moved)
+        self.offsets.replace(self.last, moved.text())
         try:
-            self._create(self.last + 1, replace(moved, metadata=self._next_metadata(moved.metadata)))
+            following = replace(moved, metadata=self._next_metadata(moved.metadata))
+            self.offsets.create(self.last + 1, following.text())
         except FileExistsError:
-            self._rewrite(self.last, before)
+            self.offsets.replace(self.last, before.text())
             raise ClientError(
                 f"the query of {self.folder} is running: it started batch {self.last + 1} just now",
                 next_step="stop it first",
@@ -112,7 +158,7 @@ class Checkpoint:
                 next_step="run the query until it is, or start with a new checkpoint and startingOffsets",
             )
         for number in (self.last - 1, self.last):
-            self._rewrite(number, self._advance(self._entry(number), new))
+            self.offsets.replace(number, self._advance(self.entry(number), new).text())
 
     def _advance(self, entry: Entry, new: Offsets) -> Entry:
         place, _ = self._ours(entry)
@@ -128,59 +174,18 @@ class Checkpoint:
         return json.dumps(document, separators=(",", ":"))
 
     def _ours(self, entry: Entry) -> tuple[int, Offsets]:
-        """The line of our source, unchanged: Spark compares offsets as text."""
-        found = [
-            (place, json.loads(line))
-            for place, line in enumerate(entry.sources)
-            if line.startswith("{") and json.loads(line).get("version") == VERSION
-        ]
+        """Our source and its place among the sources of the query."""
+        found = entry.ours()
         if len(found) != 1:
             raise ClientError(
                 f"the query of {self.folder} has {len(found)} sources of format 'headrace', not one",
                 next_step="choose offsets with startingOffsets and a new checkpoint",
             )
-        place, document = found[0]
-        return place, read_document(document)
-
-    def _entry(self, number: int) -> Entry:
-        path = self.folder / "offsets" / str(number)
-        try:
-            version, metadata, *sources = path.read_text(encoding="utf-8").splitlines()
-        except (FileNotFoundError, ValueError):
-            raise ClientError(f"{path} is missing or damaged") from None
-        if version != _FORMAT:
-            raise ClientError(
-                f"{path} has format {version!r}, but only {_FORMAT!r} is supported",
-                next_step="a later version of Headrace may read it",
-            )
-        return Entry(metadata=metadata, sources=tuple(sources))
-
-    def _rewrite(self, number: int, entry: Entry) -> None:
-        folder = self.folder / "offsets"
-        with suppress(FileNotFoundError):
-            (folder / f".{number}.crc").unlink()  # Hadoop's checksum of the old file
-        os.replace(self._written(entry), folder / str(number))
-
-    def _create(self, number: int, entry: Entry) -> None:
-        """Create a file; FileExistsError when it exists."""
-        written = self._written(entry)
-        try:
-            os.link(written, self.folder / "offsets" / str(number))
-        finally:
-            written.unlink()
-
-    def _written(self, entry: Entry) -> Path:
-        path = self.folder / "offsets" / f".headrace-{os.getpid()}.tmp"
-        with path.open("w", encoding="utf-8") as file:
-            file.write(entry.text())
-            file.flush()
-            os.fsync(file.fileno())
-        return path
+        return next(iter(found.items()))
 
     def _last_written(self) -> float:
-        paths = [each for name in ("offsets", "commits") for each in (self.folder / name).glob("[0-9]*")]
-        return max(path.stat().st_mtime for path in paths)
-
-
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+        return max(
+            log.path(number).stat().st_mtime
+            for log in (self.offsets, self.commits)
+            for number in log.numbers()
+        )

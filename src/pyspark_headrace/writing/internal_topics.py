@@ -52,12 +52,21 @@ STAGING = InternalTopic(
 )
 
 
-def find_or_create(topic: InternalTopic, connections: PooledClient, *, timeout_ms: int) -> TopicView:
+def find(topic: InternalTopic, connections: PooledClient, *, timeout_ms: int) -> TopicView | None:
+    """None: no sink has created it yet."""
     client = connections.client
     try:
         return connections.call(retry(lambda: client.topic(topic.name), Backoff(timeout_ms).wait))
     except NoSuchTopic:
-        connections.call(retry(lambda: _create(topic, client), Backoff(timeout_ms).wait))
+        return None
+
+
+def find_or_create(topic: InternalTopic, connections: PooledClient, *, timeout_ms: int) -> TopicView:
+    client = connections.client
+    found = find(topic, connections, timeout_ms=timeout_ms)
+    if found is not None:
+        return found
+    connections.call(retry(lambda: _create(topic, client), Backoff(timeout_ms).wait))
     return connections.call(retry(lambda: _created(topic, client), Backoff(timeout_ms).wait))
 
 

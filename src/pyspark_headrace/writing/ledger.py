@@ -23,7 +23,7 @@ from headrace.client.retry import Backoff, retry
 from headrace.wire.records import Record, build_batch, iter_records
 from pyspark_headrace.client_pool import PooledClient
 from pyspark_headrace.replays import BatchIdentity
-from pyspark_headrace.writing.internal_topics import SINKS, find_or_create
+from pyspark_headrace.writing.internal_topics import SINKS, find, find_or_create
 
 _FORMAT = 1
 _FIRST_WINDOW = 256
@@ -90,6 +90,17 @@ class DecidedRecords:
                 for record in iter_records(batch):
                     if record.key == self._key:
                         self._undecided[header.producer_id] = record.value
+
+
+def transactional_id(sink: str) -> str:
+    return f"headrace-sink-{sink}"
+
+
+def last_published(sink: str, connections: PooledClient, *, timeout_ms: int) -> Published | None:
+    """The last committed batch of a sink, without creating the ledger."""
+    if find(SINKS, connections, timeout_ms=timeout_ms) is None:
+        return None
+    return SinkLedger(sink, connections, timeout_ms=timeout_ms).last()
 
 
 class SinkLedger:

@@ -25,12 +25,13 @@ from headrace.client.arrow.write.transaction_session import (
 )
 from headrace.client.errors import ClientError
 from headrace.client.retry import Backoff
+from headrace.client.security_settings import NO_SECURITY
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.replays import BatchIdentity, ReplayRule, identify_batch
+from pyspark_headrace.replays import BatchIdentity, ReplayRule, identify_batch, repair_command
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
 from pyspark_headrace.writing.internal_topics import SINKS
-from pyspark_headrace.writing.ledger import Published, SinkLedger
+from pyspark_headrace.writing.ledger import Published, SinkLedger, transactional_id
 from pyspark_headrace.writing.staging import StagingReader
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,12 @@ def publish_batch(messages: Messages, settings: WriteSettings, batch: int) -> No
             "the id of the query is unknown, so a repeated batch could not be detected",
             next_step='name the sink: .option("sinkId", …)',
         )
-    rule = ReplayRule(sink=f"sink {sink!r}", numbered_by="checkpoint", check=settings.replay_check)
+    rule = ReplayRule(
+        sink=f"sink {sink!r}",
+        numbered_by="checkpoint",
+        check=settings.replay_check,
+        repair=_repair_command(settings),
+    )
     identity = identify_batch(batch, settings.checkpoint)
     Publication(sink, encoded, settings).publish_once(Published(query=query, batch=identity), rule)
 
@@ -153,7 +159,7 @@ class Publication:
         while True:
             try:
                 return Transaction(
-                    f"headrace-sink-{self._sink}",
+                    transactional_id(self._sink),
                     bootstrap=settings.bootstrap,
                     security=settings.security.security(),
                     transaction_timeout_ms=settings.transaction_timeout_ms,
@@ -209,6 +215,15 @@ def _encoded(messages: Messages, settings: WriteSettings, *, first: bool) -> lis
         reason = "exactlyOnce=off" if settings.exactly_once == "off" else "the broker has no transactions"
         _log.warning("%s: rows are written at least once and may be duplicated", reason)
     return [each for each in messages if isinstance(each, Encoded)]
+
+
+def _repair_command(settings: WriteSettings) -> str:
+    words = ["--bootstrap", settings.bootstrap]
+    if settings.sink_id is not None:
+        words += ["--sink", settings.sink_id]
+    if settings.security != NO_SECURITY:
+        words += ["--command-config", "FILE"]
+    return repair_command(settings.checkpoint, *words)
 
 
 def _query(encoded: Iterable[Encoded]) -> str:

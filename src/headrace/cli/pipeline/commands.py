@@ -12,6 +12,7 @@ from headrace.cli.durations import parse_duration_ms
 from headrace.cli.options import HELP_STYLE, Json
 from headrace.cli.output import Output, human_bytes
 from headrace.cli.pipeline import run as pipeline_run
+from headrace.cli.pipeline.checkpoint import checkpoint
 from headrace.cli.pipeline.offsets import offsets
 from headrace.cli.pipeline.pack import pack
 
@@ -28,6 +29,7 @@ app.add_typer(pipeline_run.app, name="run")
 
 _HOUR_MS = 3_600_000
 
+app.command("checkpoint")(checkpoint)
 app.command("offsets")(offsets)
 app.command("pack")(pack)
 

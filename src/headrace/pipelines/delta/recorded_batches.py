@@ -32,6 +32,16 @@ class RecordedBatch:
     sources: tuple[str, ...]
 
 
+def offsets_app_id(app_id: str) -> str:
+    """Keeps the fingerprint of the last batch's offsets: a table has numbers by application id only."""
+    return f"{app_id}#offsets"
+
+
+def query_app_id(app_id: str, query: str) -> str:
+    """Says which query uses an application id that was chosen by the user."""
+    return f"{app_id}/{query}"
+
+
 def recorded_batches(table: DeltaTable) -> Iterator[RecordedBatch]:
     """From the opened version backwards, as far as the log is kept.
 
