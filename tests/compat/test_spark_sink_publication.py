@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -25,12 +26,15 @@ from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.replays import BatchIdentity
+from pyspark_headrace.writing import takeover
 from pyspark_headrace.writing.commit_messages import InMessage, InStaging
 from pyspark_headrace.writing.internal_topics import SINKS, STAGING
 from pyspark_headrace.writing.ledger import Published, SinkLedger
 from pyspark_headrace.writing.publish import publish_batch, publish_write
+from pyspark_headrace.writing.takeover import abort_abandoned
 from tests.compat import sink_driver
 from tests.compat.sink_driver import MOMENTS, settings_for, task, values_of
+from tests.harness.live.committed import wait_for_markers
 from tests.harness.waiting import poll
 
 PARTITIONS = 3
@@ -207,6 +211,34 @@ def test_a_driver_killed_at_any_moment(kafka: str, output: str, moment: str) -> 
     for batch in (0, 1):
         publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
     assert_published(kafka, output, 0, 1)
+
+
+def test_a_new_driver_aborts_what_a_dead_one_left_open(
+    kafka: str, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it has anything to publish; its predecessor's timeout is five minutes."""
+    settings, connections = settings_for(kafka, output, sink_id=output), pooled_client(kafka)
+    with driver(kafka, output, 0, "number"):
+        pass
+    assert not abort_abandoned(settings, connections, driver_started_ms=1), "it may be of a newer driver"
+    monkeypatch.setattr(takeover, "_looked_at", set())
+    began = time.monotonic()
+    assert abort_abandoned(settings, connections, driver_started_ms=time.time_ns() // 1_000_000)
+    wait_for_markers(kafka, output)
+    print(f"aborted after {time.monotonic() - began:.3f} s")
+    assert not abort_abandoned(settings, connections, driver_started_ms=1), "looked for once"
+    for batch in (0, 1):
+        publish_batch([task(settings, values_of(batch), query=output)], settings, batch)
+    assert_published(kafka, output, 0, 1)
+
+
+def test_a_sink_without_an_open_transaction_is_left_alone(kafka: str, output: str) -> None:
+    settings = settings_for(kafka, output, sink_id=output)
+    now_ms = time.time_ns() // 1_000_000
+    assert not abort_abandoned(settings, pooled_client(kafka), driver_started_ms=now_ms)
+    publish_batch([task(settings, values_of(0))], settings, 0)
+    assert not abort_abandoned(settings, pooled_client(kafka), driver_started_ms=now_ms)
+    assert_published(kafka, output, 0)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import headrace
+from headrace.cli.main import run
 from tests.harness import waiting
 from tests.harness.live.node import NodeProcess
 
@@ -118,6 +120,12 @@ def message_of(call: Callable[[], Any]) -> str:
     lines = re.findall(r"^headrace\.\S+: (.*)$", str(raised.value), re.MULTILINE)
     assert lines, f"not an error of ours: {raised.value}"
     return str(lines[-1])
+
+
+def repair_as_told(said: str) -> None:
+    """Run the command that an error of a sink names."""
+    (command,) = re.findall("`(headrace pipeline checkpoint .*)`", said)
+    assert run([*shlex.split(command)[1:], "--execute"]) == 0, command
 
 
 def _number(value: str) -> int:

@@ -16,7 +16,7 @@ from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.replays import BatchIdentity, fingerprint
 from pyspark_headrace.writing.ledger import Published, SinkLedger
 from tests.harness.live.committed import wait_for_markers
-from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of
+from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of, repair_as_told
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -109,20 +109,22 @@ def test_a_stream_copies_a_topic(
     assert ledger.last() == Published(query=str(query.id), batch=batch), "exactly once, without being told to"
 
 
+@pytest.mark.parametrize("sink", [{}, {"sinkId": "a sink"}], ids=["id of the query", "id of its own"])
 def test_a_restored_checkpoint_loses_no_rows(
-    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str], sink: dict[str, str]
 ) -> None:
+    """It is refused; after the command that the error names, the query goes on behind its sink."""
     source, copy = new_topic(1), new_topic(1, suffix="-copy")
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> None:
         reader = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap)
         query = (
-            reader.options(subscribe=source, startingOffsets="earliest")
+            reader.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="60")
             .load()
             .select("value")
             .writeStream.format("headrace")
-            .options(bootstrap=broker.bootstrap, topic=copy, checkpointLocation=str(checkpoint))
+            .options(bootstrap=broker.bootstrap, topic=copy, checkpointLocation=str(checkpoint), **sink)
             .trigger(availableNow=True)
             .start()
         )
@@ -131,13 +133,17 @@ def test_a_restored_checkpoint_loses_no_rows(
     values = broker.fill(source, 0, 50)
     run()
     backup = shutil.copytree(checkpoint, tmp_path / "backup")
-    values += broker.fill(source, 50, 100)
+    values += broker.fill(source, 50, 200)
     run()
     shutil.rmtree(checkpoint)
     backup.rename(checkpoint)
-    broker.fill(source, 100, 110)
-    assert "has a batch 1 of this query whose offsets differ" in message_of(run)
+    later = broker.fill(source, 200, 210)
+    said = message_of(run)
+    assert "has batch 3 of this query, but the checkpoint goes on with batch 1" in said
     assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values)
+    repair_as_told(said)
+    run()
+    assert sorted(entry[2].decode() for entry in written(broker, copy)) == sorted(values + later)
 
 
 def test_a_stream_appends_its_whole_result_in_complete_mode(

@@ -2,7 +2,8 @@
 """Who puts a batch's rows into the output topics: the driver in one transaction, or each task for itself.
 
 Decided once for a batch, by the driver, and sent to the tasks: while a cluster is upgraded its brokers
-differ, and tasks that asked different ones could write one batch in both ways. Read next: task.py.
+differ, and tasks that asked different ones could write one batch in both ways. Read next: task.py,
+takeover.py (what is done at the same moment).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headrace.wire.api_key import ApiKey
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.internal_topics import SINKS
+from pyspark_headrace.writing.takeover import abort_abandoned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,9 @@ class Delivery:
         if self._decision is None:
             try:
                 self._decision = Decision(exactly_once=_decide(self._settings, self._timeout_ms))
+                if self._decision.exactly_once:
+                    connections = pooled_client(self._settings.bootstrap, self._settings.security)
+                    abort_abandoned(self._settings, connections)
             except ClientError as error:
                 refusal = ClientError(error.what, next_step=error.next_step, code=error.code)
                 self._decision = Decision(refusal=refusal)
