@@ -51,7 +51,8 @@ class BatchReader(DataSourceReader):
             return iter(())
         from pyspark_headrace.reading.task import read_range  # not needed for planning
 
-        return freezing_after(read_range(partition.value, self._settings, self._projection))
+        rows = read_range(partition.value, self._settings, self._projection, in_batch_read=True)
+        return freezing_after(rows)
 
     async def _ranges(self, connections: PooledClient) -> list[Range]:
         settings = self._settings

@@ -7,6 +7,7 @@ client/arrow/read/prefetch.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from pyspark_headrace.reading.arrow_columns import ArrowColumns
 from pyspark_headrace.reading.rejects import rejects_for
 from pyspark_headrace.reading.splits import Range
 
+_log = logging.getLogger("pyspark_headrace")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeBounds(Bounds):
@@ -37,13 +40,17 @@ class RangeBounds(Bounds):
         if topic_id != wanted.topic_id:
             raise ClientError(
                 f"topic {wanted.topic!r} was deleted and recreated after the read was planned",
-                next_step="run the query again; it then reports what is lost",
+                next_step="run the query again; it then reports what is lost. "
+                "A DataFrame is planned by its first action: load it again",
                 code="DATA_LOSS",
             )
         return {wanted.partition: (wanted.start, wanted.end)}
 
 
-def read_range(wanted: Range, settings: ReadSettings, projection: Projection) -> Iterator[Any]:
+def read_range(
+    wanted: Range, settings: ReadSettings, projection: Projection, *, in_batch_read: bool = False
+) -> Iterator[Any]:
+    """`in_batch_read`: the range may have been planned by an earlier action on the same DataFrame."""
     may_begin_later = wanted.from_earliest or settings.on_data_loss != "fail"
     bounds = RangeBounds(
         wanted=wanted,
@@ -61,7 +68,7 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
     )
     connections = pooled_client(settings.bootstrap, settings.security)
     try:
-        for chunk in _chunks(connections, wanted.topic, bounds, settings):
+        for chunk in _chunks(connections, bounds, settings):
             for batch in decoder.decode(chunk):
                 yield columns.to_spark(batch)
         rejects.finish()
@@ -69,15 +76,33 @@ def read_range(wanted: Range, settings: ReadSettings, projection: Projection) ->
         if error.code != "OFFSET_OUT_OF_RANGE":
             raise
         raise ClientError(
-            f"{error.what}: records were removed by retention between planning and reading",
-            next_step="set onDataLoss=skip to continue, and raise the topic's retention.ms",
+            f"{error.what}: records were removed by retention between planning and reading"
+            + (". A DataFrame or view keeps the offsets of its first action" if in_batch_read else ""),
+            next_step=("load it again for new offsets, or " if in_batch_read else "")
+            + "set onDataLoss=skip to continue, and raise the topic's retention.ms",
             code="DATA_LOSS",
         ) from error
 
 
-def _chunks(connections: PooledClient, topic: str, bounds: Bounds, settings: ReadSettings) -> Iterator[Any]:
+def _chunks(connections: PooledClient, bounds: RangeBounds, settings: ReadSettings) -> Iterator[Any]:
+    wanted = bounds.wanted
+
+    def report(partition: int, first: int, end: int) -> None:
+        if wanted.from_earliest and first == wanted.start:
+            return  # not a position: the log begins later
+        _log.warning(
+            "partition %d of topic %r: up to %d records from offset %d to %d were removed by retention "
+            "after this read was planned; it continues (onDataLoss=%s)",
+            *(partition, wanted.topic, end - first, first, end - 1, settings.on_data_loss),
+        )
+
     prefetch = Prefetch(
-        connections.client, topic, bounds, budget=settings.budget, timeout_ms=settings.timeout_ms
+        connections.client,
+        wanted.topic,
+        bounds,
+        budget=settings.budget,
+        timeout_ms=settings.timeout_ms,
+        on_removed=report,
     )
     try:
         connections.call(retry(prefetch.open, Backoff(settings.timeout_ms).wait))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.client.arrow.fetch.fetcher import Fetcher, PartitionReply, describe
 from headrace.client.arrow.fetch.sections import Fetched
@@ -23,6 +23,8 @@ from headrace.wire.error_codes import ErrorCode
 DEFAULT_BUDGET = 64 << 20
 
 Chunk = Sequence[Fetched]
+Removed = Callable[[int, int, int], None]
+"""Partition, first offset, and the offset behind the last."""
 
 
 class Prefetch:
@@ -36,8 +38,11 @@ class Prefetch:
         *,
         budget: int = DEFAULT_BUDGET,
         timeout_ms: int,
+        on_removed: Removed = lambda partition, first, end: None,
     ) -> None:
+        """`on_removed` is told of offsets that a read without a start passed over: retention removed them."""
         self._client = client
+        self._on_removed = on_removed
         self._topic = topic
         self._bounds = bounds
         self._fetcher = Fetcher(
@@ -210,6 +215,7 @@ class Prefetch:
                     f"though its log start offset is {first}",
                     code="OFFSET_OUT_OF_RANGE",
                 )
+            self._on_removed(partition, position, min(first, end))
             if first >= end:
                 del self._left[partition]
             else:
