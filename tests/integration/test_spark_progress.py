@@ -15,7 +15,10 @@ from kafka import KafkaAdminClient
 from headrace.client.errors import ClientError
 from headrace.client.network_client import NetworkClient
 from headrace.types import TopicPartition
+from pyspark_headrace.client_pool import pooled_client
+from pyspark_headrace.options import read_settings
 from pyspark_headrace.reading.offsets import Offsets, Position, TopicPositions
+from pyspark_headrace.reading.planner import Planner
 from pyspark_headrace.reading.progress import GroupProgress
 
 
@@ -90,3 +93,34 @@ def test_a_commit_names_the_query_and_the_end_of_its_batch(bootstrap: str, order
     admin.close()
     assert committed.offset == 7
     assert json.loads(committed.metadata) == {"batchEnd": 7, "query": "my-query"}
+
+
+def test_a_pattern_without_topics_is_told_when_a_query_begins(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"bootstrap": bootstrap, "subscribePattern": "no-topic-is-called-so.*"}
+    connections = pooled_client(bootstrap)
+    planner = Planner(read_settings(options, streaming=True), connections)
+    assert not connections.call(planner.initial()).topics
+    assert "no topic matches subscribePattern 'no-topic-is-called-so.*' now: the query waits" in caplog.text
+
+
+def test_two_queries_that_share_a_group_are_told(
+    bootstrap: str, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"bootstrap": bootstrap, "subscribe": orders, "group": orders}
+    connections = pooled_client(bootstrap)
+
+    def run() -> str:
+        planner = Planner(read_settings(options, streaming=True), connections)
+        start = connections.call(planner.initial())
+        connections.call(planner.latest(start, limited=False))
+        planner.close()
+        return start.query
+
+    first = run()
+    assert caplog.messages == []
+    run()
+    (said,) = caplog.messages
+    assert f"group '{orders}' has the offsets of another query, {first}" in said
+    assert "give every query a group of its own" in said
