@@ -36,7 +36,7 @@ READ_NAMES = (
     *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-    *("group", "onDataLoss", "failOnDataLoss", "isolation", "budget", "pushdown"),
+    *("group", "onDataLoss", "failOnDataLoss", "isolation", "budget"),
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "stopFile"),
     *("key", "value", "keySchema", "valueSchema", "registry"),
@@ -66,7 +66,7 @@ _IGNORED = frozenset(
     }
 )
 """Options of Spark and its Kafka connector that are accepted and ignored."""
-_IGNORED_IN_READS = _IGNORED | {"checkpointlocation"}
+_IGNORED_IN_READS = _IGNORED | {"checkpointlocation", "pushdown"}
 
 _INTERNAL_PREFIX = "__headrace_"
 """Prefix of internal topics: they are read by name and never matched by a pattern."""
@@ -130,7 +130,6 @@ class ReadSettings:
     """Topic for records that cannot be decoded."""
     rejects_table: str | None
     """Delta table for records that cannot be decoded."""
-    pushdown: bool
     stop_file: str | None
     """While this file exists, no new micro-batch is planned."""
     budget: int
@@ -187,7 +186,6 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         formats={name: _format(values, name) for name in TYPED},
         rejects_topic=values.text("rejectsTopic"),
         rejects_table=_rejects_table(values),
-        pushdown=values.boolean("pushdown", False),
         stop_file=values.text("stopFile") or None,
         budget=values.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=values.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),

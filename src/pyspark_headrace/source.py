@@ -8,6 +8,7 @@ reading/batch_reader.py, writing/batch_writer.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ from pyspark_headrace.options import read_settings, write_settings
 from pyspark_headrace.worker_reuse import freeze_imports
 from pyspark_headrace.writing.columns import SinkColumns
 
+_log = logging.getLogger("pyspark_headrace")
+
 _STREAMS_SINCE = (4, 2)
 
 
@@ -47,11 +50,15 @@ class HeadraceSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _check_packages()
-        from pyspark_headrace.reading.batch_reader import BatchReader, PushdownReader
+        from pyspark_headrace.reading.batch_reader import BatchReader
 
         settings = read_settings(self.options, streaming=False)
-        kind = PushdownReader if settings.pushdown else BatchReader
-        return kind(settings, projection(schema, settings.formats))
+        if self.options.get("pushdown", "false").lower() == "true":
+            _log.warning(
+                "option 'pushdown' has no effect any more: Spark applies the pushed filter to other uses of "
+                "the DataFrame, too; bound what is read with startingOffsets, startingTimestamp or assign"
+            )
+        return BatchReader(settings, projection(schema, settings.formats))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:

@@ -82,7 +82,6 @@ def default_settings(master: str, *, ui: bool) -> dict[str, str]:
     """What `spark_session` sets."""
     chosen = {
         "spark.sql.execution.arrow.pyspark.enabled": _TRUE,
-        "spark.sql.python.filterPushdown.enabled": _TRUE,  # needed for option("pushdown", True)
         "spark.ui.enabled": _TRUE if ui else _FALSE,
         "spark.ui.showConsoleProgress": _FALSE,
         "spark.log.level": "ERROR",

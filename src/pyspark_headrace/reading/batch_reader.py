@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch reader: the offsets between start and end at planning time, split into tasks.
 
-PushdownReader is a separate class because Spark refuses every reader with `pushFilters` while its setting is
-off. Read next: offset_specs.py, splits.py, task.py.
+It must not take filters (`pushFilters`): Spark keeps the plan of a DataFrame's last filter for all other uses
+of that DataFrame, which then lack rows. Read next: offset_specs.py, splits.py, task.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from pyspark_headrace.client_pool import PooledClient, pooled_client
 from pyspark_headrace.columns import Projection
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading import offset_specs
-from pyspark_headrace.reading.filter_bounds import FilterBounds, bounds_of
 from pyspark_headrace.reading.offset_lookup import OffsetLookup
-from pyspark_headrace.reading.offsets import Offsets
 from pyspark_headrace.reading.progress import GroupProgress
 from pyspark_headrace.reading.splits import Range, ranges_between, split
 from pyspark_headrace.worker_reuse import freeze_imports, freezing_after
@@ -32,7 +30,6 @@ class BatchReader(DataSourceReader):
     def __init__(self, settings: ReadSettings, projection: Projection) -> None:
         self._settings = settings
         self._projection = projection
-        self._bounds = FilterBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         connections = pooled_client(self._settings.bootstrap, self._settings.security)
@@ -76,20 +73,4 @@ class BatchReader(DataSourceReader):
         start = await offset_specs.resolve_starting(settings, snapshot, lookup, committed, query=_NO_QUERY)
         end = await offset_specs.resolve_ending(settings, snapshot, lookup, query=_NO_QUERY)
         start, end = (offset_specs.within_log(each, snapshot, settings.on_data_loss) for each in (start, end))
-        ranges = ranges_between(start, end, reread_truncated=False)
-        return self._bounds.apply(ranges, await self._first_offsets(lookup, start))
-
-    async def _first_offsets(self, lookup: OffsetLookup, start: Offsets) -> Mapping[TopicPartition, int]:
-        """The first offsets at or after the earliest timestamp that the filters accept."""
-        since_ms = self._bounds.since_ms
-        if since_ms is None:
-            return {}
-        return await lookup.at_times({place: since_ms for place, _ in start})
-
-
-class PushdownReader(BatchReader):
-    """Reads less where filters on topic, partition, offset and timestamp allow; Spark still checks them."""
-
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
-        self._bounds = bounds_of(filters)
-        return filters
+        return ranges_between(start, end, reread_truncated=False)
