@@ -73,3 +73,24 @@ def test_a_checkpoint_of_another_query_is_refused(spark: Any, query: Query) -> N
     for stray in query.checkpoint.glob("offsets/.*.crc"):
         stray.unlink()
     assert "the checkpoint has no offsets of this source" in message_of(query.run)
+
+
+def test_a_frame_keeps_the_offsets_of_its_first_action(
+    spark: Any, broker: Broker, topic: str, new_topic: Callable[..., str]
+) -> None:
+    """Spark plans a source once for each `load()`."""
+    new_topic(1)
+    broker.fill(topic, 0, 20)
+
+    def load() -> Any:
+        return spark.read.format("headrace").options(bootstrap=broker.bootstrap, subscribe=topic).load()
+
+    frame = load()
+    assert frame.count() == 20
+    broker.fill(topic, 20, 30)
+    assert (frame.count(), frame.where("offset >= 0").count(), load().count()) == (20, 20, 30)
+    broker.delete_before(topic, 0, 5)
+    said = message_of(frame.count)
+    assert "between planning and reading" in said
+    assert "A DataFrame or view keeps the offsets of its first action; load it again" in said
+    assert load().count() == 25

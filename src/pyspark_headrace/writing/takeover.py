@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from pathlib import Path
 
 from headrace.client.coordinator import Coordinator, CoordinatorError, CoordinatorType
@@ -45,16 +46,17 @@ def abort_abandoned(
     key = os.getpid(), settings.bootstrap, sink or ""
     if sink is None or started_ms is None or key in _looked_at:
         return False
+    _looked_at.add(key)
     try:
         began_ms = connections.call(_open_since(connections.client, sink))
-        if began_ms is not None and began_ms < started_ms:
-            _open_and_close(sink, settings)
-            _log.warning("sink %s: aborted the transaction that a former driver left open", sink)
-        _looked_at.add(key)
-        return began_ms is not None and began_ms < started_ms
+        if began_ms is None or began_ms >= started_ms:
+            return False
+        _open_and_close(sink, settings)
     except ClientError as error:
         _log.warning("sink %s: whether a former driver left a transaction open is unknown: %s", sink, error)
         return False
+    _log.warning("sink %s: aborted the transaction that a former driver left open", sink)
+    return True
 
 
 def _query_id(checkpoint: str | None) -> str | None:
@@ -76,11 +78,10 @@ def _driver_started_ms() -> int | None:
     try:
         jvm = int(_fields_of(os.getppid())[_PARENT])
         ticks = int(_fields_of(jvm)[_START])
-        system = Path("/proc/stat").read_text(encoding="utf-8").splitlines()
-        boot_s = next(int(line.split()[1]) for line in system if line.startswith("btime "))
-        return boot_s * 1000 + ticks * 1000 // os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, StopIteration):
+    except (OSError, ValueError, IndexError):
         return None
+    ago_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return round((time.time() - ago_s) * 1000)
 
 
 def _fields_of(process: int) -> list[str]:
