@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shlex
 from dataclasses import dataclass, field
 from typing import Literal
@@ -69,6 +70,16 @@ class ReplayRule:
             raise self._differs(batch)
         return True
 
+    def check_empty(self, batch: BatchIdentity, last: BatchIdentity, *, advances: bool) -> None:
+        """A batch without rows is not recorded, but must not carry an older checkpoint past the last one.
+
+        `advances`: it read something. One that moves offsets by hand, or only closes windows, does not.
+        """
+        if batch.number < last.number:
+            raise self._behind(batch, last)
+        if batch.number == last.number and advances and None not in (batch.offsets, last.offsets):
+            self.is_replay(batch, last)
+
     def _behind(self, batch: BatchIdentity, last: BatchIdentity) -> ClientError:
         if self.numbered_by != "checkpoint":
             name = self.numbered_by
@@ -126,6 +137,27 @@ def identify_batch(number: int, checkpoint: str | None) -> BatchIdentity:
     if entry is None:
         return BatchIdentity(number=number)
     return BatchIdentity(number=number, offsets=fingerprint(entry), sources=_sources(entry))
+
+
+def advances(number: int, checkpoint: str | None) -> bool:
+    """Whether a batch ends elsewhere than the one before; False where that cannot be told."""
+    if checkpoint is None or number == 0:
+        return False
+    before, entry = (_read(checkpoint, f"offsets/{each}") for each in (number - 1, number))
+    return before is not None and entry is not None and before.splitlines()[2:] != entry.splitlines()[2:]
+
+
+class Course:
+    """The last batch of each sink that this process has seen; the next one needs no look into the sink."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], int] = {}
+
+    def follows(self, sink: str, number: int) -> bool:
+        return self._last.get((os.getpid(), sink)) == number - 1
+
+    def note(self, sink: str, number: int) -> None:
+        self._last[os.getpid(), sink] = number
 
 
 def _sources(entry: bytes) -> tuple[str, ...]:

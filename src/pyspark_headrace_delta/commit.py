@@ -67,6 +67,14 @@ class BatchNumber:
         offsets = table.transaction_version(offsets_app_id(self.app_id)) or None
         return self.rule.is_replay(self.batch, BatchIdentity(number=last, offsets=offsets))
 
+    def check_empty(self, *, path: Path, advances: bool) -> None:
+        """ClientError when a batch without rows belongs to an older checkpoint."""
+        table = open_table(path)
+        last = None if table is None else table.transaction_version(self.app_id)
+        if table is not None and last is not None and last >= self.batch.number:
+            offsets = table.transaction_version(offsets_app_id(self.app_id)) or None
+            self.rule.check_empty(self.batch, BatchIdentity(number=last, offsets=offsets), advances=advances)
+
     def transactions(self) -> list[Transaction]:
         numbers = {self.app_id: self.batch.number}
         if self.query_id is not None:

@@ -13,10 +13,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.replays import ReplayRule, identify_batch, repair_command
+from pyspark_headrace.replays import Course, ReplayRule, advances, identify_batch, repair_command
 from pyspark_headrace_delta.batch_writer import WrittenFiles, files_of, write_files
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
+
+_course = Course()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -32,11 +34,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from pyspark_headrace_delta.commit import BatchNumber, TableCommit
 
         files = files_of(messages)
-        if not files and not self._overwrite:
-            return  # an empty batch needs no commit
+        is_empty = not files and not self._overwrite  # needs no commit
         settings = self._settings
         query_id = _query_id(messages)
         chosen = settings.txn_app_id
+        if is_empty and (query_id is None or _course.follows(query_id, batchId)):
+            return
         if chosen is None and query_id is None:
             raise ClientError("the id of the query is unknown", next_step="name it: .option('txnAppId', …)")
         batch = BatchNumber(
@@ -50,13 +53,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
             ),
             query_id=None if chosen is None else query_id,
         )
-        TableCommit(
-            settings=settings,
-            schema=self._schema,
-            files=files,
-            overwrite=self._overwrite,
-            batch=batch,
-        ).apply()
+        if is_empty:
+            batch.check_empty(path=settings.path, advances=advances(batchId, settings.checkpoint))
+        else:
+            TableCommit(
+                settings=settings,
+                schema=self._schema,
+                files=files,
+                overwrite=self._overwrite,
+                batch=batch,
+            ).apply()
+        _course.note(str(query_id), batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Keep the files, as in a batch write."""

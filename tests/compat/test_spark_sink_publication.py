@@ -25,8 +25,8 @@ from headrace.cluster.engines.engine import RunningNode
 from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 from pyspark_headrace.client_pool import pooled_client
-from pyspark_headrace.replays import BatchIdentity
-from pyspark_headrace.writing import takeover
+from pyspark_headrace.replays import BatchIdentity, Course
+from pyspark_headrace.writing import publish, takeover
 from pyspark_headrace.writing.commit_messages import InMessage, InStaging
 from pyspark_headrace.writing.internal_topics import SINKS, STAGING
 from pyspark_headrace.writing.ledger import Published, SinkLedger
@@ -141,6 +141,27 @@ def test_a_batch_of_an_older_checkpoint_is_refused(kafka: str, output: str, tmp_
     trusting = replace(settings, replay_check="number")
     publish_batch([task(settings, values_of(1))], trusting, 1)
     assert_published(kafka, output, 0, 1)
+
+
+def test_an_older_checkpoint_is_refused_at_a_batch_without_rows(
+    kafka: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise smaller batches without rows could lead past the last number, and write rows twice."""
+    settings = settings_for(kafka, output, sink_id=output, checkpoint=str(tmp_path))
+    (tmp_path / "offsets").mkdir()
+    for batch in range(3):
+        (tmp_path / f"offsets/{batch}").write_text(f"v1\n{{}}\n{batch}")
+        publish_batch([task(settings, [] if batch == 1 else values_of(batch))], settings, batch)
+    monkeypatch.setattr(publish, "_course", Course())  # as in another driver
+    with pytest.raises(ClientError, match="goes on with batch 1"):
+        publish_batch([task(settings, [])], settings, 1)
+    (tmp_path / "offsets/2").write_text("v1\n{}\nelsewhere")
+    with pytest.raises(ClientError, match="offsets differ"):
+        publish_batch([task(settings, [])], settings, 2)
+    (tmp_path / "offsets/2").write_text("v1\n{}\n1")
+    publish_batch([task(settings, [])], settings, 2)
+    publish_batch([task(settings, values_of(3))], settings, 3)
+    assert_published(kafka, output, 0, 2, 3)
 
 
 def test_other_slices_of_a_replay_do_not_show(kafka: str, output: str) -> None:

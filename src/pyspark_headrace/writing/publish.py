@@ -28,10 +28,17 @@ from headrace.client.retry import Backoff
 from headrace.client.security_settings import NO_SECURITY
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.options import WriteSettings
-from pyspark_headrace.replays import BatchIdentity, ReplayRule, identify_batch, repair_command
+from pyspark_headrace.replays import (
+    BatchIdentity,
+    Course,
+    ReplayRule,
+    advances,
+    identify_batch,
+    repair_command,
+)
 from pyspark_headrace.writing.commit_messages import Encoded, InMessage, InStaging, Run, Written
 from pyspark_headrace.writing.internal_topics import SINKS
-from pyspark_headrace.writing.ledger import Published, SinkLedger, transactional_id
+from pyspark_headrace.writing.ledger import Published, SinkLedger, last_published, transactional_id
 from pyspark_headrace.writing.staging import StagingReader
 
 _log = logging.getLogger(__name__)
@@ -40,16 +47,20 @@ _TRIES = 3
 _RUNS_AHEAD = 4
 """Runs read ahead from the staging topic while earlier ones are being sent."""
 
+_EMPTY_TIMEOUT_MS = 5_000
+_course = Course()
+
 Messages = Sequence[WriterCommitMessage | None]
 
 
 def publish_batch(messages: Messages, settings: WriteSettings, batch: int) -> None:
     """Publish a micro-batch."""
     encoded = _encoded(messages, settings, first=batch == 0)
-    if not any(each.runs for each in encoded):
-        return
+    has_rows = any(each.runs for each in encoded)
     query = _query(encoded)
     sink = settings.sink_id or query
+    if not has_rows and not query:
+        return
     if not sink:
         raise ClientError(
             "the id of the query is unknown, so a repeated batch could not be detected",
@@ -61,8 +72,25 @@ def publish_batch(messages: Messages, settings: WriteSettings, batch: int) -> No
         check=settings.replay_check,
         repair=_repair_command(settings),
     )
-    identity = identify_batch(batch, settings.checkpoint)
-    Publication(sink, encoded, settings).publish_once(Published(query=query, batch=identity), rule)
+    published = Published(query=query, batch=identify_batch(batch, settings.checkpoint))
+    if has_rows:
+        Publication(sink, encoded, settings).publish_once(published, rule)
+    elif not _course.follows(sink, batch):
+        _check_empty(sink, settings, published, rule)
+    _course.note(sink, batch)
+
+
+def _check_empty(sink: str, settings: WriteSettings, published: Published, rule: ReplayRule) -> None:
+    """Where the ledger cannot be read, the next batch with rows will tell."""
+    connections = pooled_client(settings.bootstrap, settings.security)
+    try:
+        last = last_published(sink, connections, timeout_ms=_EMPTY_TIMEOUT_MS)
+    except ClientError as error:
+        _log.warning("sink %s: its last batch is unknown: %s", sink, error)
+        return
+    if last is not None and last.query == published.query:
+        moves = advances(published.batch.number, settings.checkpoint)
+        rule.check_empty(published.batch, last.batch, advances=moves)
 
 
 def publish_write(messages: Messages, settings: WriteSettings) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.replays import BatchIdentity, ReplayRule, fingerprint, identify_batch
+from pyspark_headrace.replays import BatchIdentity, ReplayRule, advances, fingerprint, identify_batch
 
 LAST = BatchIdentity(number=7, offsets=1)
 RULE = ReplayRule(sink="sink 'orders'", numbered_by="checkpoint")
@@ -48,6 +48,25 @@ def test_the_number_alone_decides_where_that_was_asked_for() -> None:
     assert rule.is_replay(BatchIdentity(number=7, offsets=2), LAST)
     with pytest.raises(ClientError, match="goes on with batch 6"):
         rule.is_replay(BatchIdentity(number=6), LAST)
+
+
+def test_a_batch_without_rows_does_not_carry_an_older_checkpoint_past_the_sink() -> None:
+    RULE.check_empty(BatchIdentity(number=8, offsets=9), LAST, advances=True)
+    RULE.check_empty(LAST, LAST, advances=True)
+    RULE.check_empty(BatchIdentity(number=7, offsets=2), LAST, advances=False)
+    RULE.check_empty(BatchIdentity(number=7), LAST, advances=True)
+    with pytest.raises(ClientError, match="goes on with batch 6"):
+        RULE.check_empty(BatchIdentity(number=6), LAST, advances=False)
+    with pytest.raises(ClientError, match="whose offsets differ"):
+        RULE.check_empty(BatchIdentity(number=7, offsets=2), LAST, advances=True)
+
+
+def test_a_batch_advances_when_its_sources_do(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for number, end in enumerate("aabb"):
+        (tmp_path / f"offsets/{number}").write_text(f"v1\n{number}\n{end}")
+    assert [advances(number, str(tmp_path)) for number in range(5)] == [False, False, True, False, False]
+    assert not advances(2, None)
 
 
 @pytest.mark.parametrize("name", ["batchId", "txnVersion"])
