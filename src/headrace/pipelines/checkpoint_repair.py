@@ -21,7 +21,7 @@ from headrace.pipelines.metadata_log import MetadataLog
 from headrace.types import TopicPartition
 from pyspark_headrace.replays import BatchIdentity, fingerprint
 
-State = Literal["in step", "repeats", "behind", "differs", "ahead", "unknown", "no batch"]
+State = Literal["in step", "repeats", "behind", "differs", "moved", "ahead", "unknown", "no batch"]
 _NO_SOURCE = "-"
 _RESTORE = "restore the newest checkpoint, or start with a new one and startingOffsets after the sink's rows"
 
@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def needs_repair(self) -> bool:
-        return self.state in ("behind", "differs", "ahead")
+        return self.state in ("behind", "differs", "moved", "ahead")
 
 
 def compare(checkpoint: Checkpoint, sink: str, last: BatchIdentity | None) -> Comparison:
@@ -121,7 +121,8 @@ def _state(checkpoint: Checkpoint, last: BatchIdentity | None) -> State:
         return "behind"
     is_same = _is_same(checkpoint, last)
     if is_same is False:
-        return "differs"
+        refused = checkpoint.last == last.number and not checkpoint.finished
+        return "differs" if refused else "moved"
     if checkpoint.last > last.number:
         begun_only = not checkpoint.finished and checkpoint.last == last.number + 1
         return "in step" if begun_only else "ahead"
@@ -168,6 +169,12 @@ def _explanation(
         return (
             f"both have batch {last.number}, and {sink} did not record its offsets, so that whether it is "
             "the same batch is unknown"
+        )
+    if state == "moved":
+        return (
+            f"batch {last.number} ends elsewhere in the checkpoint than in {sink}: the offsets were moved, "
+            f"as by `headrace pipeline offsets`. {sink} takes batch {following}, which is next: the rows of "
+            f"{_records(partitions, last)} are written again or left out"
         )
     if state == "ahead":
         return (

@@ -19,7 +19,7 @@ from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.checkpoint_repair import check_repairable, compare, repair
 from headrace.pipelines.delta.recorded_batches import APP_ID, BATCH_ID, SOURCES, offsets_app_id, query_app_id
 from headrace.pipelines.sinks import TableSink
-from pyspark_headrace.reading.offsets import Offsets, Position, TopicPositions
+from pyspark_headrace.reading.offsets import Offsets, Position, TopicPositions, read_document
 from pyspark_headrace.reading.query_lock import QueryLock
 from pyspark_headrace.replays import BatchIdentity, fingerprint
 
@@ -136,6 +136,19 @@ def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path, sink: BatchIdentity |
     checkpoint = write(tmp_path / "c", 1, 1)
     with pytest.raises(ClientError, match=f"{said}.*; restore the newest checkpoint"):
         check_repairable(checkpoint, "the sink", sink)
+
+
+@pytest.mark.parametrize("done", [3, 2])
+def test_offsets_that_were_moved_by_hand_are_no_restored_checkpoint(tmp_path: Path, done: int) -> None:
+    """As `headrace pipeline offsets` leaves it: the sink takes the next batch."""
+    checkpoint = write(tmp_path / "c", 3, done)
+    offsets = read_document(json.loads(line(15)))
+    with checkpoint.stopped():
+        checkpoint.move(offsets)
+    comparison = compare(Checkpoint(checkpoint.folder), "the sink", in_sink(done))
+    assert comparison.state == "moved"
+    with pytest.raises(ClientError, match=r"offsets were moved.*up to .* records are written again or left"):
+        raise ClientError(comparison.explanation)
 
 
 def test_state_cannot_be_rebuilt(tmp_path: Path) -> None:

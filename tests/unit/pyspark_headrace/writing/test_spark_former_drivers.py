@@ -56,4 +56,4 @@ def test_the_driver_is_the_parent_of_the_daemon() -> None:
     before_ms = time.time_ns() // 1_000_000
     jvm = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {daemon!r}], check=True)"
     told = subprocess.run([sys.executable, "-c", jvm], capture_output=True, text=True, check=True).stdout
-    assert -100 < int(told) - before_ms < 2000, "not of one of its children either"
+    assert -100 < int(told) - before_ms < 2000, "its own start, on a busy machine"
