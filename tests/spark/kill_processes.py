@@ -18,6 +18,7 @@ from tests.harness.waiting import wait_until
 
 TIMEOUT_S = 900
 _EXECUTOR = "CoarseGrainedExecutorBackend"
+_WORKER = "pyspark.daemon"
 _SHOWN = 6000
 
 
@@ -76,6 +77,12 @@ class Program:
         (executor,) = filter(_is_executor, psutil.Process(pid).parents())
         _send(signal.SIGKILL, _with_children(executor))
 
+    def kill_workers(self) -> int:
+        """The Python processes that run tasks; how many there were."""
+        workers = [process for process in self._processes() if _runs(process, _WORKER)]
+        _send(signal.SIGKILL, workers)
+        return len(workers)
+
     def _processes(self) -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter():
@@ -88,8 +95,12 @@ class Program:
 
 
 def _is_executor(process: psutil.Process) -> bool:
+    return _runs(process, _EXECUTOR)
+
+
+def _runs(process: psutil.Process, program: str) -> bool:
     try:
-        return any(_EXECUTOR in word for word in process.cmdline())
+        return any(program in word for word in process.cmdline())
     except psutil.NoSuchProcess:
         return False
 
