@@ -16,7 +16,8 @@ from headrace.client.bootstrap import parse_bootstrap
 from headrace.client.errors import ClientError
 from headrace.client.security_options import split_security_options
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
-from headrace.pipelines.delta.table import local_path
+from headrace.pipelines.delta.storage_options import split_storage_options, table_place
+from headrace.pipelines.delta.table import TablePlace
 from pyspark_headrace.columns import FORMATS, TYPED, ColumnFormat
 from pyspark_headrace.kafka_names import check_kafka_options
 from pyspark_headrace.limits import Limits
@@ -128,7 +129,7 @@ class ReadSettings:
     """How keys and values are decoded."""
     rejects_topic: str | None
     """Topic for records that cannot be decoded."""
-    rejects_table: str | None
+    rejects_table: TablePlace | None
     """Delta table for records that cannot be decoded."""
     stop_file: str | None
     """While this file exists, no new micro-batch is planned."""
@@ -160,6 +161,7 @@ class WriteSettings:
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
     security, others = split_security_options(options)
+    storage, others = split_storage_options(others)
     values = OptionValues(
         check_kafka_options(others, READ_ALIASES),
         names=READ_NAMES,
@@ -185,7 +187,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         limits=_limits(values),
         formats={name: _format(values, name) for name in TYPED},
         rejects_topic=values.text("rejectsTopic"),
-        rejects_table=_rejects_table(values),
+        rejects_table=_rejects_table(values, storage),
         stop_file=values.text("stopFile") or None,
         budget=values.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=values.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),
@@ -331,9 +333,13 @@ def _format(values: OptionValues, name: str) -> ColumnFormat:
     )
 
 
-def _rejects_table(values: OptionValues) -> str | None:
+def _rejects_table(values: OptionValues, storage: Mapping[str, str]) -> TablePlace | None:
     written = values.text("rejectsTable")
     if written is None:
+        if storage:
+            raise ClientError(
+                "storage options have no meaning without 'rejectsTable'", next_step="leave them out"
+            )
         return None
     if "rejectsTopic" in values:
         raise ClientError(
@@ -346,7 +352,7 @@ def _rejects_table(values: OptionValues) -> str | None:
             "option 'rejectsTable' needs deltalake, which is not installed",
             next_step="pip install headrace[spark]",
         )
-    return str(local_path(written))
+    return table_place(written, storage)
 
 
 def _limits(values: OptionValues) -> Limits:

@@ -21,21 +21,26 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.conditional_puts import check_conditional_puts
 from headrace.pipelines.delta.files import WrittenFile
+from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.protocol import check_append_only, check_features
 from headrace.pipelines.delta.recorded_batches import (
     APP_ID,
     BATCH_ID,
     SOURCES,
+    added_files,
     offsets_app_id,
     query_app_id,
 )
-from headrace.pipelines.delta.table import first_line, open_table
+from headrace.pipelines.delta.table import ObjectStorePath, TablePlace, open_table, reason_of
 from pyspark_headrace.replays import BatchIdentity, ReplayRule
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document, new_columns, required_columns
 
 _TRIES = 40
+_UNANSWERED_TRIES = 3
+"""Puts whose outcome an object store did not tell. The library has repeated each of them by then."""
 _FIRST_BACKOFF_S = 0.02
 _MAX_BACKOFF_S = 2.0
 
@@ -102,24 +107,51 @@ class TableCommit:
     def apply(self) -> bool:
         """Commit; False if the table has the batch already. ClientError when the rows do not fit."""
         _check_files(self.settings.path, self.files)
-        backoff_s, failed = _FIRST_BACKOFF_S, DeltaError("columns could not be added")
+        backoff_s, unanswered = _FIRST_BACKOFF_S, 0
+        failed: Exception = DeltaError("columns could not be added")
+        tried: int | None = None
         for _ in range(_TRIES):
             table = open_table(self.settings.path)
-            if table is not None and self.batch is not None and self.batch.is_in(table):
+            if table is not None and self._is_in(table, tried):
                 return False
+            self._check_store(table)
+            tried = 0 if table is None else table.version() + 1
             try:
                 if self._try(table):
                     return True
                 continue  # columns were added: the next version of the table has them
             except CommitFailedError as error:
                 failed = error
+            except OSError as error:
+                unanswered += 1
+                if isinstance(self.settings.path, Path) or unanswered == _UNANSWERED_TRIES:
+                    raise self._refused(error) from None
+                failed = error  # whether the entry was put is seen when the table is opened again
             except DeltaError as error:
                 if table is not None or open_table(self.settings.path) is None:
-                    raise self._refused(error) from error
+                    raise self._refused(error) from self._cause(error)
                 failed = error  # another writer created the table meanwhile
             time.sleep(random.uniform(backoff_s / 2, backoff_s))  # jitter
             backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
-        raise self._refused(failed) from failed
+        raise self._refused(failed) from self._cause(failed)
+
+    def _is_in(self, table: DeltaTable, tried: int | None) -> bool:
+        """Whether the table has the batch. Without a number: whether the entry that was tried is ours."""
+        if self.batch is not None:
+            return self.batch.is_in(table)
+        if tried is None or tried > table.version() or not self.files:
+            return False
+        return self.files[0].path in added_files(table, tried)
+
+    def _check_store(self, table: DeltaTable | None) -> None:
+        """Before the first commit of a query to a table."""
+        is_known = (
+            table is not None
+            and self.batch is not None
+            and table.transaction_version(self.batch.app_id) is not None
+        )
+        if not is_known:
+            check_conditional_puts(self.settings.path)
 
     def _try(self, table: DeltaTable | None) -> bool:
         if table is None:
@@ -140,13 +172,16 @@ class TableCommit:
         return True
 
     def _create(self) -> None:
-        self.settings.path.mkdir(parents=True, exist_ok=True)
+        place = self.settings.path
+        if isinstance(place, Path):
+            place.mkdir(parents=True, exist_ok=True)
         create_table_with_add_actions(
-            str(self.settings.path),
+            str(place),
             Schema.from_json(json.dumps(self.schema)),
             self._actions(),
             mode="error",
             partition_by=list(self.settings.partition_by),
+            storage_options=dict(place.options) if isinstance(place, ObjectStorePath) else None,
             commit_properties=self._properties(),
         )
 
@@ -187,9 +222,13 @@ class TableCommit:
             max_commit_retries=0,
         )
 
+    def _cause(self, error: Exception) -> Exception | None:
+        """Not shown where it may name a login."""
+        return error if isinstance(self.settings.path, Path) else None
+
     def _refused(self, error: Exception) -> ClientError:
         return ClientError(
-            f"the table {self.settings.path} rejected the commit: {first_line(error)}",
+            f"the table {self.settings.path} rejected the commit: {reason_of(error, self.settings.path)}",
             next_step="remove the cause and run it again"
             + (": a batch that is already in the table is skipped" if self.batch is not None else ""),
         )
@@ -221,14 +260,15 @@ def check_fit(
     return added
 
 
-def _check_files(root: Path, files: Sequence[WrittenFile]) -> None:
+def _check_files(place: TablePlace, files: Sequence[WrittenFile]) -> None:
     """Committing a file that the driver does not see would make the table unreadable."""
-    for file in files:
-        path = root / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
+    for file, size in zip(files, table_folder(place).sizes([file.path for file in files]), strict=True):
+        if size != file.size:
             raise ClientError(
-                f"a worker wrote {path}, but the driver does not see it there",
-                next_step="give a path on a file system that the driver and all workers share",
+                f"a worker wrote {place}/{file.path}, but the driver does not see it there",
+                next_step="give a path on a file system that the driver and all workers share"
+                if isinstance(place, Path)
+                else "let the driver and all workers use the same endpoint and login of the object store",
             )
 
 

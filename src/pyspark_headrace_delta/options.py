@@ -6,12 +6,13 @@ Pure. Names are those of Delta's own Spark connector where it has them. Read nex
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.delta.table import local_path
+from headrace.pipelines.delta.storage_options import split_storage_options, table_place
+from headrace.pipelines.delta.table import TablePlace
 from headrace.pipelines.keys import parse_size
 from pyspark_headrace.option_values import OptionValues
 from pyspark_headrace.options import replay_check
@@ -27,6 +28,9 @@ NAMES = (
     "checkpointLocation",
     "replayCheck",
 )
+STORAGE_NAMES = ("storageConfig",)
+"""Taken out before; named for the hints of misspelled options."""
+_READ_NAMES = ("path", "versionAsOf", "timestampAsOf")
 _IGNORED = frozenset({"queryname", "outputmode"})
 
 DEFAULT_FILE_SIZE = 128 << 20
@@ -34,7 +38,7 @@ DEFAULT_FILE_SIZE = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    path: Path
+    path: TablePlace
     partition_by: tuple[str, ...]
     merge_schema: bool
     target_file_size: int
@@ -47,7 +51,8 @@ class TableSettings:
 
 def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSettings:
     """Parse options; ClientError names the option that is missing, unknown or invalid."""
-    values = OptionValues(options, names=NAMES, aliases={}, ignored=_IGNORED)
+    storage, others = split_storage_options(options)
+    values = OptionValues(others, names=(*NAMES, *STORAGE_NAMES), aliases={}, ignored=_IGNORED)
     app_id, version = values.text("txnAppId"), values.integer("txnVersion", least=0)
     if streaming and version is not None:
         raise ClientError(
@@ -62,7 +67,7 @@ def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSetti
     if app_id == "":
         raise values.wrong("txnAppId", "set a name, or leave it out")
     return TableSettings(
-        path=_path(values),
+        path=_path(values, storage),
         partition_by=values.names("partitionBy") or (),
         merge_schema=values.boolean("mergeSchema", False),
         target_file_size=_size(values),
@@ -73,16 +78,45 @@ def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSetti
     )
 
 
-def table_path(options: Mapping[str, str]) -> Path:
-    """The path of a read, which has no other option."""
-    return _path(OptionValues(options, names=("path",), aliases={}))
+def append_settings(place: TablePlace) -> TableSettings:
+    """Of rows that are added without any option."""
+    return replace(table_settings({"path": "/"}, streaming=False), path=place)
 
 
-def _path(values: OptionValues) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVersion:
+    """What a read opens."""
+
+    place: TablePlace
+    version: int | datetime.datetime | None
+    """A version, the last one before a time, or the latest."""
+
+
+def table_version(options: Mapping[str, str]) -> TableVersion:
+    """The options of a read."""
+    storage, others = split_storage_options(options)
+    values = OptionValues(others, names=(*_READ_NAMES, *STORAGE_NAMES), aliases={})
+    number, time = values.integer("versionAsOf", least=0), values.text("timestampAsOf")
+    if number is not None and time is not None:
+        raise ClientError(
+            "options 'versionAsOf' and 'timestampAsOf' are both set", next_step="set only one of them"
+        )
+    return TableVersion(place=_path(values, storage), version=number if time is None else _time(values, time))
+
+
+def _time(values: OptionValues, text: str) -> datetime.datetime:
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise values.wrong("timestampAsOf", "write it like 2026-11-18T12:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+
+
+def _path(values: OptionValues, storage: Mapping[str, str]) -> TablePlace:
     written = values.text("path")
     if not written:
         raise ClientError("no table is set", next_step='name one: .option("path", "/data/orders")')
-    return local_path(written)
+    return table_place(written, storage)
 
 
 def _size(values: OptionValues) -> int:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError
-from pyspark_headrace_delta.options import table_path, table_settings
+from pyspark_headrace_delta.options import table_settings, table_version
 from pyspark_headrace_delta.schema import table_schema
 
 
@@ -27,20 +27,22 @@ class DeltaSource(DataSource):
         """The schema of reads."""
         from pyspark_headrace_delta.reader import table_columns
 
-        return table_columns(table_path(self.options))
+        asked = table_version(self.options)
+        return table_columns(asked.place, asked.version)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_headrace_delta.reader import TableReader, table_columns
 
-        path = table_path(self.options)
-        known = {field.name: field.dataType for field in table_columns(path).fields}
+        asked = table_version(self.options)
+        known = {field.name: field.dataType for field in table_columns(asked.place, asked.version).fields}
         for field in schema.fields:
             if known.get(field.name) != field.dataType:
+                kind = field.dataType.simpleString()
                 raise ClientError(
-                    f"the table {path} has no column {field.name!r} of type {field.dataType.simpleString()}",
+                    f"the table {asked.place} has no column {field.name!r} of type {kind}",
                     next_step="leave out .schema(…): the table knows its columns",
                 )
-        return TableReader(path, schema.fieldNames())
+        return TableReader(asked.place, schema.fieldNames(), asked.version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Check the table before the write starts: a batch write may be long."""

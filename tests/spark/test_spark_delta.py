@@ -205,7 +205,11 @@ def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["id"], {"path": "s3://bucket/table"}, "only file systems are supported, not s3:"),
+        (
+            ["id"],
+            {"path": "hdfs://host/table"},
+            "only file systems and object stores are supported, not hdfs:",
+        ),
         (["id"], {"path": ""}, "no table is set"),
         (["id"], {"targetFileSize": "huge"}, "'targetfilesize' cannot be 'huge'; write it like 128m"),
         (["id"], {"mergeShema": "true"}, "did you mean 'mergeSchema'?"),

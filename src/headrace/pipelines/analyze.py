@@ -38,7 +38,8 @@ def analyzed(frame: DataFrame, analyze: Analyze) -> DataFrame:
 
 def table_writer(rows: DataFrame, analyze: Analyze) -> DataStreamWriter:
     assert analyze.path is not None
-    return rows.writeStream.format("headrace_delta").option("path", analyze.path).outputMode(_mode(analyze))
+    writer = rows.writeStream.format("headrace_delta").options(**analyze.storage.sink_options())
+    return writer.option("path", analyze.path).outputMode(_mode(analyze))
 
 
 def topic_writer(rows: DataFrame, analyze: Analyze) -> DataStreamWriter:

@@ -44,6 +44,20 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How tables in object stores are reached: options by deltalake's names, and a file with others."""
+
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """They may hold a login (S8)."""
+    config: str | None = None
+
+    def sink_options(self) -> dict[str, str]:
+        """Options of `format("headrace_delta")`."""
+        named = {f"storage.{name}": value for name, value in self.options.items()}
+        return named if self.config is None else {**named, "storageConfig": self.config}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     kind: ClassVar[str]
     name: str
@@ -65,6 +79,7 @@ class Store(Pipeline):
 
     kind: ClassVar[str] = "store"
     path: str
+    storage: Storage = Storage()
     format: TableFormat = "delta"
     time: str = "timestamp"
     """SQL expression of the time whose date partitions the table."""
@@ -96,6 +111,7 @@ class Analyze(Pipeline):
     aggregates: tuple[Aggregate, ...] = ()
     emit: Emit = "closed"
     path: str | None = None
+    storage: Storage = Storage()
     to: str | None = None
 
     def identity(self) -> dict[str, object]:

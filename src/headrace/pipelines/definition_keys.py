@@ -15,7 +15,18 @@ from typing import Any
 
 from headrace.client.bootstrap import chosen_bootstrap, parse_bootstrap
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Aggregate, Analyze, Copy, Emit, Pipeline, Source, Store, TableFormat
+from headrace.pipelines.definition import (
+    Aggregate,
+    Analyze,
+    Copy,
+    Emit,
+    Pipeline,
+    Source,
+    Storage,
+    Store,
+    TableFormat,
+)
+from headrace.pipelines.delta.storage_options import storage_options, table_place
 from headrace.pipelines.delta.table import local_path
 from headrace.pipelines.keys import Keys
 
@@ -23,10 +34,11 @@ COMMON = (
     *("topic", "pattern", "bootstrap", "config", "from", "value", "key", "schema", "registry", "rejects"),
     *("max_rows", "on_data_loss", "every", "group", "checkpoint", "options"),
 )
+_TABLE = ("path", "storage", "storage_config")
 KNOWN = {
-    "store": (*COMMON, "path", "format", "time", "partition_by"),
+    "store": (*COMMON, *_TABLE, "format", "time", "partition_by"),
     "analyze": (
-        *(*COMMON, "path", "to", "time", "window", "slide", "watermark", "by", "emit"),
+        *(*COMMON, *_TABLE, "to", "time", "window", "slide", "watermark", "by", "emit"),
         *("sum", "avg", "percentiles", "aggregates"),
     ),
     "copy": (*COMMON, "to", "where", "select", "expression", "new_key"),
@@ -119,7 +131,8 @@ def _store(keys: Keys, common: dict[str, Any]) -> Store:
     table: TableFormat = "delta" if chosen == "delta" else "parquet"
     return Store(
         **common,
-        path=_path(keys) or keys.needed("path", "/data/orders"),
+        path=_path(keys, table) or keys.needed("path", "/data/orders"),
+        storage=_storage(keys),
         format=table,
         time=keys.text("time") or "timestamp",
         partition_by=keys.names("partition_by") if "partition_by" in keys else None,
@@ -133,7 +146,7 @@ def _analyze(keys: Keys, common: dict[str, Any]) -> Analyze:
     slide_ms = keys.duration_ms("slide")
     if slide_ms is not None and slide_ms > window_ms:
         raise keys.wrong("slide", "it is longer than the window, so records between windows would be lost")
-    path, to = _path(keys), keys.text("to")
+    path, to = _path(keys, "delta"), keys.text("to")
     if path is None and to is None:
         raise keys.wrong("path", "there is no output", "set the path of a table, a topic (to), or both")
     watermark_ms = keys.duration_ms("watermark", least_ms=0)
@@ -141,6 +154,7 @@ def _analyze(keys: Keys, common: dict[str, Any]) -> Analyze:
     return Analyze(
         **common,
         path=path,
+        storage=_storage(keys),
         to=to,
         time=keys.text("time") or "timestamp",
         window_ms=window_ms,
@@ -171,12 +185,25 @@ def _copy(keys: Keys, common: dict[str, Any]) -> Copy:
     )
 
 
-def _path(keys: Keys) -> str | None:
-    written = keys.text("path")
+def _path(keys: Keys, table: TableFormat) -> str | None:
+    """Checked with its storage options: the first batch would be late."""
+    written, storage = keys.text("path"), _storage(keys)
     try:
-        return None if written is None else str(local_path(written))
+        if written is None:
+            return None
+        if table == "parquet":
+            return str(local_path(written))
+        return str(table_place(written, storage_options(storage.options, storage.config)))
     except ClientError as error:
         raise keys.wrong("path", error.what, error.next_step) from None
+
+
+def _storage(keys: Keys) -> Storage:
+    config = keys.text("storage_config")
+    return Storage(
+        options={str(name): str(value) for name, value in keys.table("storage").items()},
+        config=None if config is None else str(Path(config).expanduser().absolute()),
+    )
 
 
 def _named(keys: Keys, key: str, expression: str) -> str:

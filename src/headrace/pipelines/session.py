@@ -86,7 +86,7 @@ def default_settings(master: str, *, ui: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": _FALSE,
         "spark.log.level": "ERROR",
         # Spark hides options named password, secret or token by itself; these hold secrets, too (S24).
-        "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key|key[.]pem",
+        "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key|key[.]pem|storage[.]",
     }
     if master.startswith("local"):
         chosen |= {

@@ -46,4 +46,5 @@ def table_writer(rows: DataFrame, store: Store) -> DataStreamWriter:
     writer = rows.writeStream.outputMode("append").option("path", store.path)
     if store.format == "parquet":
         return writer.format("parquet").partitionBy(*partition_by)
-    return writer.format("headrace_delta").option("partitionBy", ",".join(partition_by))
+    writer = writer.format("headrace_delta").options(**store.storage.sink_options())
+    return writer.option("partitionBy", ",".join(partition_by))

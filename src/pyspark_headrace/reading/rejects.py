@@ -7,7 +7,6 @@ has a column for each of these. A retried task writes them again, with its attem
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark import TaskContext
 from headrace.client.arrow.kernels.types import HEADERS
 from headrace.client.arrow.read.typed import Rejects
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.table import TablePlace
 from pyspark_headrace.options import ReadSettings, WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
 
@@ -76,9 +76,9 @@ class RejectsTopic(RangeRejects):
 class RejectsTable(RangeRejects):
     """Writes rejects to a Delta table: one commit at the end of the range, or several of bounded size."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: TablePlace) -> None:
         super().__init__()
-        self._path = path
+        self._place = place
         self._size = 0
 
     def add(self, batch: Any) -> None:
@@ -93,12 +93,12 @@ class RejectsTable(RangeRejects):
             return
         from headrace.pipelines.delta.files import TaskFiles
         from pyspark_headrace_delta.commit import TableCommit
-        from pyspark_headrace_delta.options import table_settings
+        from pyspark_headrace_delta.options import append_settings
 
-        settings = table_settings({"path": str(self._path)}, streaming=False)
+        settings = append_settings(self._place)
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        files = TaskFiles(self._path, (), task=task, target_size=settings.target_file_size)
+        files = TaskFiles(self._place, (), task=task, target_size=settings.target_file_size)
         TableCommit(
             settings=settings,
             schema=_TABLE_SCHEMA,
@@ -112,7 +112,7 @@ class RejectsTable(RangeRejects):
 
 def rejects_for(settings: ReadSettings) -> RangeRejects:
     if settings.rejects_table is not None:
-        return RejectsTable(Path(settings.rejects_table))
+        return RejectsTable(settings.rejects_table)
     if settings.rejects_topic is not None:
         return RejectsTopic(settings, settings.rejects_topic)
     return FailOnReject()

@@ -101,7 +101,7 @@ def table(**changes: Any) -> dict[str, Any]:
         ({"store": {"x": table(format="iceberg")}}, "[store.x] format: 'iceberg' is not one of delta"),
         ({"store": {"x": table(topic=None)}}, "[store.x] topic: either a topic or a pattern"),
         ({"store": {"x": table(path=None)}}, "[store.x] path: it is missing; for example /data/orders"),
-        ({"store": {"x": table(path="s3://b/t")}}, "[store.x] path: a table cannot be at 's3://b/t'"),
+        ({"store": {"x": table(path="hdfs://b/t")}}, "[store.x] path: a table cannot be at 'hdfs://b/t'"),
         ({"store": {"x": table(max_rows=0)}}, "[store.x] max_rows: 0 is not a whole number of"),
         ({"store": {"x": table(value="json")}}, "[store.x] schema: JSON needs one"),
         ({"store": {"x": table(bootstrap="here:port")}}, "[store.x] bootstrap: "),

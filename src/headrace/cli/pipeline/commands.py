@@ -14,6 +14,7 @@ from headrace.cli.output import Output, human_bytes
 from headrace.cli.pipeline import run as pipeline_run
 from headrace.cli.pipeline.checkpoint import checkpoint
 from headrace.cli.pipeline.offsets import offsets
+from headrace.cli.pipeline.options import StorageConfig, StorageOption, parse_storage
 from headrace.cli.pipeline.pack import pack
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ app.command("pack")(pack)
 
 @app.command("optimize")
 def optimize(
-    table: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a Delta table.")],
+    table: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a Delta table, or s3://….")],
     target_size: Annotated[
         str, typer.Option("--target-size", metavar="SIZE", help="Merge files towards this size.")
     ] = "128m",
@@ -53,6 +54,8 @@ def optimize(
         typer.Option("--force", help="Allow less than the table's retention: nothing may use the table."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    storage: StorageOption = None,
+    storage_config: StorageConfig = None,
     as_json: Json = False,
 ) -> None:
     """Merge small files of a Delta table and remove unreferenced ones.
@@ -65,18 +68,18 @@ def optimize(
       headrace pipeline optimize /data/orders
       headrace pipeline optimize /data/orders --dry-run
       headrace pipeline optimize /data/orders --target-size 512m --retain 30d
+      headrace pipeline optimize s3://lake/orders --storage-config s3.properties
     """
     from headrace.pipelines.delta.optimize import optimize_table
-    from headrace.pipelines.delta.table import local_path
+    from headrace.pipelines.delta.storage_options import storage_options, table_place
     from headrace.pipelines.keys import parse_size
 
     size = parse_size(target_size)
     if size is None:
         raise typer.BadParameter(f"{target_size!r} is not a size: use 64m or 1g", param_hint="--target-size")
     retain_hours = None if retain is None else -(-parse_duration_ms(retain, "--retain") // _HOUR_MS)
-    care = optimize_table(
-        local_path(table), target_size=size, retain_hours=retain_hours, force=force, dry_run=dry_run
-    )
+    place = table_place(table, storage_options(parse_storage(storage), storage_config))
+    care = optimize_table(place, target_size=size, retain_hours=retain_hours, force=force, dry_run=dry_run)
     output = Output(as_json=as_json)
     if as_json:
         output.document({"table": table, "dry_run": dry_run, **asdict(care)})

@@ -15,6 +15,7 @@ import typer
 from headrace.cli.options import BOOTSTRAP, Bootstrap, CommandConfig, Json, parse_pairs
 from headrace.client.security_names import is_secret_name
 from headrace.pipelines.definition import Pipeline
+from headrace.pipelines.delta.storage_options import is_secret
 
 Topic = Annotated[
     list[str] | None,
@@ -24,6 +25,23 @@ Time = Annotated[
     str | None,
     typer.Option(
         "--time", metavar="SQL", help="Column with the event time.  [default: the record's timestamp]"
+    ),
+]
+
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="KEY=VALUE",
+        help="Option of the object store with the table, by deltalake's name; repeatable.",
+    ),
+]
+StorageConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--storage-config",
+        metavar="FILE",
+        help="File with options of the object store: its login, above all.",
     ),
 ]
 
@@ -162,6 +180,8 @@ def pipeline_from(kind: str, name: str | None, values: Mapping[str, Any]) -> Pip
     given = {key: value for key, value in values.items() if value not in (None, [])}
     given["options"] = parse_pairs(given.get("options"), "--option")
     _refuse_secrets(given["options"])
+    if "storage" in given:
+        given["storage"] = parse_storage(given["storage"])
     keys = Keys(
         given,
         known=KNOWN[kind],
@@ -180,6 +200,19 @@ def _refuse_secrets(options: Mapping[str, str]) -> None:
             "--command-config FILE",
             param_hint="--option",
         )
+
+
+def parse_storage(texts: list[str] | None) -> dict[str, str]:
+    """Parse `aws_region=eu-central-1`; a secret is refused, as others see arguments."""
+    found = parse_pairs(texts, "--storage")
+    secret = next(filter(is_secret, found), None)
+    if secret is not None:
+        raise typer.BadParameter(
+            f"{secret}=…: other users of this machine can see arguments; write it into a file: "
+            "--storage-config FILE",
+            param_hint="--storage",
+        )
+    return found
 
 
 def percentiles_from(texts: list[str] | None) -> dict[str, list[float]]:

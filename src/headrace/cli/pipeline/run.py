@@ -20,6 +20,8 @@ from headrace.cli.options import HELP_STYLE, parse_pairs
 from headrace.cli.pipeline.options import (
     RunOptions,
     SourceOptions,
+    StorageConfig,
+    StorageOption,
     Time,
     Topic,
     percentiles_from,
@@ -63,7 +65,11 @@ class StoreOptions:
     """Options of the table."""
 
     topic: Topic = None
-    path: Annotated[str | None, typer.Option("--path", metavar="PATH", help="Directory of the table.")] = None
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="PATH", help="Directory of the table, or s3://….")
+    ] = None
+    storage: StorageOption = None
+    storage_config: StorageConfig = None
     table_format: Annotated[
         str | None, typer.Option("--format", metavar="delta|parquet", help="[default: delta]")
     ] = None
@@ -79,6 +85,8 @@ class StoreOptions:
         return {
             "topic": self.topic,
             "path": self.path,
+            "storage": self.storage,
+            "storage_config": self.storage_config,
             "format": self.table_format,
             "partition_by": self.partition_by,
             "time": self.time,
@@ -148,8 +156,10 @@ class AnalyzeOptions:
         ),
     ] = None
     path: Annotated[
-        str | None, typer.Option("--path", metavar="PATH", help="Directory of a Delta table.")
+        str | None, typer.Option("--path", metavar="PATH", help="Directory of a Delta table, or s3://….")
     ] = None
+    storage: StorageOption = None
+    storage_config: StorageConfig = None
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="A topic for the results.")] = None
     time: Time = None
 
@@ -166,6 +176,8 @@ class AnalyzeOptions:
             "aggregates": parse_pairs(self.aggregate, "--aggregate"),
             "emit": self.emit,
             "path": self.path,
+            "storage": self.storage,
+            "storage_config": self.storage_config,
             "to": self.to,
             "time": self.time,
         }

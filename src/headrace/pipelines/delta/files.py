@@ -2,25 +2,27 @@
 """Writes the Parquet files of one task; a commit adds them to the table.
 
 Every attempt uses new names, so that attempts cannot overwrite each other. Independent of Spark and of the
-table's log. Read next: partitions.py, statistics.py; pyspark_headrace_delta/commit.py.
+table's log. Read next: folders.py, partitions.py, statistics.py; pyspark_headrace_delta/commit.py.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.client.errors import ClientError
+from headrace.pipelines.delta.folders import NewFile, table_folder
 from headrace.pipelines.delta.partitions import PartitionValues, as_mapping, folder, split
 from headrace.pipelines.delta.statistics import statistics_of
+from headrace.pipelines.delta.table import TablePlace
 
 _ROW_GROUP_BYTES = 32 << 20
 _SMALLEST_ROW_GROUP = 64 << 10
@@ -47,14 +49,24 @@ class WrittenFile:
 class TaskFiles:
     """Files of one task attempt, separate for each partition."""
 
-    def __init__(self, root: Path, partition_by: Sequence[str], *, task: int, target_size: int) -> None:
-        self._root = root
+    def __init__(
+        self,
+        place: TablePlace,
+        partition_by: Sequence[str],
+        *,
+        task: int,
+        target_size: int,
+        inside: str = "",
+    ) -> None:
+        """inside: a folder of the table for the files of no partition."""
+        self._folder = table_folder(place)
+        self._inside = inside
         self._partition_by = partition_by
         self._name = f"part-{task:05d}-{uuid.uuid4()}"
         self._target_size = target_size
         self._row_group = min(_ROW_GROUP_BYTES, max(target_size, _SMALLEST_ROW_GROUP))
         self._open: dict[PartitionValues, _OpenFile] = {}
-        self._begun: list[Path] = []
+        self._begun: list[str] = []
         self._written: list[WrittenFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
@@ -66,7 +78,7 @@ class TaskFiles:
                 self._keep_bounds()
             for values in list(self._open):
                 self._finish(values)
-            _sync_folders(self._root, {path.parent for path in self._begun})
+            self._folder.keep(self._begun)
         except BaseException:
             self._discard()
             raise
@@ -90,20 +102,19 @@ class TaskFiles:
             self._finish(max(self._open, key=lambda values: self._open[values].size))
 
     def _begin(self, values: PartitionValues, schema: pa.Schema) -> _OpenFile:
-        parent = self._root / folder(self._partition_by, values)
-        parent.mkdir(parents=True, exist_ok=True)
-        path = parent / f"{self._name}-{len(self._begun):04d}.snappy.parquet"
-        self._begun.append(path)
-        return _OpenFile(path, schema)
+        parent = folder(self._partition_by, values) or self._inside
+        name = f"{parent}{'/' if parent else ''}{self._name}-{len(self._begun):04d}.snappy.parquet"
+        self._begun.append(name)
+        return _OpenFile(name, self._folder.begin(name), schema)
 
     def _finish(self, values: PartitionValues) -> None:
         file = self._open.pop(values)
-        statistics, with_nulls = file.finish()
+        size, statistics, with_nulls = file.finish()
         nulls = {name for name, value in zip(self._partition_by, values, strict=True) if value is None}
         self._written.append(
             WrittenFile(
-                path=file.path.relative_to(self._root).as_posix(),
-                size=file.path.stat().st_size,
+                path=file.name,
+                size=size,
                 rows=file.rows,
                 partition_values=as_mapping(self._partition_by, values),
                 modified_ms=time.time_ns() // 1_000_000,
@@ -115,15 +126,16 @@ class TaskFiles:
     def _discard(self) -> None:
         for file in self._open.values():
             file.abandon()
-        for path in self._begun:
-            path.unlink(missing_ok=True)
+        for name in self._begun:
+            with contextlib.suppress(ClientError):  # unreachable; the first error is the one to show
+                self._folder.remove(name)
 
 
 class _OpenFile:
     """An open file; buffers rows until they fill a row group."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path = path
+    def __init__(self, name: str, file: NewFile, schema: pa.Schema) -> None:
+        self.name = name
         self.rows = 0
         self.waiting_bytes = 0
         self._schema = schema
@@ -131,10 +143,10 @@ class _OpenFile:
         self._with_nan: set[str] = set()
         self._with_nulls: set[str] = set()
         self._footer: list[Any] = []
-        self._file = path.open("xb")
+        self._file = file
         # Readers use Parquet's types; Arrow's time zones and nullability would conflict.
         self._writer = pq.ParquetWriter(
-            self._file, schema, compression="snappy", store_schema=False, metadata_collector=self._footer
+            file.stream, schema, compression="snappy", store_schema=False, metadata_collector=self._footer
         )
 
     @property
@@ -159,17 +171,16 @@ class _OpenFile:
             self._writer.write_table(rows, row_group_size=rows.num_rows)
             self._waiting, self.waiting_bytes = [], 0
 
-    def finish(self) -> tuple[str, set[str]]:
-        """Close and fsync the file; returns statistics and columns with nulls."""
+    def finish(self) -> tuple[int, str, set[str]]:
+        """Close the file, durably; returns its size, statistics and columns with nulls."""
         self.flush()
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return statistics_of(self._footer[0], self._schema, with_nan=self._with_nan), self._with_nulls
+        size = self._file.finish()
+        statistics = statistics_of(self._footer[0], self._schema, with_nan=self._with_nan)
+        return size, statistics, self._with_nulls
 
     def abandon(self) -> None:
-        self._file.close()
+        self._file.abandon()
 
 
 def _combined(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
@@ -186,14 +197,3 @@ def _combined(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Tab
             gathered, size = [], 0
     if gathered:
         yield pa.Table.from_batches(gathered)
-
-
-def _sync_folders(root: Path, folders: Iterable[Path]) -> None:
-    """Fsync the directories up to the table's, so that the names are durable, too."""
-    above = {parent for path in folders for parent in (path, *path.parents) if parent.is_relative_to(root)}
-    for path in above:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,8 +23,11 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.files import TaskFiles, WrittenFile
+from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.partitions import text_of
+from headrace.pipelines.delta.recorded_batches import added_files
 from headrace.pipelines.delta.scan import TableFile, files_of, rows_of
+from headrace.pipelines.delta.table import TablePlace
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -48,10 +51,10 @@ def small_groups(table: DeltaTable, target_size: int) -> list[Group]:
     return [group for group in [*full, *waiting.values()] if len(group) > 1]
 
 
-def merge(path: Path, open_table: Callable[[], DeltaTable], groups: list[Group]) -> None:
+def merge(place: TablePlace, open_table: Callable[[], DeltaTable], groups: list[Group]) -> None:
     """Merge; ClientError when others removed the files or keep committing first."""
     table = open_table()
-    merged = [_merged(path, table, group) for group in groups]
+    merged = [_merged(place, table, group) for group in groups]
     failed: Exception | None = None
     for _ in range(_TRIES):
         there = {file.path for file in files_of(table)}
@@ -68,23 +71,27 @@ def merge(path: Path, open_table: Callable[[], DeltaTable], groups: list[Group])
             return
         except CommitFailedError as error:
             failed = error
-        table = open_table()
+        tried, table = table.version() + 1, open_table()
+        if merged[0].path in added_files(table, tried):
+            return  # an object store did it, but its answer was lost
     raise ClientError(
-        f"others changed the files of the table {path} while they were merged",
+        f"others changed the files of the table {place} while they were merged",
         next_step="nothing was changed here; run it again",
     ) from failed
 
 
-def _merged(path: Path, table: DeltaTable, group: Group) -> WrittenFile:
+def _merged(place: TablePlace, table: DeltaTable, group: Group) -> WrittenFile:
     """Write one file with the rows of all."""
     partition_by = table.metadata().partition_columns
     known = pa.schema(table.schema().to_arrow())
     schema = pa.schema([field for field in known if field.name not in partition_by])
-    folder = PurePosixPath(group[0].path).parent
-    batches = (batch for file in group for batch in rows_of(path / file.path, {}, schema))
+    parent = str(PurePosixPath(group[0].path).parent)
+    folder = "" if parent == "." else parent
+    files = table_folder(place, sizes={file.path: file.size for file in group})
+    batches = (batch for file in group for batch in rows_of(files.source(file.path), {}, schema))
     never_full = 1 << 62
-    (written,) = TaskFiles(path / folder, (), task=0, target_size=never_full).write(batches)
-    return replace(written, path=str(folder / written.path), partition_values=_texts(group[0]))
+    (written,) = TaskFiles(place, (), task=0, target_size=never_full, inside=folder).write(batches)
+    return replace(written, partition_values=_texts(group[0]))
 
 
 def _actions(groups: list[Group], merged: list[WrittenFile]) -> Iterator[AddAction | RemoveAction]:

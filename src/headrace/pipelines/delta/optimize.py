@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.conditional_puts import check_conditional_puts
+from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.protocol import check_features
-from headrace.pipelines.delta.table import first_line, open_table
+from headrace.pipelines.delta.table import TablePlace, open_table, reason_of, unreachable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -34,7 +36,7 @@ class OptimizeResult:
 
 
 def optimize_table(
-    path: Path,
+    path: TablePlace,
     *,
     target_size: int = DEFAULT_FILE_SIZE,
     retain_hours: int | None = None,
@@ -55,15 +57,21 @@ def optimize_table(
     before, groups = len(files_of(table)), small_groups(table, target_size)
     try:
         if groups and not dry_run:
+            check_conditional_puts(path)
             merge(path, lambda: _opened(path), groups)
         orphans = _vacuum(path, retain_hours, force=force, dry_run=dry_run)
     except DeltaError as error:
-        if "retention" in str(error).lower():
+        reason = reason_of(error, path)
+        if "retention" in reason.lower():
             raise ClientError(
-                f"the table {path} keeps removed files longer than {retain_hours} h: {first_line(error)}",
+                f"the table {path} keeps removed files longer than {retain_hours} h: {reason}",
                 next_step="retain more, or add --force when no query uses the table",
-            ) from error
-        raise ClientError(f"the table {path} could not be optimized: {first_line(error)}") from error
+            ) from None
+        raise ClientError(f"the table {path} could not be optimized: {reason}") from None
+    except OSError as error:
+        if isinstance(path, Path):
+            raise
+        raise unreachable(error, path, "optimized") from None
     return OptimizeResult(
         files_before=before,
         small_files=sum(map(len, groups)),
@@ -73,7 +81,7 @@ def optimize_table(
     )
 
 
-def _opened(path: Path) -> DeltaTable:
+def _opened(path: TablePlace) -> DeltaTable:
     table = open_table(path)
     if table is None:
         raise ClientError(f"there is no Delta table in {path}", next_step="check the path")
@@ -81,7 +89,7 @@ def _opened(path: Path) -> DeltaTable:
     return table
 
 
-def _vacuum(path: Path, retain_hours: int | None, *, force: bool, dry_run: bool) -> list[int]:
+def _vacuum(path: TablePlace, retain_hours: int | None, *, force: bool, dry_run: bool) -> list[int]:
     """Sizes of the removed files, also in a dry run."""
     table = _opened(path)
 
@@ -91,7 +99,7 @@ def _vacuum(path: Path, retain_hours: int | None, *, force: bool, dry_run: bool)
         )
 
     names = call(dry_run=True)
-    sizes = [(path / name).stat().st_size for name in names if (path / name).is_file()]
+    sizes = [size for size in table_folder(path).sizes(names) if size is not None]
     if names and not dry_run:
         call(dry_run=False)
     return sizes

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
@@ -54,6 +55,12 @@ def recorded_batches(table: DeltaTable) -> Iterator[RecordedBatch]:
         for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
             if APP_ID in info and BATCH_ID in info:
                 yield _batch(version, info)
+
+
+def added_files(table: DeltaTable, version: int) -> set[str]:
+    """The files that one version added; empty when it does not exist or its entry was removed."""
+    added = [action["add"] for action in _entry(table, version) or () if "add" in action]
+    return {unquote(each["path"]) for each in added}
 
 
 def _entry(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:

@@ -38,9 +38,12 @@ def files_of(table: DeltaTable) -> list[TableFile]:
     ]
 
 
-def rows_of(path: Path, partition_values: Mapping[str, Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one file; columns that it lacks come from the partition values or are null."""
-    with pq.ParquetFile(path) as file:
+def rows_of(source: Any, partition_values: Mapping[str, Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of one file; columns that it lacks come from the partition values or are null.
+
+    source: of TableFolder.
+    """
+    with pq.ParquetFile(source, pre_buffer=not isinstance(source, Path)) as file:
         there = set(file.schema_arrow.names)
         wanted = [name for name in schema.names if name in there]
         for batch in file.iter_batches(_BATCH_ROWS, columns=wanted):

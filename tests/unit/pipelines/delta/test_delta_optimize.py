@@ -175,7 +175,7 @@ def test_the_command_reports_what_it_did(table: Path, capsys: pytest.CaptureFixt
         (["/nowhere"], "there is no Delta table in /nowhere; check the path"),
         (["/nowhere", "--target-size", "big"], "'big' is not a size: use 64m or 1g"),
         (["/nowhere", "--retain", "soon"], "'soon' is not a duration"),
-        (["s3://bucket/table"], "only file systems are supported, not s3:"),
+        (["hdfs://host/table"], "only file systems and object stores are supported, not hdfs:"),
     ],
 )
 def test_tables_that_cannot_be_optimized_are_errors(
