@@ -21,6 +21,7 @@ from tests.harness import left_out, row_record, run_again, watchdog
 from tests.harness.gate import mark_test
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
+from tests.harness.live.s3_server import S3Server, build_s3_server
 
 StartNode = Callable[..., NodeProcess]
 PrepareZooKeeper = Callable[..., ZooKeeperEnsemble]
@@ -142,3 +143,12 @@ def kafka_engine() -> KafkaEngine:
     engine = KafkaEngine()
     assert engine.jars.folder.is_dir()
     return engine
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server that enforces If-None-Match; left out where there is no Go."""
+    folder = tmp_path_factory.mktemp("s3")
+    server = S3Server(build_s3_server(folder), folder)
+    yield server
+    server.stop()

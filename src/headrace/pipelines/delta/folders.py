@@ -167,6 +167,7 @@ class _ObjectFile:
     def __init__(self, upload: Any, place: ObjectStorePath) -> None:
         self._upload = upload
         self._place = place
+        self._size = 0
         self.closed = False
 
     @property
@@ -174,27 +175,27 @@ class _ObjectFile:
         return self
 
     def write(self, data: Any) -> int:
-        if self.closed:
-            return len(data)
-        try:
-            return int(self._upload.write(bytes(data)))
-        except OSError as error:
-            raise unreachable(error, self._place, "written to") from None
+        if not self.closed:
+            try:
+                self._upload.write(bytes(data))
+            except OSError as error:
+                raise unreachable(error, self._place, "written to") from None
+        self._size += len(data)
+        return len(data)
 
     def flush(self) -> None:
         """A part has to be large: the upload sends it when it is."""
 
     def tell(self) -> int:
-        return int(self._upload.tell())
+        return self._size
 
     def finish(self) -> int:
-        size = self.tell()
         try:
             self._upload.close()
         except OSError as error:
             raise unreachable(error, self._place, "written to") from None
         self.closed = True
-        return size
+        return self._size
 
     def abandon(self) -> None:
         """Its parts stay in the store, unseen, until the store removes incomplete uploads."""
