@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.client.errors import ClientError
-from pyspark_headrace_delta.options import table_settings
+from pyspark_headrace_delta.options import table_settings, table_version
 from pyspark_headrace_delta.schema import new_columns, required_columns, table_schema
 
 
@@ -109,3 +110,41 @@ def test_a_field_that_is_new_within_a_column_is_another_type() -> None:
     rows = table_schema(schema(a=schema(x=LongType(), y=StringType())), [])
     with pytest.raises(ClientError, match=r"'a' is struct<x:long,y:string>, but struct<x:long> in the table"):
         new_columns(table, rows)
+
+
+def test_a_table_in_an_object_store_keeps_its_options_to_itself() -> None:
+    options = {"path": "s3a://lake/orders", "storage.aws_secret_access_key": "hush", "partitionBy": "day"}
+    settings = table_settings(options, streaming=True)
+    assert str(settings.path) == "s3://lake/orders"
+    assert "hush" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [
+        ({}, None),
+        ({"versionasof": "3"}, 3),
+        ({"timestampasof": "2026-11-18"}, datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)),
+        ({"timestampAsOf": "2026-11-18T12:00:00Z"}, datetime.datetime(2026, 11, 18, 12, tzinfo=datetime.UTC)),
+    ],
+)
+def test_the_version_of_a_read(options: dict[str, str], version: int | datetime.datetime | None) -> None:
+    assert table_version({"path": "/data", **options}).version == version
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"versionAsOf": "1", "timestampAsOf": "2026-11-18"},
+            "'versionAsOf' and 'timestampAsOf' are both set",
+        ),
+        ({"versionAsOf": "-1"}, "'versionAsOf' cannot be '-1'"),
+        ({"timestampAsOf": "noon"}, "'timestampAsOf' cannot be 'noon'; write it like"),
+        ({"versionOf": "1"}, "there is no option 'versionOf'; did you mean 'versionAsOf'"),
+        ({"storageConfg": "x"}, "did you mean 'storageConfig'"),
+    ],
+)
+def test_reads_that_cannot_be(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        table_version({"path": "/data", **options})

@@ -57,3 +57,13 @@ def test_missing_and_unsupported_tables_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(ClientError, match="needs unsupported reader features: deletionVectors"):
         read(tmp_path)
+
+
+def test_an_older_version_is_read(tmp_path: Path) -> None:
+    for number in range(3):
+        write_deltalake(tmp_path, pa.table({"n": [number]}), mode="append")
+    reader = TableReader(tmp_path, ["n"], 1)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(row["n"] for row in rows) == [0, 1]
+    with pytest.raises(ClientError, match=r"has no version 9: .*; its latest version is 2"):
+        table_columns(tmp_path, 9)
