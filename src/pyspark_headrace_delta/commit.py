@@ -122,18 +122,21 @@ class TableCommit:
                 continue  # columns were added: the next version of the table has them
             except CommitFailedError as error:
                 failed = error
-            except OSError as error:
+            except (DeltaError, OSError) as error:
                 unanswered += 1
-                if isinstance(self.settings.path, Path) or unanswered == _UNANSWERED_TRIES:
-                    raise self._refused(error) from None
-                failed = error  # whether the entry was put is seen when the table is opened again
-            except DeltaError as error:
-                if table is not None or open_table(self.settings.path) is None:
+                if not self._goes_on(error, table, unanswered):
                     raise self._refused(error) from self._cause(error)
-                failed = error  # another writer created the table meanwhile
+                failed = error
             time.sleep(random.uniform(backoff_s / 2, backoff_s))  # jitter
             backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
         raise self._refused(failed) from self._cause(failed)
+
+    def _goes_on(self, error: Exception, table: DeltaTable | None, unanswered: int) -> bool:
+        """After an error that is no conflict. What became of the commit is seen when the table is opened."""
+        place = self.settings.path
+        if isinstance(place, Path):  # another writer may have created the table meanwhile
+            return isinstance(error, DeltaError) and table is None and open_table(place) is not None
+        return unanswered < _UNANSWERED_TRIES and (table is None or isinstance(error, OSError))
 
     def _is_in(self, table: DeltaTable, tried: int | None) -> bool:
         """Whether the table has the batch. Without a number: whether the entry that was tried is ours."""

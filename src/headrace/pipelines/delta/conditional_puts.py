@@ -22,6 +22,8 @@ _ROUNDS = 12
 _BODY = 200_000
 """A put that takes longer than a listing, so that both writers list before either has put."""
 _PUT, _REFUSED, _TOO_LATE = "put", "refused", "too late"
+_INCONCLUSIVE = ("already exists", "Invalid table version")
+"""Seen by the listing before the put; or refused by the put while listings do not have the other one yet."""
 _checked: set[str] = set()
 
 
@@ -77,8 +79,8 @@ def _create(place: ObjectStorePath, barrier: Barrier) -> str:
     except CommitFailedError:
         return _REFUSED
     except (DeltaError, OSError) as error:
-        if "already exists" in str(error):
-            return _TOO_LATE  # seen by the listing before the put
+        if any(each in str(error) for each in _INCONCLUSIVE):
+            return _TOO_LATE
         raise unreachable(error, place, "written to") from None
     return _PUT
 
