@@ -82,6 +82,21 @@ def test_a_pipelines_password_is_refused_among_the_arguments(capsys):
     assert "s3cret" not in error
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "store", "--topic", "t", "--path", "s3://lake/t"],
+        ["run", "analyze", "--topic", "t", "--window", "1m", "--path", "s3://lake/t"],
+        ["optimize", "s3://lake/t"],
+    ],
+)
+def test_a_secret_of_an_object_store_is_refused_among_the_arguments(command, capsys):
+    assert main.run(["pipeline", *command, "--storage", "aws_secret_access_key=s3cret"]) == 2
+    error = capsys.readouterr().err
+    assert "aws_secret_access_key=…: other users of this machine can see arguments" in error
+    assert "s3cret" not in error
+
+
 def test_an_unreachable_secured_listener_is_reported_at_once(tmp_path, capsys):
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")

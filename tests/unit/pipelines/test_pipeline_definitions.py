@@ -178,3 +178,30 @@ def test_a_checkpoint_belongs_to_one_pipeline(tmp_path: Path) -> None:
     (tmp_path / "foreign" / "offsets").mkdir(parents=True)
     with pytest.raises(ClientError, match="belongs to a query of another program; choose another"):
         claim(analyze("1m"), tmp_path / "foreign")
+
+
+def test_a_table_in_an_object_store(tmp_path: Path) -> None:
+    login = tmp_path / "s3.properties"
+    login.write_text("aws_secret_access_key=hush\n")
+    storage = {"aws_region": "eu-central-1"}
+    document = {"store": {"x": table(path="s3a://lake/x/", storage=storage, storage_config=str(login))}}
+    (store,) = pipelines_of(document, "p.toml").pipelines
+    assert isinstance(store, Store)
+    assert store.path == "s3://lake/x"
+    assert store.storage.sink_options() == {"storage.aws_region": "eu-central-1", "storageConfig": str(login)}
+    assert "hush" not in f"{store!r} {store.identity()}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"storage": {"aws_regoin": "x"}}, "path: there is no storage option 'aws_regoin' for S3; did you"),
+        ({"storage_config": "/nowhere"}, "path: the file /nowhere with storage options cannot be read"),
+        ({"format": "parquet"}, "path: a table cannot be at 's3://lake/x': only file systems are supported"),
+        ({"path": "/data/x", "storage": {"aws_region": "x"}}, "storage options have no meaning"),
+    ],
+)
+def test_storage_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        pipelines_of({"store": {"x": table(**{"path": "s3://lake/x", **changes})}}, "p.toml")
+    assert message in str(raised.value)
