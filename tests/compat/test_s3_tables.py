@@ -211,6 +211,8 @@ def test_older_versions_are_read_by_number_and_time(table: Table) -> None:
         table.server.set_time("tables", f"{table.name}/_delta_log/{number:020}.json", now - age_s)
     at = datetime.datetime.fromtimestamp(now - 1000, datetime.UTC)
     assert len(read(table, version=at)) == 2 * ROWS
+    with pytest.raises(ClientError, match="its log begins later"):
+        read(table, version=at - datetime.timedelta(days=1))
     with pytest.raises(ClientError, match=r"has no version 7: .*its latest version is 2"):
         read(table, version=7)
 

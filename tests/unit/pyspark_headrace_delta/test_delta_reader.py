@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ from pyspark_headrace_delta import reader as reader_module
 from pyspark_headrace_delta.reader import TableReader, table_columns
 
 
-def read(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    reader = TableReader(path, columns or table_columns(path).fieldNames())
+def read(path: Path, columns: list[str] | None = None, version: Any = None) -> list[dict[str, Any]]:
+    reader = TableReader(path, columns or table_columns(path).fieldNames(), version)
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     return sorted(rows, key=str)
 
@@ -62,8 +64,16 @@ def test_missing_and_unsupported_tables_are_named(tmp_path: Path) -> None:
 def test_an_older_version_is_read(tmp_path: Path) -> None:
     for number in range(3):
         write_deltalake(tmp_path, pa.table({"n": [number]}), mode="append")
-    reader = TableReader(tmp_path, ["n"], 1)
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert sorted(row["n"] for row in rows) == [0, 1]
+    assert read(tmp_path, version=1) == [{"n": 0}, {"n": 1}]
     with pytest.raises(ClientError, match=r"has no version 9: .*; its latest version is 2"):
         table_columns(tmp_path, 9)
+
+
+def test_a_version_is_found_by_its_time(tmp_path: Path) -> None:
+    for number in range(2):
+        write_deltalake(tmp_path, pa.table({"n": [number]}), mode="append")
+        os.utime(tmp_path / f"_delta_log/{number:020}.json", (1000 * number, 1000 * number))
+    at = datetime.datetime.fromtimestamp(500, datetime.UTC)
+    assert read(tmp_path, version=at) == [{"n": 0}]
+    with pytest.raises(ClientError, match="its log begins later; its latest version is 1"):
+        table_columns(tmp_path, datetime.datetime.fromtimestamp(-5, datetime.UTC))

@@ -110,15 +110,28 @@ def open_version(place: TablePlace, version: int | datetime.datetime | None) -> 
         return table
     from deltalake.exceptions import DeltaError
 
+    latest = table.version()
     asked = f"version {version}" if isinstance(version, int) else f"version at {version.isoformat()}"
     try:
         table.load_as_version(version)
+        reason = "" if isinstance(version, int) or _begun(table) <= version else "its log begins later"
     except (DeltaError, OSError, ValueError) as error:
+        reason = reason_of(error, place)
+    if reason:
         raise ClientError(
-            f"the table {place} has no {asked}: {reason_of(error, place)}",
-            next_step=f"its latest version is {table.version()}; older ones are kept as long as its log",
-        ) from None
+            f"the table {place} has no {asked}: {reason}",
+            next_step=f"its latest version is {latest}; older ones are kept as long as its log",
+        )
     return table
+
+
+def _begun(table: DeltaTable) -> datetime.datetime:
+    """When the opened version was committed, by its file in the log: for earlier times the library opens the
+    first version."""
+    from headrace.pipelines.delta.recorded_batches import filesystem_of
+
+    entry = filesystem_of(table).get_file_info(f"_delta_log/{table.version():020}.json")
+    return entry.mtime or datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 def unreachable(error: Exception, place: TablePlace, done: str) -> ClientError:
