@@ -72,7 +72,7 @@ class BatchNumber:
         offsets = table.transaction_version(offsets_app_id(self.app_id)) or None
         return self.rule.is_replay(self.batch, BatchIdentity(number=last, offsets=offsets))
 
-    def check_empty(self, *, path: Path, advances: bool) -> None:
+    def check_empty(self, *, path: TablePlace, advances: bool) -> None:
         """ClientError when a batch without rows belongs to an older checkpoint."""
         table = open_table(path)
         last = None if table is None else table.transaction_version(self.app_id)

@@ -8,14 +8,16 @@ the checkpoint), delta/recorded_batches.py, pyspark_headrace/writing/ledger.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.reachable import check_reachable
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.replays import BatchIdentity
+
+if TYPE_CHECKING:
+    from headrace.pipelines.delta.table import TablePlace
 
 _TIMEOUT_MS = 15_000
 
@@ -37,7 +39,7 @@ class Sink(Protocol):
 class TableSink:
     """`app_id`: the option txnAppId; None: batches are counted under the query's id."""
 
-    path: Path
+    path: TablePlace
     app_id: str | None = None
 
     @property

@@ -15,6 +15,7 @@ import typer
 from headrace.cli.option_sets import takes_options
 from headrace.cli.options import ConnectOptions, Json
 from headrace.cli.output import Cell, Output
+from headrace.cli.pipeline.options import StorageConfig, StorageOption, parse_storage
 from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def checkpoint(
             "--table", metavar="PATH", help="Delta table that is the sink.  [default: a topic sink]"
         ),
     ] = None,
+    storage: StorageOption = None,
+    storage_config: StorageConfig = None,
     sink: Annotated[
         str | None,
         typer.Option(
@@ -62,19 +65,28 @@ def checkpoint(
       headrace pipeline checkpoint /data/checkpoints/copy-orders
       headrace pipeline checkpoint /data/checkpoints/store-orders --table /data/orders
       headrace pipeline checkpoint /data/checkpoints/store-orders --table /data/orders --repair --execute
+      headrace pipeline checkpoint /data/orders-checkpoint --table s3://lake/orders --storage-config s3.toml
     """
     from headrace.pipelines.session import need_pyspark
 
     need_pyspark()
     from headrace.pipelines.checkpoint import Checkpoint
     from headrace.pipelines.checkpoint_repair import check_repairable, compare
+    from headrace.pipelines.delta.storage_options import storage_options, table_place
     from headrace.pipelines.delta.table import local_path
+    from headrace.pipelines.sinks import TableSink, TopicSink
 
     if execute and not repair:
         raise typer.BadParameter("needs --repair", param_hint="--execute")
     found = Checkpoint(local_path(folder))
     query = found.query_id()
-    chosen = _sink(table, sink, query, connect)
+    chosen = (
+        TopicSink(cluster=connect.cluster(), query=query, sink_id=sink)
+        if table is None
+        else TableSink(
+            path=table_place(table, storage_options(parse_storage(storage), storage_config)), app_id=sink
+        )
+    )
     last = chosen.last(query)
     comparison = compare(found, chosen.name, last)
     if repair and comparison.state not in ("in step", "repeats"):
@@ -85,15 +97,6 @@ def checkpoint(
     following = _next(comparison, repair=repair, backup=backup)
     if following and not as_json:
         output.note(following)
-
-
-def _sink(table: str | None, sink: str | None, query: str, connect: ConnectOptions) -> Sink:
-    from headrace.pipelines.delta.table import local_path
-    from headrace.pipelines.sinks import TableSink, TopicSink
-
-    if table is not None:
-        return TableSink(path=local_path(table), app_id=sink)
-    return TopicSink(cluster=connect.cluster(), query=query, sink_id=sink)
 
 
 def _execute(shown: Checkpoint, sink: Sink, query: str) -> Path | None:
