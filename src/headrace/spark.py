@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark with Headrace: import it before a session starts, and Spark's workers run this Python.
+"""Spark with Headrace: sessions, and the progress of queries.
 
-Spark runs its workers with `python3` from PATH. Where a virtual environment is not activated, that is another
-Python, which does not find the format `headrace` (DATA_SOURCE_NOT_FOUND). Read next: pipelines/session.py.
+Import it before a session starts, and Spark's workers run this Python. Otherwise they run `python3` from
+PATH: where a virtual environment is not activated, another Python, which does not find the format `headrace`
+(DATA_SOURCE_NOT_FOUND). Read next: pipelines/session.py, pipelines/query_metrics.py.
 """
 
 from __future__ import annotations
@@ -13,12 +14,39 @@ import sys
 import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.session import need_pyspark, spark_session
 
-__all__ = ["spark_session"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["install_metrics", "progress", "spark_session"]
 
 _VARIABLE = "PYSPARK_PYTHON"
+
+
+def install_metrics(spark: SparkSession) -> None:
+    """Have streaming queries of a session carry source metrics in their progress.
+
+    A session of `spark_session` has it already; a plain one gets it before its queries are started.
+    """
+    need_pyspark()
+    from headrace.pipelines import query_metrics
+
+    query_metrics.install_metrics(spark)
+
+
+def progress(query: StreamingQuery) -> dict[str, Any] | None:
+    """The last progress of a query as JSON, with the metrics of its sources; None before the first.
+
+    Also on Spark Connect, which has no `rows`, `bytes`, `fetchTimeMs` and `decodeTimeMs`.
+    """
+    need_pyspark()
+    from headrace.pipelines import query_metrics
+
+    return query_metrics.progress(query)
 
 
 def _use_this_python(environment: MutableMapping[str, str] = os.environ) -> None:

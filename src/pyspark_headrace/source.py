@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -36,6 +36,9 @@ _STREAMS_SINCE = (4, 2)
 
 
 class HeadraceSource(DataSource):
+    tasks_report: ClassVar[bool] = False
+    """Whether tasks of streams send figures to the driver."""
+
     @classmethod
     def name(cls) -> str:
         return "headrace"
@@ -70,7 +73,7 @@ class HeadraceSource(DataSource):
             return RejectedStreamReader(error)
         from pyspark_headrace.reading.stream_reader import StreamReader
 
-        return StreamReader(settings, columns)
+        return StreamReader(settings, columns, reports=self.tasks_report)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -91,6 +94,12 @@ class HeadraceSource(DataSource):
 
         settings = write_settings(self.options, streaming=True)
         return StreamWriter(settings, SinkColumns.of(schema, topic_given=settings.topic is not None))
+
+
+class MeasuredSource(HeadraceSource):
+    """Registered by `install_metrics` in drivers that receive the figures; others would only pile them up."""
+
+    tasks_report = True
 
 
 class RejectedStreamReader(DataSourceStreamReader):

@@ -99,7 +99,18 @@ class Checkpoint:
     def current_offsets(self) -> Offsets:
         """End offsets of the last finished batch, or of the first batch when none is finished."""
         number = self.last if self.finished or self.last == 0 else self.last - 1
+        return self.offsets_of(number)
+
+    def offsets_of(self, number: int) -> Offsets:
+        """End offsets of a batch; ClientError when Spark has removed its entry."""
         return self._ours(self.entry(number))[1]
+
+    def finished_at_s(self, number: int) -> float | None:
+        """When the batch was finished; None: it was not, or Spark has removed its entry."""
+        try:
+            return self.commits.path(number).stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def next_watermark_ms(self) -> int:
         """The watermark at the end of the last batch, which is finished; 0: there is none yet."""

@@ -32,8 +32,7 @@ def check_topics(pipelines: Iterable[Pipeline]) -> None:
     """Raises ClientError when no broker can be reached or a topic does not exist."""
     admins: dict[Cluster, Admin] = {}
     for pipeline in pipelines:
-        security, _ = split_security_options(security_options(pipeline))
-        cluster = Cluster(bootstrap=pipeline.source.bootstrap, security=security)
+        cluster = cluster_of(pipeline)
         if cluster not in admins:
             admins[cluster] = Admin(cluster)
         for topic in _topics(pipeline):
@@ -43,6 +42,12 @@ def check_topics(pipelines: Iterable[Pipeline]) -> None:
                     next_step=f"create it: headrace topics create {topic}",
                     code="UNKNOWN_TOPIC_OR_PART",
                 )
+
+
+def cluster_of(pipeline: Pipeline) -> Cluster:
+    """The cluster of its source."""
+    security, _ = split_security_options(security_options(pipeline))
+    return Cluster(bootstrap=pipeline.source.bootstrap, security=security)
 
 
 def _topics(pipeline: Pipeline) -> list[str]:

@@ -31,6 +31,12 @@ def claim(pipeline: Pipeline, checkpoint: Path) -> None:
     path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
 
 
+def identity_of(checkpoint: Path) -> dict[str, object] | None:
+    """What the checkpoint was made with; None when it is of another program's query."""
+    path = checkpoint / FILE
+    return _read(path) if path.exists() else None
+
+
 def _compare(pipeline: Pipeline, checkpoint: Path, before: dict[str, object], now: dict[str, object]) -> None:
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):

@@ -6,10 +6,14 @@ Read next: runner.py; cli/pipeline/progress.py shows it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from headrace.pipelines.source_report import SourceReport, milliseconds, read_report
+from pyspark_headrace.reading.task_figures import Figures
+
+FiguresOf = Callable[[SourceReport], Figures | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,9 @@ class Batch:
     rows_per_second: float
     batch_ms: int
     lag: int | None
-    """Records in the topics after this batch; None: unknown."""
+    """Offsets in the topics after this batch; None: unknown."""
+    max_lag: int | None
+    """Of the partition that is furthest behind."""
     state_rows: int
     state_bytes: int
     late: int
@@ -32,13 +38,18 @@ class Batch:
     total_late: int
     lost: int
     """Upper bound of lost records, as reported by the source."""
+    bytes: int | None
+    """Fetched by the tasks of this batch, compressed; None: they did not report, as are the times."""
+    fetch_ms: int | None
+    decode_ms: int | None
 
 
 class Batches:
     """Micro-batches of one query; each report is counted once."""
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, figures_of: FiguresOf) -> None:
         self._pipeline = pipeline
+        self._figures_of = figures_of
         self._seen = ""
         self.total_rows = 0
         self.total_late = 0
@@ -61,7 +72,8 @@ class Batches:
         self.total_rows += rows
         self.total_late += late
         batch_ms = int(report["batchDuration"])
-        lag, lost = _lag(report["sources"][0])
+        source = read_report(report["sources"][0])
+        figures = None if source is None else self._figures_of(source)
         self.last = Batch(
             pipeline=self._pipeline,
             number=int(report["batchId"]),
@@ -69,32 +81,16 @@ class Batches:
             rows=rows,
             rows_per_second=rows * 1000 / batch_ms if batch_ms else 0.0,
             batch_ms=batch_ms,
-            lag=lag,
+            lag=None if source is None else source.lag,
+            max_lag=None if source is None else max(source.lags, default=None),
             state_rows=sum(int(each["numRowsTotal"]) for each in states),
             state_bytes=sum(int(each["memoryUsedBytes"]) for each in states),
             late=late,
             total_rows=self.total_rows,
             total_late=self.total_late,
-            lost=lost,
+            lost=0 if source is None else source.lost,
+            bytes=None if figures is None else figures.bytes,
+            fetch_ms=None if figures is None else milliseconds(figures.fetch_ns),
+            decode_ms=None if figures is None else milliseconds(figures.decode_ns),
         )
         return self.last
-
-
-def _lag(source: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Lag (end offsets minus the batch's end) and losses."""
-    try:
-        end, latest = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
-        ends = latest["ends"]
-        at = {
-            (topic, number): each["offset"]
-            for topic, held in end["topics"].items()
-            for number, each in held["partitions"].items()
-        }
-    except (KeyError, TypeError, ValueError):
-        return None, 0
-    lag = sum(
-        max(0, last - at.get((topic, number), 0))
-        for topic, partitions in ends.items()
-        for number, last in partitions.items()
-    )
-    return lag, int(latest.get("lost", {}).get("records at most", 0))

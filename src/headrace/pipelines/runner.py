@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from headrace.pipelines.source_report import SourceReport
+    from pyspark_headrace.reading.task_figures import Figures
+
 POLL_S = 0.25
 _BOUNDARY_POLL_S = 0.02
 _STARTING = ("Initializing StreamExecution", "Initializing sources")
@@ -55,7 +58,7 @@ class RunningQuery:
     def __init__(self, planned: PlannedQuery, query: StreamingQuery, stop_file: Path) -> None:
         self.name = planned.name
         self.checkpoint = planned.checkpoint
-        self.batches = Batches(planned.name)
+        self.batches = Batches(planned.name, _figures_of)
         self._query = query
         self._stop_file = stop_file
         self._idle_since_s: float | None = None
@@ -182,6 +185,12 @@ class Runner:
         every = f"{planned.pipeline.every_ms} milliseconds"
         triggered = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=every)
         return RunningQuery(planned, triggered.start(), stop_file)
+
+
+def _figures_of(report: SourceReport) -> Figures | None:
+    from headrace.pipelines.query_metrics import figures_of  # needs PySpark
+
+    return figures_of(report)
 
 
 def planned_queries(pipeline: Pipeline) -> list[PlannedQuery]:

@@ -61,10 +61,11 @@ def spark_session(
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    # Spark discovers the formats, but if that fails once (a slow start, or another pyspark_* package that
-    # cannot be imported) it neither reports an error nor retries.
-    for package in ("pyspark_headrace", "pyspark_headrace_delta"):
-        session.dataSource.register(importlib.import_module(package).DefaultSource)
+    from headrace.pipelines.query_metrics import install_metrics  # needs PySpark
+
+    # It registers the formats, too. Spark discovers them, but if that fails once (a slow start, or another
+    # pyspark_* package that cannot be imported) it neither reports an error nor retries.
+    install_metrics(session)
     return session
 
 

@@ -22,6 +22,7 @@ from pyspark_headrace.limits import share, share_bytes
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading import offset_specs
 from pyspark_headrace.reading.data_loss import Loss, detect
+from pyspark_headrace.reading.lag import Lags, behind_latest
 from pyspark_headrace.reading.offset_lookup import OffsetLookup, Snapshot
 from pyspark_headrace.reading.offsets import Offsets, Position
 from pyspark_headrace.reading.progress import GroupProgress
@@ -48,6 +49,7 @@ class Planner:
         self._target: Snapshot | None = None
         """The end offsets at the start of an availableNow run; None: no end."""
         self._latest: Snapshot = {}
+        self._behind: Lags = {}
         self._last_batch_s: float | None = None
         self._lost: Counter[str] = Counter()
 
@@ -79,7 +81,9 @@ class Planner:
             return None
         commit = asyncio.create_task(self._commit_to_group(start))
         try:
-            return await self._next(start, limited=limited)
+            end = await self._next(start, limited=limited)
+            self._behind = behind_latest(start if end is None else end, self._latest)
+            return end
         finally:
             await commit
 
@@ -87,13 +91,14 @@ class Planner:
         self._query_lock.close()
 
     def report(self) -> dict[str, Any]:
-        """Metrics for the query's progress: end offsets, losses and failed group commits."""
+        """For the query's progress: end offsets, how far the batch is behind, losses, failed commits."""
         ends = {
             topic: {str(number): each.end for number, each in sorted(now.partitions.items())}
             for topic, now in sorted(self._latest.items())
         }
         failed = {} if self._progress is None else {"groupCommitsFailed": self._progress.failures}
-        return {"ends": ends, "lost": dict(sorted(self._lost.items())), **failed}
+        lost = dict(sorted(self._lost.items()))
+        return {"ends": ends, "behind": self._behind, "lost": lost, **failed}
 
     # -- private -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ committed from `latestOffset` instead. Read next: planner.py, task.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,17 +26,30 @@ from pyspark_headrace.client_pool import close_client, pooled_client
 from pyspark_headrace.columns import Projection
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading.offsets import read_document
-from pyspark_headrace.reading.splits import ranges_between, split
+from pyspark_headrace.reading.splits import Range, ranges_between, split
+from pyspark_headrace.reading.task_figures import Meter, batch_key, send
 from pyspark_headrace.worker_reuse import freezing_after
 
 if TYPE_CHECKING:  # tasks do not load the planner
     from pyspark_headrace.reading.planner import Planner
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPart:
+    """What one task of a micro-batch reads."""
+
+    range: Range
+    batch: str
+    """The key under which the task reports its figures."""
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, settings: ReadSettings, projection: Projection) -> None:
+    """`reports`: tasks send their figures to the driver, which must have `install_metrics`."""
+
+    def __init__(self, settings: ReadSettings, projection: Projection, *, reports: bool) -> None:
         self._settings = settings
         self._projection = projection
+        self._reports = reports
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,9 +80,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._planner is None else self._planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        last = read_document(end)
         ranges = ranges_between(
             read_document(start),
-            read_document(end),
+            last,
             reread_truncated=self._settings.on_data_loss == "earliest",
         )
         pieces = split(
@@ -76,17 +91,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             least=self._settings.min_partitions,
             most_rows=self._settings.max_records_per_partition,
         )
-        return [InputPartition(piece) for piece in pieces]
+        batch = batch_key(last)
+        return [InputPartition(BatchPart(range=piece, batch=batch)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from pyspark_headrace.reading.task import read_range  # not needed for planning
-
-        return freezing_after(read_range(partition.value, self._settings, self._projection))
+        return freezing_after(self._read(partition.value))
 
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
             close_client(self._settings.bootstrap, self._settings.security)
+
+    def _read(self, part: BatchPart) -> Iterator[Any]:
+        from pyspark_headrace.reading.task import read_range  # not needed for planning
+
+        meter = Meter()
+        try:
+            yield from read_range(part.range, self._settings, self._projection, meter)
+        finally:
+            if self._reports:
+                send(part.batch, part.range, meter.figures())
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         connections = pooled_client(self._settings.bootstrap, self._settings.security)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.arrow.read.bounds import Bounds
-from headrace.client.arrow.read.prefetch import Prefetch
+from headrace.client.arrow.read.prefetch import Prefetch, chunk_bytes
 from headrace.client.arrow.read.typed import TypedDecoder
 from headrace.client.errors import ClientError
 from headrace.client.network_client import NetworkClient, TopicView
@@ -24,6 +24,7 @@ from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading.arrow_columns import ArrowColumns
 from pyspark_headrace.reading.rejects import rejects_for
 from pyspark_headrace.reading.splits import Range
+from pyspark_headrace.reading.task_figures import Meter
 
 _log = logging.getLogger("pyspark_headrace")
 
@@ -48,9 +49,15 @@ class RangeBounds(Bounds):
 
 
 def read_range(
-    wanted: Range, settings: ReadSettings, projection: Projection, *, in_batch_read: bool = False
+    wanted: Range,
+    settings: ReadSettings,
+    projection: Projection,
+    meter: Meter | None = None,
+    *,
+    in_batch_read: bool = False,
 ) -> Iterator[Any]:
     """`in_batch_read`: the range may have been planned by an earlier action on the same DataFrame."""
+    meter = meter or Meter()
     may_begin_later = wanted.from_earliest or settings.on_data_loss != "fail"
     bounds = RangeBounds(
         wanted=wanted,
@@ -68,9 +75,8 @@ def read_range(
     )
     connections = pooled_client(settings.bootstrap, settings.security)
     try:
-        for chunk in _chunks(connections, bounds, settings):
-            for batch in decoder.decode(chunk):
-                yield columns.to_spark(batch)
+        for chunk in meter.fetching(_chunks(connections, bounds, settings), chunk_bytes):
+            yield from meter.decoding(map(columns.to_spark, decoder.decode(chunk)))
         rejects.finish()
     except ClientError as error:
         if error.code != "OFFSET_OUT_OF_RANGE":

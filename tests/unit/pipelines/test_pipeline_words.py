@@ -15,6 +15,7 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Analyze
 from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.progress import Batches
+from pyspark_headrace.reading.task_figures import Figures
 
 STREAM_FAILED = '[STREAM_FAILED] Query [id = 1] terminated with exception: x\n  File "a.py"\n'
 OURS = "headrace.client.errors.ClientError: topic 'o' was deleted; create it anew"
@@ -22,7 +23,9 @@ OURS = "headrace.client.errors.ClientError: topic 'o' was deleted; create it ane
 
 def report(number: int, rows: int, *, end: int = 40, late: int = 0) -> dict[str, Any]:
     """As Spark's, as far as it is looked at."""
-    offsets = {"topics": {"orders": {"partitions": {"0": {"offset": end}, "1": {"offset": 5}}}}}
+    partitions = {"0": {"epoch": 0, "offset": end}, "1": {"epoch": 0, "offset": 5}}
+    offsets = {"query": "q", "topics": {"orders": {"id": "i", "partitions": partitions}}, "version": 1}
+    behind = {"orders": {"0": 50 - end, "1": 0, "2": 3}}
     state = {"numRowsDroppedByWatermark": late, "numRowsTotal": 7, "memoryUsedBytes": 2048}
     return {
         "batchId": number,
@@ -33,17 +36,18 @@ def report(number: int, rows: int, *, end: int = 40, late: int = 0) -> dict[str,
         "sources": [
             {
                 "endOffset": json.dumps(offsets),
-                "latestOffset": json.dumps({"ends": {"orders": {"0": 50, "1": 5, "2": 3}}, "lost": {}}),
+                "latestOffset": json.dumps({"ends": {}, "behind": behind, "lost": {}}),
             }
         ],
     }
 
 
 def test_micro_batches_are_counted_once_and_shown() -> None:
-    batches = Batches("revenue")
+    batches = Batches("revenue", lambda _: Figures(rows=100, bytes=900, fetch_ns=2_400_000, decode_ns=1))
     first = report(0, 100)
     (batch,) = batches.add([first])
-    assert (batch.rows_per_second, batch.lag) == (200.0, 10 + 3), "of a new partition all is still to be read"
+    assert (batch.rows_per_second, batch.lag, batch.max_lag) == (200.0, 10 + 3, 10)
+    assert (batch.bytes, batch.fetch_ms, batch.decode_ms) == (900, 2, 0)
     later = batches.add([first, report(1, 50, end=50, late=2), report(2, 0, end=50, late=1)])
     assert [each.number for each in later] == [1, 2]
     assert (batches.total_rows, batches.total_late) == (150, 3)
@@ -60,8 +64,8 @@ def test_micro_batches_are_counted_once_and_shown() -> None:
 def test_a_source_that_was_not_asked_has_no_lag() -> None:
     replayed = report(0, 0)
     replayed["sources"][0]["latestOffset"] = "null"
-    (batch,) = Batches("x").add([replayed])
-    assert batch.lag is None
+    (batch,) = Batches("x", lambda _: None).add([replayed])
+    assert (batch.lag, batch.max_lag, batch.bytes, batch.fetch_ms, batch.decode_ms) == (None,) * 5
     assert ", lag -, " in line_of(batch)
 
 

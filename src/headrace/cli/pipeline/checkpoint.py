@@ -65,7 +65,7 @@ def checkpoint(
       headrace pipeline checkpoint /data/checkpoints/copy-orders
       headrace pipeline checkpoint /data/checkpoints/store-orders --table /data/orders
       headrace pipeline checkpoint /data/checkpoints/store-orders --table /data/orders --repair --execute
-      headrace pipeline checkpoint /data/orders-checkpoint --table s3://lake/orders --storage-config s3.toml
+      headrace pipeline checkpoint /data/orders-checkpoint --table s3://lake/orders --storage-config s3.conf
     """
     from headrace.pipelines.session import need_pyspark
 

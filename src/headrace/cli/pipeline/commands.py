@@ -16,6 +16,7 @@ from headrace.cli.pipeline.checkpoint import checkpoint
 from headrace.cli.pipeline.offsets import offsets
 from headrace.cli.pipeline.options import StorageConfig, StorageOption, parse_storage
 from headrace.cli.pipeline.pack import pack
+from headrace.cli.pipeline.status import status
 
 if TYPE_CHECKING:
     from headrace.pipelines.delta.optimize import OptimizeResult
@@ -33,6 +34,7 @@ _HOUR_MS = 3_600_000
 app.command("checkpoint")(checkpoint)
 app.command("offsets")(offsets)
 app.command("pack")(pack)
+app.command("status")(status)
 
 
 @app.command("optimize")

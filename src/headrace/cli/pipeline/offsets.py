@@ -115,7 +115,7 @@ def _show(output: Output, checkpoint: Checkpoint, partitions: Sequence[Partition
                 "checkpoint": str(checkpoint.folder),
                 "batch": checkpoint.last,
                 "finished": checkpoint.finished,
-                "offsets": [_document(each) for each in partitions],
+                "offsets": [partition_document(each) for each in partitions],
             }
         )
         return
@@ -127,7 +127,7 @@ def _show(output: Output, checkpoint: Checkpoint, partitions: Sequence[Partition
             each.first,
             each.end,
             each.lag,
-            _state(each),
+            state_of(each),
             each.epoch,
             each.topic_id,
         )
@@ -182,13 +182,14 @@ def _warnings(checkpoint: Checkpoint) -> list[str]:
     return found
 
 
-def _state(each: PartitionStatus) -> str:
+def state_of(each: PartitionStatus) -> str:
+    """How the offset in the checkpoint fits the topic, in a word."""
     if each.loss is not None:
         return str(each.loss.kind)
     return "new" if each.offset is None else "ok"
 
 
-def _document(each: PartitionStatus) -> dict[str, Any]:
+def partition_document(each: PartitionStatus) -> dict[str, Any]:
     return {
         "topic": each.place.topic,
         "partition": each.place.partition,
@@ -198,6 +199,6 @@ def _document(each: PartitionStatus) -> dict[str, Any]:
         "first": each.first,
         "end": each.end,
         "lag": each.lag,
-        "state": _state(each),
+        "state": state_of(each),
         "explanation": None if each.loss is None else each.loss.what,
     }

@@ -88,7 +88,7 @@ class Prefetch:
             self._worker.result()  # raises what it failed with
             return None
         chunk = self._chunks.popleft()
-        self._fetcher.hand_out(_size(chunk))
+        self._fetcher.hand_out(chunk_bytes(chunk))
         return chunk
 
     async def close(self) -> None:
@@ -167,7 +167,7 @@ class Prefetch:
         if chunk:
             self._backoff.reset()
             self._chunks.append(chunk)
-            self._fetcher.hold(_size(chunk))
+            self._fetcher.hold(chunk_bytes(chunk))
             self._arrived.set()
         return bool(chunk)
 
@@ -222,7 +222,8 @@ class Prefetch:
                 self._left[partition] = (first, end)
 
 
-def _size(chunk: Chunk) -> int:
+def chunk_bytes(chunk: Chunk) -> int:
+    """As fetched: compressed."""
     return sum(len(fetched.records) for fetched in chunk)
 
 
