@@ -99,6 +99,13 @@ class Query:
         document: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
         return document
 
+    def finished(self) -> bool:
+        """Whether there is a batch, and none that was started and is not done."""
+        begun, done = (
+            {each.name for each in self.checkpoint.glob(f"{name}/[0-9]*")} for name in ("offsets", "commits")
+        )
+        return bool(begun) and begun == done
+
     def _take(self, frame: Any, _: int) -> None:
         self.batches.append([row.value for row in frame.collect()])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import headrace.spark
+from headrace.cli.main import run
 from tests.spark.spark_lab import Broker, Query, wait_until
 
 RECORDS = 40
@@ -21,6 +23,7 @@ RECORDS = 40
 def measured(spark: Any) -> Any:
     """A session of its own, since other files test a plain one."""
     session = spark.newSession()
+    session.conf.set("spark.sql.streaming.noDataProgressEventInterval", "500ms")
     headrace.spark.install_metrics(session)
     headrace.spark.install_metrics(session)  # a second time changes nothing
     return session
@@ -75,6 +78,79 @@ def test_progress_has_the_metrics_of_the_source(
     assert now is not None
     assert now["sources"][0]["metrics"]["maxOffsetsBehindLatest"] == "0"
     assert now["sources"][0]["description"] == f"headrace[{topic}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The lag of each partition in the query's progress, in `pipeline status` and in its group."""
+
+    progress: dict[str, int]
+    status: dict[str, int]
+    group: dict[str, int]
+    totals: set[int]
+    state: str
+
+    @property
+    def agreed(self) -> bool:
+        return self.progress == self.status == self.group and self.totals == {sum(self.group.values())}
+
+
+class Looking:
+    def __init__(self, query: Query, topic: str, broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+        self._query, self._topic, self._broker, self._capsys = query, topic, broker, capsys
+
+    def __call__(self, running: Any) -> Seen | None:
+        last = headrace.spark.progress(running)
+        if last is None or not self._query.finished():
+            return None
+        source = last["sources"][0]
+        (status,) = self._json("pipeline", "status", str(self._query.checkpoint))["queries"]
+        group = self._json("groups", "describe", self._topic, "--over", "0s")
+        return Seen(
+            progress=source["latestOffset"]["behind"][self._topic],
+            status={str(each["partition"]): each["lag"] for each in status["offsets"]},
+            group={str(each["partition"]): each["lag"] for each in group["partitions"]},
+            totals={int(source["metrics"]["totalOffsetsBehindLatest"]), status["lag"], group["lag"]},
+            state=status["state"],
+        )
+
+    def _json(self, *words: str) -> Any:
+        assert run([*words, "--bootstrap", self._broker.bootstrap, "--json"]) == 0
+        return json.loads(self._capsys.readouterr().out)
+
+
+def test_progress_status_and_group_agree(
+    measured: Any,
+    broker: Broker,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After a batch that others wrote behind, and at rest."""
+    topic = new_topic(2)
+    late = {"minOffsetsPerTrigger": RECORDS, "maxTriggerDelay": "1h"}
+    query = Query(measured, broker, tmp_path, subscribe=topic, group=topic, **late)
+    looking = Looking(query, topic, broker, capsys)
+
+    def look(running: Any, lag: int) -> bool:
+        seen = looking(running)
+        return seen is not None and seen.agreed and seen.totals == {lag}
+
+    broker.fill(topic, 0, RECORDS)
+    running = query.start(processingTime="0 seconds")
+    try:
+        query.wait_for(RECORDS)
+        broker.fill(topic, RECORDS, RECORDS + 10)
+        wait_until(lambda: look(running, 10))
+        seen = looking(running)
+        assert seen is not None
+        assert seen.state == "running"
+        wait_until(lambda: running.lastProgress.sources[0].metrics.get("totalOffsetsBehindLatest") == "10")
+    finally:
+        running.stop()
+    ran = query.run()
+    wait_until(lambda: look(ran, 0))
+    wait_until(lambda: looking(ran).state == "stopped")
 
 
 def _number(text: str) -> Any:

@@ -7,7 +7,7 @@ Reads only, and does not start Spark. Read next: checkpoint.py, checkpoint_statu
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.client.cluster import Cluster
@@ -48,25 +48,37 @@ class QueryStatus:
 
 def query_status(name: str, folder: Path, cluster: Cluster) -> QueryStatus:
     """ClientError when the folder is no checkpoint, or the cluster cannot be reached."""
-    if folder.is_dir() and not any(folder.glob("offsets/[0-9]*")):
+    if _has_no_batch(folder):
         return QueryStatus(name=name, checkpoint=folder, running=None)
     checkpoint = Checkpoint(folder)
     offsets = checkpoint.current_offsets()
-    batch = checkpoint.last if checkpoint.finished else checkpoint.last - 1
-    finished_s = checkpoint.finished_at_s(batch)
     with try_exclusive(offsets.query) as free:
         running = None if free is None else not free
-    return QueryStatus(
+    found = QueryStatus(
         name=name,
         checkpoint=folder,
         running=running,
-        batch=batch if batch >= 0 else None,
-        finished_ms=None if finished_s is None else finished_s * 1000,
-        offsets_read=_offsets_read(checkpoint, batch),
         unfinished=None if checkpoint.finished else checkpoint.last,
         sink_batch=_sink_batch(folder),
+    )
+    batch = checkpoint.last if checkpoint.finished else checkpoint.last - 1
+    if batch < 0:
+        return found
+    finished_s = checkpoint.finished_at_s(batch)
+    return replace(
+        found,
+        batch=batch,
+        finished_ms=None if finished_s is None else finished_s * 1000,
+        offsets_read=_offsets_read(checkpoint, batch),
         partitions=tuple(CheckpointStatus(offsets, cluster).partitions()),
     )
+
+
+def _has_no_batch(folder: Path) -> bool:
+    """Whether it is the folder of a query that has not begun its first batch; another folder is an error."""
+    if (folder / "offsets").is_dir():
+        return not any(folder.glob("offsets/[0-9]*"))
+    return not folder.exists() or identity_of(folder) is not None
 
 
 def _offsets_read(checkpoint: Checkpoint, batch: int) -> int | None:
