@@ -63,7 +63,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, re.sub(r"^\tat .*\n", "", ran.stderr, flags=re.MULTILINE)[-5000:]
     assert DeltaTable(tmp_path / "table").count() == ORDERS
-    assert ran.stdout.split()[-3:] == [str(ORDERS), "6.5", str(ORDERS)]
+    assert ran.stdout.split()[-5:] == [str(ORDERS), "6.5", str(ORDERS), "headrace[orders-for-spark]", "0"]
     wait_for_markers(bootstrap, "copies-of-spark", "exact-copies", "counts")
     copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
     assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)

@@ -23,7 +23,7 @@ RECORDS = 40
 def measured(spark: Any) -> Any:
     """A session of its own, since other files test a plain one."""
     session = spark.newSession()
-    session.conf.set("spark.sql.streaming.noDataProgressEventInterval", "500ms")
+    session.conf.set("spark.sql.streaming.noDataProgressEventInterval", "2s")
     headrace.spark.install_metrics(session)
     headrace.spark.install_metrics(session)  # a second time changes nothing
     return session

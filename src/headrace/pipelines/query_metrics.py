@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -23,7 +25,6 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
-    StreamingQueryProgress,
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -93,42 +94,55 @@ class _Listener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._fill_in(event.progress)
+        with _errors_logged():
+            self._fill_in(event.progress._jprogress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Spark makes a progress object for an idle trigger, too, and does not hand it to listeners."""
-        query = self._spark.streams.get(str(event.id))
-        if query is not None and (last := query.lastProgress) is not None:
-            self._fill_in(last)
+        with _errors_logged():
+            query = self._spark._jsparkSession.streams().get(str(event.id))
+            if query is not None:
+                self._fill_in(query.lastProgress())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         pass
 
-    def _fill_in(self, found: StreamingQueryProgress) -> None:
-        try:
-            for number, source in enumerate(found.sources):
-                report = read_report(source)
-                if report is not None and not source.metrics:
-                    self._replace(found, number, report)
-        except Py4JError:  # a session that is stopping
-            _log.debug("metrics were not added to the progress of a query", exc_info=True)
-
-    def _replace(self, found: StreamingQueryProgress, number: int, report: SourceReport) -> None:
+    def _fill_in(self, in_spark: Any) -> None:
         """Spark's objects cannot be changed, but the array that holds them can."""
+        sources = [] if in_spark is None else in_spark.sources()
+        for number, source in enumerate(sources):
+            if not source.metrics() and (report := _report_of(source)) is not None:
+                sources[number] = self._filled(source, report)
+
+    def _filled(self, source: Any, report: SourceReport) -> Any:
         jvm, gateway = self._spark._jvm, self._spark.sparkContext._gateway
-        in_spark = found._jprogress
-        if jvm is None or gateway is None or in_spark is None:
-            return
-        sources = in_spark.sources()
-        old = sources[number]
-        metrics = MapConverter().convert(report.metrics(figures_of(report)), gateway._gateway_client)
-        sources[number] = jvm.org.apache.spark.sql.streaming.SourceProgress(
+        assert jvm is not None
+        assert gateway is not None
+        return jvm.org.apache.spark.sql.streaming.SourceProgress(
             report.description,
-            old.startOffset(),
-            old.endOffset(),
-            old.latestOffset(),
-            old.numInputRows(),
-            old.inputRowsPerSecond(),
-            old.processedRowsPerSecond(),
-            metrics,
+            source.startOffset(),
+            source.endOffset(),
+            source.latestOffset(),
+            source.numInputRows(),
+            source.inputRowsPerSecond(),
+            source.processedRowsPerSecond(),
+            MapConverter().convert(report.metrics(figures_of(report)), gateway._gateway_client),
         )
+
+
+@contextmanager
+def _errors_logged() -> Iterator[None]:
+    """A query goes on without metrics; a session that is stopping has no progress any more."""
+    try:
+        yield
+    except Py4JError:
+        _log.debug("metrics were not added to the progress of a query", exc_info=True)
+
+
+def _report_of(source: Any) -> SourceReport | None:
+    offsets = {
+        "startOffset": source.startOffset(),
+        "endOffset": source.endOffset(),
+        "latestOffset": source.latestOffset(),
+    }
+    return read_report(offsets)
