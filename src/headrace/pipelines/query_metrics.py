@@ -49,10 +49,10 @@ def install_metrics(spark: SparkSession) -> None:
             "a session of Spark Connect has its progress objects on the server, out of reach",
             next_step="ask for the metrics: headrace.spark.progress(query)",
         )
+    Accumulator(ACCUMULATOR_ID, _received, _Receiver())  # joins PySpark's registry, by which updates find it
     for source in (MeasuredSource, pyspark_headrace_delta.DefaultSource):
         spark.dataSource.register(source)
     if spark not in _installed:
-        Accumulator(ACCUMULATOR_ID, _received, _Receiver())
         spark.streams.addListener(_Listener(spark))
         _installed.add(spark)
 
