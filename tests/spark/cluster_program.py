@@ -10,7 +10,9 @@ import json
 import sys
 from typing import Any
 
+from headrace.pipelines.query_metrics import figures_of
 from headrace.pipelines.session import spark_session
+from headrace.pipelines.source_report import read_report
 
 
 def on_executors(spark: Any) -> list[str]:
@@ -22,6 +24,13 @@ def on_executors(spark: Any) -> list[str]:
         return [headrace.__file__]
 
     return sorted(set(spark.sparkContext.parallelize(range(4), 4).flatMap(look).collect()))
+
+
+def rows_of_tasks(query: Any) -> int:
+    """What the tasks told the driver that they read."""
+    reports = [read_report(each.sources[0]) for each in query.recentProgress]
+    figures = [figures_of(each) for each in reports if each is not None]
+    return sum(each.rows for each in figures if each is not None)
 
 
 def main(asked: dict[str, str]) -> None:
@@ -49,6 +58,7 @@ def main(asked: dict[str, str]) -> None:
         .start()
     )
     query.awaitTermination()
+    found["rows_of_tasks"] = rows_of_tasks(query)
     table = spark.read.format("headrace_delta").load(asked["folder"] + "/table")
     found["values"] = sorted(row.value for row in table.collect())
     print(json.dumps(found))

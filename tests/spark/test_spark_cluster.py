@@ -60,3 +60,4 @@ def test_a_pack_brings_source_and_sinks_to_a_cluster(broker: Broker, java_home: 
     assert len(found["headrace"]) == 2, "both workers ran some of it"
     assert all("/headrace_packages/headrace/__init__.py" in path for path in found["headrace"])
     assert (found["rows"], found["values"]) == (100, sorted(values))
+    assert found["rows_of_tasks"] == 100, "figures come from both workers"

@@ -30,10 +30,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pyspark_headrace_delta
 from headrace.client.errors import ClientError
-from headrace.pipelines.source_report import SourceReport, read_report
+from headrace.pipelines.source_report import SourceReport, offset_document, read_report
 from pyspark_headrace.reading.task_figures import ACCUMULATOR_ID, Figures, ReceivedFigures, Update
 from pyspark_headrace.source import MeasuredSource
 
+_OFFSETS = ("startOffset", "endOffset", "latestOffset")
 _log = logging.getLogger("headrace.spark")
 _received = ReceivedFigures()
 _installed: WeakSet[SparkSession] = WeakSet()
@@ -58,13 +59,17 @@ def install_metrics(spark: SparkSession) -> None:
 
 
 def progress(query: StreamingQuery) -> dict[str, Any] | None:
-    """The last progress of a query as JSON, with descriptions and metrics; None before the first."""
+    """The last progress of a query as JSON, with descriptions and metrics; None before the first.
+
+    Offsets are JSON objects, also where Spark Connect has them as text.
+    """
     last = query.lastProgress
     if last is None:
         return None
     document: dict[str, Any] = json.loads(last.json)
     for source in document["sources"]:
         if (report := read_report(source)) is not None:
+            source.update({name: offset_document(source[name]) for name in _OFFSETS})
             source["description"] = report.description
             source["metrics"] = report.metrics(figures_of(report))
     return document
@@ -140,9 +145,4 @@ def _errors_logged() -> Iterator[None]:
 
 
 def _report_of(source: Any) -> SourceReport | None:
-    offsets = {
-        "startOffset": source.startOffset(),
-        "endOffset": source.endOffset(),
-        "latestOffset": source.latestOffset(),
-    }
-    return read_report(offsets)
+    return read_report({name: getattr(source, name)() for name in _OFFSETS})

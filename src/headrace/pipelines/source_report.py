@@ -70,17 +70,17 @@ class SourceReport:
 
 def read_report(source: Mapping[str, Any]) -> SourceReport | None:
     """From an entry of `sources`; None when it is of another format or has no offsets yet."""
-    document = _document(source.get("endOffset"))
+    document = offset_document(source.get("endOffset"))
     if document is None or "topics" not in document or "query" not in document:
         return None
     try:
         end = read_document(document)
     except ClientError:
         return None
-    said = _document(source.get("latestOffset")) or {}
+    said = offset_document(source.get("latestOffset")) or {}
     return SourceReport(
         end=end,
-        batch=batch_key(end) if _document(source.get("startOffset")) != document else None,
+        batch=batch_key(end) if offset_document(source.get("startOffset")) != document else None,
         behind=said.get("behind"),
         latest=said.get("ends", {}),
         lost=int(said.get("lost", {}).get(_LOST, 0)),
@@ -91,7 +91,7 @@ def milliseconds(nanoseconds: int) -> int:
     return round(nanoseconds / _NS_PER_MS)
 
 
-def _document(written: Any) -> dict[str, Any] | None:
+def offset_document(written: Any) -> dict[str, Any] | None:
     """Spark has them as text in its objects, and as JSON in its JSON."""
     try:
         found = json.loads(written) if isinstance(written, str) else written

@@ -34,6 +34,17 @@ def query_with(*sources: dict[str, Any]) -> Any:
     return SimpleNamespace(lastProgress=SimpleNamespace(json=json.dumps({"sources": sources})))
 
 
+AS_TEXT = {name: json.dumps(each) if isinstance(each, dict) else each for name, each in OURS.items()}
+
+
+@pytest.mark.parametrize("given", [OURS, AS_TEXT])
+def test_offsets_are_objects_in_classic_sessions_and_on_connect(given: dict[str, Any]) -> None:
+    (source,) = headrace.spark.progress(query_with(given))["sources"]
+    assert {name: source[name] for name in OURS if name != "description"} == {
+        name: each for name, each in OURS.items() if name != "description"
+    }
+
+
 def test_progress_on_demand_describes_our_sources_only(monkeypatch: pytest.MonkeyPatch) -> None:
     received = ReceivedFigures()
     monkeypatch.setattr(query_metrics, "_received", received)
