@@ -17,17 +17,28 @@ from typing import Any
 from bench.spark import sides
 from bench.spark.queries import QUERIES, Trickle
 
+_MASTER = "local[2]"
 _SIDES = {"peer": sides.Peer, "ours": sides.Ours, "made": sides.Made}
 
 
 def session(jars: str) -> Any:
+    """The connector in a plain session, as it is used; ours in that of `spark_session`, as documented."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.host": "127.0.0.1",
+    }
+    if not jars:
+        from headrace.spark import spark_session
+
+        return spark_session(_MASTER, settings=settings)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
-    builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.driver.host", "127.0.0.1")
-    if jars:
-        builder = builder.config("spark.jars", jars)
+    builder = SparkSession.builder.master(_MASTER).config("spark.jars", jars)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
 
 

@@ -2,7 +2,7 @@
 """Creates a Spark session with suitable defaults: Java, this environment's Python, no web UI.
 
 All settings can be overridden. A plain session works, too: neither source nor sink depends on them.
-Read next: java.py, pack.py, docs/pipelines.md.
+Read next: java.py, pack.py, spark_home.py, docs/pipelines.md.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
 from headrace.java import find_java
 from headrace.pipelines.pack import check_pack, this_python
+from headrace.pipelines.spark_home import spark_home_with_bytecode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +62,8 @@ def spark_session(
     builder = pyspark.SparkSession.builder.master(master).appName(name)
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
+    with spark_home_with_bytecode() if _runs_this_python(master) else nullcontext():
+        session: SparkSession = builder.getOrCreate()
     from headrace.pipelines.query_metrics import install_metrics  # needs PySpark
 
     # It registers the formats, too. Spark discovers them, but if that fails once (a slow start, or another
@@ -125,6 +128,11 @@ def _share_packages(python: str) -> None:
     of_python = {sysconfig.get_path("stdlib"), library, f"{library}/lib-dynload"}
     here = [path for path in sys.path if path not in of_python and path and Path(path).is_dir()]
     os.environ["PYTHONPATH"] = os.pathsep.join(here)
+
+
+def _runs_this_python(master: str) -> bool:
+    """Whether the workers have this process's PySpark: elsewhere it may not be installed, or be another."""
+    return _is_local(master) and os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 def _is_local(master: str) -> bool:
