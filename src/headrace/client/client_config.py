@@ -17,7 +17,6 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.security_names import canonical_name, read_security
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
-from headrace.config.properties import read_properties
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ _LONGEST_TIMEOUT_MS = 300_000  # librdkafka's
 
 def read_client_config(path: str | Path) -> dict[str, str]:
     """All settings of a properties file. ClientError names the file and the line, never a value."""
+    from headrace.config.properties import read_properties  # most clients have no such file
+
     try:
         entries = read_properties(Path(path).expanduser())
     except ConfigError as error:

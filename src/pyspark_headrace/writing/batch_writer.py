@@ -15,8 +15,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
 from pyspark_headrace.writing.delivery import Delivery
-from pyspark_headrace.writing.publish import publish_write
-from pyspark_headrace.writing.task import write_task
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -28,6 +26,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._delivery = Delivery(settings, awaits_broker=False)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark_headrace.writing.task import write_task  # not needed for planning
+
         return write_task(
             iterator,
             self._settings,
@@ -37,4 +37,6 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        from pyspark_headrace.writing.publish import publish_write
+
         publish_write(messages, self._settings)

@@ -15,8 +15,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark_headrace.options import WriteSettings
 from pyspark_headrace.writing.columns import SinkColumns
 from pyspark_headrace.writing.delivery import Delivery
-from pyspark_headrace.writing.publish import publish_batch
-from pyspark_headrace.writing.task import write_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -28,6 +26,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._delivery = Delivery(settings, awaits_broker=True)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark_headrace.writing.task import write_task  # not needed for planning
+
         return write_task(
             iterator,
             self._settings,
@@ -37,4 +37,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        from pyspark_headrace.writing.publish import publish_batch
+
         publish_batch(messages, self._settings, batch_id)

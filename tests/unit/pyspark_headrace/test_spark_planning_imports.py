@@ -39,7 +39,7 @@ print(*sorted({unwanted!r} & set(sys.modules)))
     [
         (
             "pyspark_headrace.reading.stream_reader",
-            {"pyspark_headrace.reading.task", "pyspark_headrace.reading.planner"},
+            {"pyspark_headrace.reading.task", "pyspark_headrace.reading.planner", "headrace.config"},
         ),
         (
             "pyspark_headrace.reading.batch_reader",
@@ -47,8 +47,11 @@ print(*sorted({unwanted!r} & set(sys.modules)))
         ),
         (
             "pyspark_headrace.reading.task",
-            {"headrace.client.arrow.write.writer", "pyspark_headrace.avro_types"},
+            {"headrace.client.arrow.write.writer", "pyspark_headrace.avro_types", "numpy.typing"},
         ),
+        ("pyspark_headrace.writing.stream_writer", {"pyarrow", "numpy"}),
+        ("pyspark_headrace.writing.batch_writer", {"pyarrow", "numpy"}),
+        ("pyspark_headrace.writing.task", {"numpy.typing"}),
     ],
 )
 def test_planning_does_not_load_what_decodes_nor_reading_what_writes(module: str, unwanted: set[str]) -> None:

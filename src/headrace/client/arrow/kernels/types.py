@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.client.arrow.fetch.sections import Section
@@ -28,8 +27,8 @@ FIELDS = {
 }
 """In the order in which they appear. A timestamp's type: 0 is the producer's time, 1 the broker's."""
 
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+Int32s = np.ndarray[Any, np.dtype[np.int32]]  # numpy.typing takes long to import
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Decoded(NamedTuple):
