@@ -3,7 +3,8 @@
 
 Spark puts SPARK_HOME/python/lib/pyspark.zip first on the path of each Python process that it starts. The zip
 has no bytecode, so each of them compiles some hundred modules anew. Here a folder of that name has a link to
-the package, and all else is a link to Spark's own files. Knows nothing of sessions. Read next: session.py.
+the package, and all else is a link to Spark's own files. Knows nothing of sessions. Read next: session.py,
+docs/decisions/0039-workers-start-with-bytecode.md.
 """
 
 from __future__ import annotations
