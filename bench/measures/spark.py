@@ -83,6 +83,7 @@ def stream_to_files(cell: Cell) -> Figures:
             "delta": lambda: _files(cell, _processes.get(NEW), "ours", topic, query="to_delta"),
             "made_old": lambda: _seconds(_processes.get(OLD), "to_parquet", "made", made, topic=topic),
             "made_new": lambda: _seconds(_processes.get(NEW), "to_parquet", "made", made, topic=topic),
+            "noop": lambda: _nowhere(cell, topic),
         },
     )
     figures = {f"{name}_rows_per_s": made["rows"] / seconds for name, seconds in found.items()}
@@ -232,6 +233,8 @@ def _windows(
 
 
 def _copies(cell: Cell, *, exactly_once: str) -> Figures:
+    """Beside them what Spark needs without our source, and without our sink."""
+    rows = total_rows(cell, _ROWS)
     topic = _topic_of_rows(cell, _ROWS)
     tuning = _tuning(cell, topic)
     found = _in_turn(
@@ -239,11 +242,21 @@ def _copies(cell: Cell, *, exactly_once: str) -> Figures:
         {
             "peer": lambda: _copied(cell, _peer(), "peer", topic, tuning=tuning),
             "ours": lambda: _copied(cell, _processes.get(NEW), "ours", topic, exactly_once=exactly_once),
+            "made": lambda: _copied(
+                cell, _processes.get(NEW), "made", topic, rows=rows, exactly_once=exactly_once
+            ),
+            "noop": lambda: _nowhere(cell, topic),
         },
     )
-    rows = total_rows(cell, _ROWS)
     figures = {f"{name}_rows_per_s": rows / seconds for name, seconds in found.items()}
     return {**figures, "versus_peer": found["peer"] / found["ours"]}
+
+
+def _nowhere(cell: Cell, topic: str) -> float:
+    """The same rows into Spark's sink that drops them."""
+    return _seconds(
+        _processes.get(NEW), "first_batch", "ours", {"bootstrap": cell.node.bootstrap}, topic=topic
+    )
 
 
 def _copied(cell: Cell, spark: SparkProcess, side: str, topic: str, **options: Any) -> float:

@@ -82,6 +82,8 @@ class Made:
     """Rows of the same shape that Spark makes up itself: what a version of Spark costs without a source."""
 
     rows: int
+    bootstrap: str = ""
+    exactly_once: str = "off"
 
     def load(self, reader: Any, topic: str, columns: Sequence[str]) -> Any:
         """A stream of one micro-batch; `topic` is not read."""
@@ -96,4 +98,5 @@ class Made:
         raise NotImplementedError("no documents are made up")
 
     def to_topic(self, writer: Any, topic: str) -> Any:
-        raise NotImplementedError("nothing is written from rows that are made up")
+        """Into our sink: what the sink costs without a source of ours."""
+        return Ours(bootstrap=self.bootstrap, exactly_once=self.exactly_once).to_topic(writer, topic)
