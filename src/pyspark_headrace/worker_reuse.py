@@ -12,10 +12,23 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from zipimport import zipimporter
 
 _frozen_modules = 0
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """While modules are imported: what they make stays, and each garbage collection would go through it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def freezing_after(rows: Iterator[Any]) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.replays import BatchIdentity, ReplayRule
-from pyspark_headrace.worker_reuse import freeze_imports
+from pyspark_headrace.worker_reuse import collecting_later, freeze_imports
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
 
@@ -43,7 +43,8 @@ class BatchWriter(DataSourceArrowWriter):
         return write_files(iterator, self._settings)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        from pyspark_headrace_delta.commit import BatchNumber, TableCommit
+        with collecting_later():
+            from pyspark_headrace_delta.commit import BatchNumber, TableCommit
 
         settings = self._settings
         batch = None
@@ -68,7 +69,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 def write_files(batches: Iterator[Any], settings: TableSettings) -> WrittenFiles:
     """Write the rows of one task attempt."""
-    from headrace.pipelines.delta.files import TaskFiles
+    with collecting_later():
+        from headrace.pipelines.delta.files import TaskFiles
 
     context = TaskContext.get()
     files = TaskFiles(

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from headrace.client.errors import ClientError
 from pyspark_headrace.replays import Course, ReplayRule, advances, identify_batch, repair_command
+from pyspark_headrace.worker_reuse import collecting_later
 from pyspark_headrace_delta.batch_writer import WrittenFiles, files_of, write_files
 from pyspark_headrace_delta.options import TableSettings
 from pyspark_headrace_delta.schema import Document
@@ -31,7 +32,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_files(iterator, self._settings)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        from pyspark_headrace_delta.commit import BatchNumber, TableCommit
+        with collecting_later():
+            from pyspark_headrace_delta.commit import BatchNumber, TableCommit
 
         files = files_of(messages)
         is_empty = not files and not self._overwrite  # needs no commit

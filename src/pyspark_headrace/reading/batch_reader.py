@@ -21,7 +21,7 @@ from pyspark_headrace.reading import offset_specs
 from pyspark_headrace.reading.offset_lookup import OffsetLookup
 from pyspark_headrace.reading.progress import GroupProgress
 from pyspark_headrace.reading.splits import Range, ranges_between, split
-from pyspark_headrace.worker_reuse import freeze_imports, freezing_after
+from pyspark_headrace.worker_reuse import collecting_later, freeze_imports, freezing_after
 
 _NO_QUERY = ""
 
@@ -46,7 +46,8 @@ class BatchReader(DataSourceReader):
         """Spark passes one empty partition when there are none; before 4.2, None."""
         if partition is None or partition.value is None:
             return iter(())
-        from pyspark_headrace.reading.task import read_range  # not needed for planning
+        with collecting_later():
+            from pyspark_headrace.reading.task import read_range  # not needed for planning
 
         rows = read_range(partition.value, self._settings, self._projection, in_batch_read=True)
         return freezing_after(rows)

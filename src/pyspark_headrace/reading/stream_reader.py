@@ -28,7 +28,7 @@ from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading.offsets import read_document
 from pyspark_headrace.reading.splits import Range, ranges_between, split
 from pyspark_headrace.reading.task_figures import Meter, batch_key, send
-from pyspark_headrace.worker_reuse import freezing_after
+from pyspark_headrace.worker_reuse import collecting_later, freezing_after
 
 if TYPE_CHECKING:  # tasks do not load the planner
     from pyspark_headrace.reading.planner import Planner
@@ -103,7 +103,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             close_client(self._settings.bootstrap, self._settings.security)
 
     def _read(self, part: BatchPart) -> Iterator[Any]:
-        from pyspark_headrace.reading.task import read_range  # not needed for planning
+        with collecting_later():
+            from pyspark_headrace.reading.task import read_range  # not needed for planning
 
         meter = Meter()
         try:
@@ -115,7 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         connections = pooled_client(self._settings.bootstrap, self._settings.security)
         if self._planner is None:
-            from pyspark_headrace.reading.planner import Planner
+            with collecting_later():
+                from pyspark_headrace.reading.planner import Planner
 
             self._planner = Planner(self._settings, connections)
         return connections.call(getattr(self._planner, name)(*arguments, **options))

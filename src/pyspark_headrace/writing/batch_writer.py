@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.worker_reuse import collecting_later
 from pyspark_headrace.writing.columns import SinkColumns
 from pyspark_headrace.writing.delivery import Delivery
 
@@ -26,7 +27,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._delivery = Delivery(settings, awaits_broker=False)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        from pyspark_headrace.writing.task import write_task  # not needed for planning
+        with collecting_later():
+            from pyspark_headrace.writing.task import write_task  # not needed for planning
 
         return write_task(
             iterator,
@@ -37,6 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from pyspark_headrace.writing.publish import publish_write
+        with collecting_later():
+            from pyspark_headrace.writing.publish import publish_write
 
         publish_write(messages, self._settings)

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_headrace.options import WriteSettings
+from pyspark_headrace.worker_reuse import collecting_later
 from pyspark_headrace.writing.columns import SinkColumns
 from pyspark_headrace.writing.delivery import Delivery
 
@@ -26,7 +27,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._delivery = Delivery(settings, awaits_broker=True)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        from pyspark_headrace.writing.task import write_task  # not needed for planning
+        with collecting_later():
+            from pyspark_headrace.writing.task import write_task  # not needed for planning
 
         return write_task(
             iterator,
@@ -37,6 +39,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        from pyspark_headrace.writing.publish import publish_batch
+        with collecting_later():
+            from pyspark_headrace.writing.publish import publish_batch
 
         publish_batch(messages, self._settings, batch_id)

@@ -68,3 +68,18 @@ def test_an_archive_is_read_again_only_when_it_has_changed(importer: CountingImp
     importlib.invalidate_caches()
     importlib.invalidate_caches()
     assert importer.rereads == 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_modules_are_imported_without_garbage_collection(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with worker_reuse.collecting_later():
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+        with pytest.raises(ImportError), worker_reuse.collecting_later():
+            importlib.import_module("there_is_no_such_module")
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
