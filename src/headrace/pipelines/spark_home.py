@@ -29,7 +29,7 @@ _ZIPS = Path("python/lib")
 @contextmanager
 def spark_home_with_bytecode(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """For a JVM that starts meanwhile. A SPARK_HOME that is set stays, and Spark's own where none is made."""
-    home = None if _VARIABLE in environment else make_spark_home(cache_root())
+    home = None if _VARIABLE in environment else make_spark_home()
     if home is None:
         yield
         return
@@ -40,10 +40,10 @@ def spark_home_with_bytecode(environment: MutableMapping[str, str] = os.environ)
         environment.pop(_VARIABLE, None)  # other programs that this one starts find Spark's own
 
 
-def make_spark_home(cache: Path) -> Path | None:
-    """The folder in the cache; None when it cannot be made there. Nothing else is written."""
+def make_spark_home() -> Path | None:
+    """The folder in the user's cache; None when it cannot be made there. Nothing else is written."""
     try:
-        links = _links()
+        cache, links = cache_root(), _links()
         if links is None:
             return None
         name = hashlib.sha256(json.dumps(links, sort_keys=True).encode()).hexdigest()[:16]
@@ -52,7 +52,7 @@ def make_spark_home(cache: Path) -> Path | None:
             shutil.rmtree(home, ignore_errors=True)
             _make(home, links)
         return home if _is_whole(home, links) else None
-    except OSError:
+    except (OSError, RuntimeError, ValueError):  # also: no home folder, packages without a file
         return None
 
 
