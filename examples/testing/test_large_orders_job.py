@@ -20,7 +20,6 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.session import spark_session
 from headrace.testing import Broker
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 TIMEOUT_S = 120
 
 

@@ -25,7 +25,6 @@ WARNINGS = [
     "error",
     "ignore::pytest.PytestUnraisableExceptionWarning",  # sockets of kafka-python and of crashed brokers
     r"ignore:.* is deprecated. Use files\(\) instead:DeprecationWarning",  # kafka-python
-    "ignore::FutureWarning",  # Spark
 ]
 
 

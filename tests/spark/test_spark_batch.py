@@ -16,8 +16,6 @@ from confluent_kafka.admin import NewTopic
 from headrace.cluster.engines.engine import free_ports
 from tests.spark.spark_lab import Broker, message_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 START = 1_700_000_000_000
 PER_PARTITION = 40
 

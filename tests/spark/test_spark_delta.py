@@ -17,8 +17,6 @@ from deltalake import DeltaTable
 
 from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of, repair_as_told
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 TYPED = """
     SELECT id, CAST(id AS INT) AS whole, CAST(id AS STRING) AS text, id % 2 = 0 AS even,
            encode(CAST(id AS STRING), 'utf-8') AS raw, CAST(id / 4 AS DECIMAL(12, 2)) AS price,

@@ -28,8 +28,6 @@ from tests.harness.live.committed import wait_for_markers
 from tests.harness.live.node import NodeProcess
 from tests.spark.spark_lab import Broker
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 EXAMPLES = Path(__file__).parents[2] / "examples/pipelines"
 TIMEOUT_S = 240
 

@@ -11,8 +11,6 @@ import pytest
 
 from tests.spark.spark_lab import Broker, Query, message_of, reported
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 
 @pytest.fixture
 def query(spark: Any, broker: Broker, tmp_path: Path, topic: str, new_topic: Callable[..., str]) -> Query:

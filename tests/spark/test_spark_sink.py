@@ -18,8 +18,6 @@ from pyspark_headrace.writing.ledger import Published, SinkLedger
 from tests.harness.live.committed import wait_for_markers
 from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of, repair_as_told
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 SCHEMA = (
     "value STRING, key BINARY, topic STRING, partition INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, note STRING"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewPartitions
 
@@ -20,8 +19,6 @@ from headrace.client.tools.groups import Groups
 from headrace.types import TopicPartition
 from tests.harness.waiting import check_stays
 from tests.spark.spark_lab import Broker, Query, message_of, reported, wait_until
-
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 def committed(broker: Broker, group: str) -> dict[TopicPartition, int]:

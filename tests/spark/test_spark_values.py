@@ -17,8 +17,6 @@ import headrace
 from tests.harness.live.schema_registry import running_registry
 from tests.spark.spark_lab import Broker, Query, message_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 FIELDS = "id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags ARRAY<STRING>, place STRUCT<x: DOUBLE>"
 GOOD = {"id": 7, "name": "pears", "at": "2026-01-02T03:04:05Z", "tags": ["a", "b"], "place": {"x": 1.5}}
 WRONG = b'{"id": "seven"}'

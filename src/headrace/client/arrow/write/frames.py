@@ -81,6 +81,8 @@ def _rows_of(data: Any) -> Rows:
         data = _pandas_table(data)
     if hasattr(data, "__arrow_c_stream__"):
         return Rows(_stream(data), getattr(data, "num_rows", None))
+    if _is_of("pandas", "Series", data):  # before pandas 3 it has no Arrow stream
+        raise _without_columns("of type pandas.Series")
     if isinstance(data, Mapping):
         raise ClientError("data is one dict", next_step="give a list of rows: write([row], topic)")
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
@@ -133,9 +135,11 @@ def _stream(data: Any) -> Any:
     try:
         return pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid:
-        raise ClientError(
-            f"data is {_kind(data)}, which has no columns", next_step="give a table: data.to_frame()"
-        ) from None
+        raise _without_columns(_kind(data)) from None
+
+
+def _without_columns(kind: str) -> ClientError:
+    return ClientError(f"data is {kind}, which has no columns", next_step="give a table: data.to_frame()")
 
 
 def _table_of_dicts(rows: list[Any]) -> Any:
