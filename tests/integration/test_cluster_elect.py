@@ -72,6 +72,9 @@ def test_an_unclean_election_names_what_it_gives_up_and_asks(cluster: LiveCluste
     assert "orders-0 has no leader: node 0 had every acknowledged record; node 1 can lead" in said
     assert "confirmation needed: elect unclean leaders for orders-0 and lose" in said
     assert "add --yes" in said
+    code, out, _ = elect("orders", "--unclean", "--dry-run", "--json")
+    preview = {"partition": "orders-0", "had_all": [GONE], "may_lead": [BEHIND]}
+    assert (code, json.loads(out)) == (0, {"dry_run": True, "would_elect": [preview]})
     assert "has no partition 7" in elect("orders", "--partition", "7", "--unclean", "--yes")[2]
     assert "needs TOPIC and --unclean" in elect("orders", "--partition", "0")[2]
     assert "nothing to elect" in elect("led", "--partition", "0", "--unclean")[1]

@@ -26,10 +26,15 @@ def change_replication_factor(bootstrap: str | Cluster, topic: str, factor: int,
     _reassign(bootstrap, plan_replication_factor(bootstrap, topic, factor), output)
 
 
+def plan_without_node(bootstrap: str | Cluster, node: int) -> Targets:
+    """New replicas of all partitions that the node holds. Raises ClientError when there are too few nodes."""
+    found = read_replicas(bootstrap)
+    return without_node(found.replicas, node, found.hosts)
+
+
 def move_off_node(bootstrap: str | Cluster, node: int, output: Output) -> int:
     """Move all partitions off the node; returns how many."""
-    found = read_replicas(bootstrap)
-    targets = without_node(found.replicas, node, found.hosts)
+    targets = plan_without_node(bootstrap, node)
     _reassign(bootstrap, targets, output)
     return len(targets)
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cli import main
 from headrace.cli.groups.reset import strategy_of
 from headrace.cli.groups.reset_options import ResetTarget
 from headrace.client.tools.reset import Strategy
+from headrace.cluster.folder import ClusterFolder
+from headrace.cluster.plan import ClusterPlan, Member
 from headrace.testing import Broker
+from tests.harness.waiting import wait_until
 
 Run = Callable[..., Any]
 
@@ -69,6 +74,81 @@ def test_groups_are_previewed(run: Run, broker: Broker) -> None:
     assert [(each["old"], each["new"]) for each in reset["offsets"]] == [(2, 7)]
     assert run("groups", "reset", "billing", "--from", "end", "--execute")["executed"] is True
     assert run("groups", "reset", "billing", "--from", "beginning")["offsets"][0]["old"] == 10
+
+
+@pytest.fixture
+def three() -> Iterator[Broker]:
+    with Broker(nodes=3) as broker:
+        broker.create_topic("orders")
+        yield broker
+
+
+def test_elections_of_preferred_leaders_are_previewed(
+    three: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preferred, *_ = replicas(three)
+    three.crash(preferred)
+    wait_until(lambda: leader(three) not in (preferred, -1))
+    three.restart(preferred)
+    wait_until(lambda: preferred in _partition(three, "orders").isrs)
+    other = leader(three)
+    elect = ["cluster", "elect", "--bootstrap", three.bootstrap]
+
+    def said(*words: str) -> str:
+        assert main.run([*elect, *words]) == 0
+        return capsys.readouterr().out
+
+    expected = {"dry_run": True, "would_elect": [{"partition": "orders-0", "leader": preferred}]}
+    assert json.loads(said("orders", "--dry-run", "--json")) == expected
+    assert f"orders-0: node {preferred} would be leader again.\n" in said("--dry-run")
+    assert leader(three) == other, "nothing was changed"
+    assert json.loads(said("orders", "--json")) == {"changed": ["orders-0"]}
+    assert said("orders", "--dry-run") == "Every preferred leader that is in sync is leader already.\n"
+    assert json.loads(said("--unclean", "--dry-run", "--json")) == {"dry_run": True, "would_elect": []}
+    assert main.run([*elect, "nowhere", "--dry-run"]) == 1
+    assert "'nowhere' does not exist" in capsys.readouterr().err
+
+
+def test_the_removal_of_a_node_is_previewed(
+    three: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin: Any = AdminClient({"bootstrap.servers": three.bootstrap})
+    admin.create_topics([NewTopic("pairs", 1, 2)])["pairs"].result(10)
+    folder = ClusterFolder(tmp_path)
+    ports = [int(address.rpartition(":")[2]) for address in three.bootstrap.split(",")]
+    members = tuple(Member(node_id=number, port=port) for number, port in enumerate(ports, 1))
+    folder.create(ClusterPlan(engine="headrace", coordination="x", cluster_id="x", members=members))
+    leaving, staying = replicas(three, "pairs")
+    (newcomer,) = {1, 2, 3} - {leaving, staying}
+    remove = ["cluster", "remove", str(leaving), "--dry-run", "--dir", str(tmp_path)]
+    assert main.run(remove) == 1, "orders needs three nodes"
+    assert "topic 'orders' has 3 replicas" in capsys.readouterr().err
+    admin.delete_topics(["orders"])["orders"].result(10)
+
+    before = folder.read()
+    assert main.run([*remove, "--json"]) == 0
+    moves = json.loads(capsys.readouterr().out)
+    assert (moves["dry_run"], moves["would_remove"]) == (True, leaving)
+    assert moves["would_move"]["pairs-0"] == [newcomer, staying]
+    assert main.run(remove) == 0
+    out = capsys.readouterr().out
+    assert f"pairs-0: its replicas would be on nodes {newcomer}, {staying}.\n" in out
+    assert out.endswith(f"then stop node {leaving} and remove it.\n")
+    assert folder.read() == before
+    assert replicas(three, "pairs") == [leaving, staying]
+
+
+def replicas(broker: Broker, topic: str = "orders") -> list[int]:
+    return list(_partition(broker, topic).replicas)
+
+
+def leader(broker: Broker) -> int:
+    return int(_partition(broker, "orders").leader)
+
+
+def _partition(broker: Broker, topic: str) -> Any:
+    admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.client_settings import connect
-from headrace.cli.options import HELP_STYLE, ClientSettings, CommandConfig, Json, Yes, confirm, parse_pairs
+from headrace.cli.options import (
+    HELP_STYLE,
+    ClientSettings,
+    CommandConfig,
+    DryRun,
+    Json,
+    Yes,
+    confirm,
+    parse_pairs,
+)
 from headrace.cli.output import Output
 from headrace.client.cluster import Cluster
 
 if TYPE_CHECKING:
     from headrace.client.security_settings import SecuritySettings
+    from headrace.client.tools.reassignments import Targets
     from headrace.cluster.folder import ClusterFolder
     from headrace.cluster.supervisor import Supervisor
 
@@ -228,6 +238,7 @@ def add(directory: Directory = None, as_json: Json = False) -> None:
 def remove(
     node: NodeId,
     directory: Directory = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     command_config: CommandConfig = None,
     client_settings: ClientSettings = None,
@@ -240,17 +251,22 @@ def remove(
     \b
     Examples:
       headrace cluster remove 4
+      headrace cluster remove 4 --dry-run
     """
-    from headrace.cli.reassignment import move_off_node
+    from headrace.cli.reassignment import move_off_node, plan_without_node
     from headrace.client.tools.reassignments import unregister
 
     supervisor = _supervisor(directory)
     plan = supervisor.folder.read()
     plan.member(node)
     security = _security(supervisor.folder, command_config, client_settings)
-    confirm(f"move all partitions off node {node} and remove it from the cluster", yes=yes)
     output = Output(as_json=as_json)
-    moved = move_off_node(Cluster(bootstrap=plan.bootstrap, security=security), node, output)
+    cluster = Cluster(bootstrap=plan.bootstrap, security=security)
+    if dry_run:
+        _preview_removal(node, plan_without_node(cluster, node), output)
+        return
+    confirm(f"move all partitions off node {node} and remove it from the cluster", yes=yes)
+    moved = move_off_node(cluster, node, output)
     supervisor.stop(node)
     supervisor.remove(node)
     unregister(Cluster(bootstrap=supervisor.folder.read().bootstrap, security=security), node)
@@ -270,6 +286,7 @@ def elect(
             "--unclean", help="Elect any live replica of partitions without a leader, losing records."
         ),
     ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     directory: Directory = None,
     bootstrap: ElsewhereBootstrap = None,
@@ -288,6 +305,7 @@ def elect(
     Examples:
       headrace cluster elect
       headrace cluster elect orders --bootstrap h1:9092
+      headrace cluster elect --dry-run
       headrace cluster elect orders --partition 0 --unclean
     """
     from headrace.cli.cluster.elect import run_preferred_election, run_unclean_election
@@ -303,9 +321,19 @@ def elect(
         target = connect(bootstrap, command_config, client_settings or ())
     output = Output(as_json=as_json)
     if unclean:
-        run_unclean_election(target, topic, partition, output, yes=yes)
+        run_unclean_election(target, topic, partition, output, yes=yes, dry_run=dry_run)
     else:
-        run_preferred_election(target, topic, output)
+        run_preferred_election(target, topic, output, dry_run=dry_run)
+
+
+def _preview_removal(node: int, targets: Targets, output: Output) -> None:
+    if output.as_json:
+        moves = {f"{topic}-{index}": list(nodes) for (topic, index), nodes in sorted(targets.items())}
+        output.document({"dry_run": True, "would_remove": node, "would_move": moves})
+        return
+    for (topic, index), nodes in sorted(targets.items()):
+        output.line(f"{topic}-{index}: its replicas would be on nodes {', '.join(map(str, nodes))}.")
+    output.line(f"Would move {len(targets)} partitions, then stop node {node} and remove it.")
 
 
 def _folder(directory: Path | None) -> ClusterFolder:

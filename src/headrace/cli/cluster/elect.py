@@ -7,7 +7,7 @@ actually lost are reported by the nodes (`__headrace_events`, log lines that beg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,33 +15,59 @@ import typer
 from headrace.cli.options import confirm
 from headrace.cli.output import Output
 from headrace.client.cluster import Cluster
-from headrace.client.tools.reassignments import elect_preferred
+from headrace.client.tools.reassignments import elect_preferred, preferred_changes
 from headrace.client.tools.unclean_election import elect_unclean, leaderless
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.client.tools.unclean_election import ElectedLeader, Leaderless
 
 _NAMED = 20
 """Partitions named in the confirmation."""
+_ALL_LEAD = "Every preferred leader that is in sync is leader already."
+_NONE_LACKS = "Every partition has a leader; there is nothing to elect."
 
 
-def run_preferred_election(bootstrap: str | Cluster, topic: str | None, output: Output) -> None:
+def run_preferred_election(
+    bootstrap: str | Cluster, topic: str | None, output: Output, *, dry_run: bool
+) -> None:
+    if dry_run:
+        _preview_preferred(preferred_changes(bootstrap, topic), output)
+        return
     changed = elect_preferred(bootstrap, topic)
     output.say(
         {"changed": [f"{name}-{index}" for name, index in changed]},
-        f"{len(changed)} partitions are led by their preferred leader again."
-        if changed
-        else "Every preferred leader that is in sync is leader already.",
+        f"{len(changed)} partitions are led by their preferred leader again." if changed else _ALL_LEAD,
     )
 
 
+def _preview_preferred(changes: Mapping[TopicPartition, int], output: Output) -> None:
+    if output.as_json:
+        found = [{"partition": str(place), "leader": leader} for place, leader in sorted(changes.items())]
+        output.document({"dry_run": True, "would_elect": found})
+        return
+    for place, leader in sorted(changes.items()):
+        output.line(f"{place}: node {leader} would be leader again.")
+    if not changes:
+        output.line(_ALL_LEAD)
+
+
 def run_unclean_election(
-    bootstrap: str | Cluster, topic: str | None, partition: int | None, output: Output, *, yes: bool
+    bootstrap: str | Cluster,
+    topic: str | None,
+    partition: int | None,
+    output: Output,
+    *,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Exit code 1 when a partition is still without a leader."""
     lacking = leaderless(bootstrap, topic, partition)
+    if dry_run:
+        _preview_unclean(lacking, output)
+        return
     if not lacking:
-        _show(output, [], {}, "Every partition has a leader; there is nothing to elect.")
+        _show(output, [], {}, _NONE_LACKS)
         return
     for each in lacking[:_NAMED]:
         output.note(_at_risk(each))
@@ -55,6 +81,20 @@ def run_unclean_election(
     _show(output, documents, {str(place): why for place, why in outcome.refused.items()}, *sentences)
     if outcome.refused:
         raise typer.Exit(1)
+
+
+def _preview_unclean(lacking: tuple[Leaderless, ...], output: Output) -> None:
+    if output.as_json:
+        found = [
+            {"partition": str(each.place), "had_all": list(each.had_all), "may_lead": list(each.may_lead)}
+            for each in lacking
+        ]
+        output.document({"dry_run": True, "would_elect": found})
+        return
+    for each in lacking:
+        output.line(_at_risk(each))
+    if not lacking:
+        output.line(_NONE_LACKS)
 
 
 def _question(lacking: tuple[Leaderless, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.tools.brokers import Brokers, partitions_of, run
+from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 
@@ -128,6 +129,24 @@ def elect_preferred(bootstrap: str | Cluster, topic: str | None = None) -> list[
                 check(partition, f"partition {partition.partition_id} of topic {each.topic!r}")
                 changed.append((str(each.topic), int(partition.partition_id)))
         return sorted(changed)
+
+    return run(ask())
+
+
+def preferred_changes(bootstrap: str | Cluster, topic: str | None = None) -> dict[TopicPartition, int]:
+    """The leaders that `elect_preferred` would make, where another replica leads now."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        async with Brokers(bootstrap) as brokers:
+            reply = await brokers.metadata(None if topic is None else [topic])
+        if topic is not None:
+            partitions_of(topic, reply)  # refuses a topic that does not exist
+        return {
+            TopicPartition(str(entry.name), int(each.partition_index)): int(each.replica_nodes[0])
+            for entry in reply.topics
+            for each in entry.partitions
+            if each.replica_nodes[0] in each.isr_nodes and each.replica_nodes[0] != each.leader_id
+        }
 
     return run(ask())
 
