@@ -15,23 +15,23 @@ from headrace.client.security_names import is_security_name, read_security
 from headrace.client.security_settings import SecuritySettings
 
 _PREFIX = "kafka."
-_FILE = "config"
+CONFIG = "config"
 
 
 def is_security_option(name: str) -> bool:
-    return name.lower() == _FILE or is_security_name(name.lower().removeprefix(_PREFIX))
+    return name.lower() == CONFIG or is_security_name(name.lower().removeprefix(_PREFIX))
 
 
 def split_security_options(options: Mapping[str, str]) -> tuple[SecuritySettings, dict[str, str]]:
     """Return (security settings, other options). Unknown security options raise, none is ignored."""
     others = {name: value for name, value in options.items() if not is_security_option(name)}
     ours = {name.lower(): value for name, value in options.items() if name not in others}
-    file = ours.pop(_FILE, None)
+    file = ours.pop(CONFIG, None)
     if not ours:
         return configured_security(file), others
     if file is not None:
         raise ClientError(
-            f"options {_FILE!r} and {next(iter(ours))!r} both say how to connect",
+            f"options {CONFIG!r} and {next(iter(ours))!r} both say how to connect",
             next_step="write all of it into the file",
         )
     named = {name.removeprefix(_PREFIX): value for name, value in ours.items()}

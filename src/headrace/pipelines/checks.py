@@ -8,11 +8,38 @@ from collections.abc import Iterable
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.security_options import split_security_options
+from headrace.client.security_options import CONFIG, is_security_option, split_security_options
 from headrace.client.tools.admin import Admin
 from headrace.pipelines.definition import Analyze, Copy, Pipeline
 from headrace.pipelines.definition_keys import default_checkpoints
-from headrace.pipelines.records import security_options
+from headrace.pipelines.records import security_options, source_options
+
+
+def check_options(pipeline: Pipeline) -> None:
+    """What Spark would refuse when the query starts. Needs PySpark; a client's file is not read here."""
+    from pyspark_headrace.options import read_settings
+
+    options = source_options(pipeline, group=None, stop_file="")
+    if options.pop(CONFIG, None) is not None:
+        named = next((name for name in options if is_security_option(name)), None)
+        if named is not None:
+            raise ClientError(
+                f"{named} and a client's properties file both say how to connect",
+                next_step="write all of it into the file",
+            )
+        options["kafka.security.protocol"] = "PLAINTEXT"
+    read_settings(options, streaming=True)
+
+
+def check_all_options(pipelines: Iterable[Pipeline]) -> None:
+    """`check_options` of each; errors name the pipeline."""
+    for pipeline in pipelines:
+        try:
+            check_options(pipeline)
+        except ClientError as error:
+            raise ClientError(
+                f"pipeline {pipeline.name!r}: {error.what}", next_step=error.next_step
+            ) from None
 
 
 def check_checkpoints(pipelines: Iterable[Pipeline], master: str) -> None:

@@ -11,6 +11,7 @@ import typer
 from headrace.cli import kafka_demo, main
 from headrace.cli.client_settings import connect
 from headrace.cli.commands import app
+from headrace.cli.pipeline.options import source_settings
 from headrace.client.settings import client_settings
 
 NOWHERE = "127.0.0.1:1"
@@ -31,9 +32,7 @@ def test_every_command_that_connects_takes_the_file_of_a_client():
     assert len(connecting) > 15
     assert {name for name in connecting if "--command-config" not in COMMANDS[name]} == set()
     assert "--command-config" in COMMANDS["cluster remove"]
-    # A pipeline's settings are options of Spark: --option kafka.NAME=VALUE.
-    without = {name for name in connecting if "-X" not in COMMANDS[name]}
-    assert {name for name in without if not name.startswith("pipeline ")} == set()
+    assert {name for name in connecting if "-X" not in COMMANDS[name]} == set()
     assert "-X" in COMMANDS["cluster remove"]
 
 
@@ -80,6 +79,40 @@ def test_a_pipelines_password_is_refused_among_the_arguments(capsys):
     error = capsys.readouterr().err
     assert "kafka.sasl.password=…: other users of this machine can see arguments" in error
     assert "s3cret" not in error
+
+
+def test_settings_of_a_client_are_options_of_a_pipelines_source():
+    found = source_settings(["minPartitions=4"], ["security.protocol=SSL", "ssl.ca.location=/ca.pem"])
+    assert found == {
+        "minPartitions": "4",
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.ca.location": "/ca.pem",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-X", "client.id=a"], "client.id has no effect on a pipeline"),
+        (["-X", "security.protokol=SSL"], "did you mean 'security.protocol'?"),
+        (["-X", "security.protocol=TLS"], "'TLS'"),
+        (["-X", "security.protocol=SSL", "-o", "kafka.security.protocol=SSL"], "is also set by --option"),
+        (["-X", "security.protocol=SSL", "--command-config", "f"], "write all of it into the file"),
+        (["-o", "startingOffset=latest"], "startingOffset"),
+        (["--from", "yesterday"], "--from"),
+    ],
+)
+def test_wrong_settings_of_a_pipeline_are_usage_errors(words, complaint, capsys):
+    pipeline = ["pipeline", "run", "store", "--topic", "t", "--path", "/x", "--bootstrap", NOWHERE]
+    assert main.run([*pipeline, *words]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_wrong_option_in_a_file_names_its_pipeline(tmp_path, capsys):
+    file = tmp_path / "pipelines.toml"
+    file.write_text('[copy.large]\ntopic = "a"\nto = "b"\noptions = { minPartition = 3 }\n')
+    assert main.run(["pipeline", "run", str(file), "--bootstrap", NOWHERE]) == 1
+    assert "pipeline 'large'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ NOWHERE = "127.0.0.1:1"
 CHECKED_BY_FORM = ("|", "=", "DURATION", "WHERE", "MOMENT")
 """In the placeholder of an option whose values have a form of their own."""
 ANY_TEXT = {("serve", "--coordination"), ("pipeline offsets", "--to")}
-ELSEWHERE = ("pipeline", "cluster", "demo")
-"""Their texts are checked when the query or cluster is built."""
+ELSEWHERE = ("cluster", "demo")
+"""Their texts are checked when the cluster is built."""
 
 
 def _commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -130,6 +130,19 @@ def test_a_wrong_value_is_named_with_what_is_wrong(
         ["topics", "create", "t", "--ranges", "A..B", "--ranges-from", "f"],
         ["topics", "list", "--bootstrap", "host:port"],
         ["quotas", "set", "producer_byte_rate=5"],
+        ["pipeline", "run", "store", "--topic", "t"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "s3://b/t"],
+        ["pipeline", "run", "store", "--topic", "t", "--pattern", "t.*", "--path", "/t"],
+        ["pipeline", "run", "store", "--pattern", "(", "--path", "/t"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--from", "yesterday"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--value", "jsno"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--option", "minPartition=3"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "-o", "kafka.security.protocol=TLS"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "-X", "security.protocol=TLS"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "-X", "client.id=me"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--every", "soon"],
+        ["pipeline", "run", "analyze", "--topic", "t", "--window", "1m", "--slide", "2m", "--to", "u"],
+        ["pipeline", "run", "copy", "--topic", "t", "--to", "t"],
     ],
     ids=" ".join,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from headrace.cli.errors import UsageError
 from headrace.cli.pipeline.options import percentiles_from, pipeline_from
 from headrace.cli.pipeline.progress import line_of, table_of
 from headrace.client.errors import ClientError
@@ -107,11 +108,11 @@ def test_options_name_themselves_in_errors() -> None:
         "path": "/t",
         "percentiles": percentiles_from(["a.b:50,9"]),
     }
-    found = pipeline_from("analyze", None, {**values, "by": [], "options": ["minPartitions=4"]})
+    found = pipeline_from("analyze", None, {**values, "by": [], "options": {"minPartitions": "4"}})
     assert isinstance(found, Analyze)
     assert (found.name, found.group) == ("analyze-orders", "analyze-orders")
     assert [each.name for each in found.aggregates] == ["count", "p50_b", "p9_b"]
-    with pytest.raises(ClientError, match=r"^--max-rows: 0 is not a whole number"):
+    with pytest.raises(UsageError, match=r"^--max-rows: 0 is not a whole number"):
         pipeline_from("store", None, {"topic": ["a"], "path": "/t", "max_rows": 0})
-    with pytest.raises(ClientError, match=r"^--percentile: 101"):
+    with pytest.raises(UsageError, match=r"^--percentile: 101"):
         pipeline_from("analyze", None, {**values, "percentiles": {"a": [101]}})

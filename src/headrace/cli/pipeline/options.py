@@ -12,8 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.options import BOOTSTRAP, Bootstrap, CommandConfig, Json, parse_pairs
-from headrace.client.security_names import is_secret_name
+from headrace.cli.client_settings import parse_settings
+from headrace.cli.errors import UsageError
+from headrace.cli.options import BOOTSTRAP, Bootstrap, ClientSettings, CommandConfig, Json, parse_pairs
+from headrace.client.errors import ClientError
+from headrace.client.security_names import is_secret_name, is_security_name
 from headrace.pipelines.definition import Pipeline
 from headrace.pipelines.delta.storage_options import is_secret
 
@@ -45,6 +48,15 @@ StorageConfig = Annotated[
     ),
 ]
 
+_KEYS_OF_OPTIONS = {
+    "startingOffsets": "from",
+    "subscribe": "topic",
+    "subscribePattern": "pattern",
+    "valueSchema": "schema",
+    "registry": "registry",
+    "rejectsTopic": "rejects",
+    "maxOffsetsPerTrigger": "max_rows",
+}
 _SPOKEN = {"from": "--from", "sum": "--sum", "percentiles": "--percentile", "aggregates": "--aggregate"}
 
 
@@ -136,7 +148,6 @@ class SourceOptions:
             "max_rows": self.max_rows,
             "every": self.every,
             "on_data_loss": self.on_data_loss,
-            "options": self.option,
             "group": self.group,
             "checkpoint": self.checkpoint,
         }
@@ -169,27 +180,56 @@ class RunOptions:
     ] = None
     bootstrap: Bootstrap = BOOTSTRAP
     command_config: CommandConfig = None
+    client_settings: ClientSettings = None
     as_json: Json = False
 
 
 def pipeline_from(kind: str, name: str | None, values: Mapping[str, Any]) -> Pipeline:
-    """Build the pipeline of one command; errors name the option."""
+    """Build the pipeline of one command; UsageError names the option."""
+    from headrace.pipelines.checks import check_options
     from headrace.pipelines.definition_keys import KNOWN, Defaults, pipeline_of
     from headrace.pipelines.keys import Keys
+    from headrace.pipelines.session import need_pyspark
 
     given = {key: value for key, value in values.items() if value not in (None, [])}
-    given["options"] = parse_pairs(given.get("options"), "--option")
-    _refuse_secrets(given["options"])
     if "storage" in given:
         given["storage"] = parse_storage(given["storage"])
-    keys = Keys(
-        given,
-        known=KNOWN[kind],
-        where="",
-        display_name=lambda key: _SPOKEN.get(key, f"--{key.replace('_', '-')}"),
-    )
-    topics = keys.names("topic")
-    return pipeline_of(kind, name or "-".join([kind, *topics[:1]]), keys, Defaults())
+    try:
+        keys = Keys(given, known=KNOWN[kind], where="", display_name=_flag)
+        topics = keys.names("topic")
+        pipeline = pipeline_of(kind, name or "-".join([kind, *topics[:1]]), keys, Defaults())
+    except ClientError as error:
+        raise UsageError(error.what, error.next_step) from None
+    need_pyspark()
+    try:
+        check_options(pipeline)
+    except ClientError as error:
+        raise UsageError(_with_flags(error.what), error.next_step) from None
+    return pipeline
+
+
+def source_settings(options: list[str] | None, client_settings: list[str] | None) -> dict[str, str]:
+    """Options of the source: those of --option, and settings of the client (-X) as `kafka.NAME`."""
+    given = parse_pairs(options, "--option")
+    _refuse_secrets(given)
+    for name, value in parse_settings(client_settings or ()).items():
+        if not is_security_name(name):
+            raise typer.BadParameter(f"{name} has no effect on a pipeline", param_hint="-X")
+        if f"kafka.{name}" in given:
+            raise typer.BadParameter(f"{name!r} is also set by --option", param_hint="-X")
+        given[f"kafka.{name}"] = value
+    return given
+
+
+def _flag(key: str) -> str:
+    return _SPOKEN.get(key, f"--{key.replace('_', '-')}")
+
+
+def _with_flags(message: str) -> str:
+    """The source names its own options."""
+    for option, key in _KEYS_OF_OPTIONS.items():
+        message = message.replace(f"option {option!r}", _flag(key))
+    return message
 
 
 def _refuse_secrets(options: Mapping[str, str]) -> None:

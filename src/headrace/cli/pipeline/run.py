@@ -26,6 +26,7 @@ from headrace.cli.pipeline.options import (
     Topic,
     percentiles_from,
     pipeline_from,
+    source_settings,
 )
 from headrace.pipelines.definition import Pipeline
 
@@ -263,7 +264,7 @@ def file(
 ) -> None:
     """Run the pipelines of a TOML file, all in one Spark session.
 
-    --bootstrap and --command-config apply when the file does not set them.
+    --bootstrap and --command-config apply when the file does not set them, -X to all of its pipelines.
 
     \b
     Examples:
@@ -279,11 +280,20 @@ def file(
         pack=run.pack or found.pack,
         python=run.python or found.python,
     )
-    _run(select_pipelines(found.pipelines, only or (), str(path)), placed, dict(found.settings))
+    settings = source_settings(None, run.client_settings)
+    chosen = [
+        replace(each, source=replace(each.source, options={**each.source.options, **settings}))
+        for each in select_pipelines(found.pipelines, only or (), str(path))
+    ]
+    _run(chosen, placed, dict(found.settings))
 
 
 def _pipeline(kind: str, own: dict[str, Any], source: SourceOptions, run: RunOptions) -> Pipeline:
-    where = {"bootstrap": run.bootstrap, "config": run.command_config}
+    where = {
+        "bootstrap": run.bootstrap,
+        "config": run.command_config,
+        "options": source_settings(source.option, run.client_settings),
+    }
     return pipeline_from(kind, source.name, {**own, **source.keys(), **where})
 
 

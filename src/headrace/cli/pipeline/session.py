@@ -45,14 +45,16 @@ def run_pipelines(
     as_json: bool,
 ) -> None:
     from headrace.java import find_java
-    from headrace.pipelines.checks import check_checkpoints, check_topics
+    from headrace.pipelines.checks import check_all_options, check_checkpoints, check_topics
     from headrace.pipelines.runner import Runner
-    from headrace.pipelines.session import spark_session
+    from headrace.pipelines.session import need_pyspark, spark_session
     from headrace.pipelines.stderr_log import private_log_file, stderr_to
 
     output = Output(as_json=as_json)
     master = target.master or _DEFAULT_MASTER
+    need_pyspark()
     check_checkpoints(pipelines, master)
+    check_all_options(pipelines)
     check_topics(pipelines)
     find_java()
     output.note(f"Starting Spark for {', '.join(pipeline.name for pipeline in pipelines)} …")
