@@ -11,12 +11,14 @@ import importlib
 import os
 import re
 import shutil
+import socket
 import sys
 import sysconfig
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from headrace.client.errors import ClientError
 from headrace.java import find_java
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 _SHUFFLE_PER_CORE = 2
 _TRUE, _FALSE = "true", "false"
+_SQL_SETTINGS = {"spark.sql.python.filterPushdown.enabled": _TRUE}  # needed for option("pushdown", True)
+CONNECT = "sc://"
+_CONNECT_PORT = 15002
+_CONNECT_TIMEOUT_S = 10
 _UNPACKED = "headrace_packages"
 """Directory of the pack within an executor's working directory."""
 
@@ -43,7 +49,8 @@ def spark_session(
 ) -> SparkSession:
     """A session, or the one that runs already.
 
-    master: `local[*]`, `local[2]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.
+    master: `local[*]`, `local[2]`, `spark://HOST:PORT`, `yarn`, `k8s://…`; `sc://HOST:15002` is a Spark
+    Connect server, which has its own Java, Python and packages.
     ui: serve Spark's web pages. settings: any of Spark's; they override ours.
     pack: the file from `headrace pipeline pack`, for a cluster whose machines lack our packages.
     python: the name of the same Python on all of its machines, this one included; `python3.11` or the like.
@@ -51,6 +58,10 @@ def spark_session(
     ClientError says what to install when PySpark or Java is missing.
     """
     pyspark = need_pyspark()
+    if master.startswith(CONNECT):
+        _check_client_only(ui=ui, pack=pack, python=python)
+        _check_reachable(master)
+        return _connected(pyspark.SparkSession.builder.remote(master), settings or {})
     os.environ["JAVA_HOME"] = str(find_java())
     chosen = default_settings(master, ui=ui)
     if pack is not None and not _is_local(master):
@@ -72,6 +83,41 @@ def spark_session(
     return session
 
 
+def _connected(builder: Any, settings: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server. Only settings of Spark SQL can be changed there."""
+    for key, value in {**_SQL_SETTINGS, **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except ImportError as error:
+        raise ClientError(
+            f"Spark Connect: {str(error).splitlines()[0]}", next_step="pip install headrace[declarative]"
+        ) from error
+    return session
+
+
+def _check_client_only(**given: object) -> None:
+    named = next((name for name, value in given.items() if value), None)
+    if named is not None:
+        raise ClientError(
+            f"{named}= is the Spark Connect server's to choose",
+            next_step="leave it out, and start the server with it",
+        )
+
+
+def _check_reachable(address: str) -> None:
+    """Spark's client tries for minutes, and says nothing."""
+    place = urlsplit(address)
+    host, port = place.hostname or "localhost", place.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ClientError(
+            f"no Spark Connect server can be reached at {host}:{port} ({error.strerror or error})",
+            next_step="start it, or name another: sc://HOST:PORT",
+        ) from None
+
+
 def need_pyspark() -> Any:
     """The module `pyspark.sql`; ClientError says what to install."""
     try:
@@ -85,6 +131,7 @@ def need_pyspark() -> Any:
 def default_settings(master: str, *, ui: bool) -> dict[str, str]:
     """What `spark_session` sets."""
     chosen = {
+        **_SQL_SETTINGS,
         "spark.sql.execution.arrow.pyspark.enabled": _TRUE,
         "spark.ui.enabled": _TRUE if ui else _FALSE,
         "spark.ui.showConsoleProgress": _FALSE,

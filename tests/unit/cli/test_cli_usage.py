@@ -143,6 +143,7 @@ def test_a_wrong_value_is_named_with_what_is_wrong(
         ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--every", "soon"],
         ["pipeline", "run", "analyze", "--topic", "t", "--window", "1m", "--slide", "2m", "--to", "u"],
         ["pipeline", "run", "copy", "--topic", "t", "--to", "t"],
+        ["pipeline", "run", "copy", "--topic", "t", "--to", "u", "--master", "sc://h:15002"],
     ],
     ids=" ".join,
 )

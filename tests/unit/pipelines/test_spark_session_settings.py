@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,17 @@ def test_a_python_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch, tmp
         made.writestr(DESCRIPTION, json.dumps({"python": this_python()}))
     with pytest.raises(ClientError, match=r"no python3\.99 on this machine, .*: python=, --python"):
         spark_session("spark://127.0.0.1:1", pack=pack)
+
+
+@pytest.mark.parametrize("argument", [{"ui": True}, {"pack": "pack.zip"}, {"python": "python3.11"}])
+def test_what_a_connect_server_decides_is_refused(argument: dict[str, Any]) -> None:
+    with pytest.raises(ClientError, match=f"^{next(iter(argument))}= is the Spark Connect server's"):
+        spark_session("sc://127.0.0.1:1", **argument)
+
+
+def test_a_connect_server_that_is_not_there_is_an_error_at_once() -> None:
+    with pytest.raises(ClientError, match=r"no Spark Connect server can be reached at 127\.0\.0\.1:1 \("):
+        spark_session("sc://127.0.0.1:1/;user_id=ann")
 
 
 def test_a_cluster_decides_for_itself() -> None:

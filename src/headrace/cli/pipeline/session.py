@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.errors import UsageError
 from headrace.cli.output import Output, clean
 from headrace.cli.pipeline.progress import progress_printer, show_open_windows
 from headrace.pipelines.definition import Pipeline
@@ -47,11 +48,16 @@ def run_pipelines(
     from headrace.java import find_java
     from headrace.pipelines.checks import check_all_options, check_checkpoints, check_topics
     from headrace.pipelines.runner import Runner
-    from headrace.pipelines.session import need_pyspark, spark_session
+    from headrace.pipelines.session import CONNECT, need_pyspark, spark_session
     from headrace.pipelines.stderr_log import private_log_file, stderr_to
 
     output = Output(as_json=as_json)
     master = target.master or _DEFAULT_MASTER
+    if master.startswith(CONNECT):
+        raise UsageError(
+            f"--master {master}: built-in pipelines do not run on Spark Connect",
+            "use local[*] or a cluster; programs of your own may use it",
+        )
     need_pyspark()
     check_checkpoints(pipelines, master)
     check_all_options(pipelines)
