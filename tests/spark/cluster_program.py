@@ -7,6 +7,7 @@ Run by test_spark_cluster.py in a process of its own: arguments are a JSON docum
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -15,15 +16,15 @@ from headrace.pipelines.session import spark_session
 from headrace.pipelines.source_report import read_report
 
 
-def on_executors(spark: Any) -> list[str]:
-    """Where the executors' Python has our package from."""
+def on_executors(spark: Any) -> list[tuple[str, str]]:
+    """The executors' working directories, and where their Python has our package from."""
 
-    def look(_: Any) -> list[str]:
+    def look(_: Any) -> list[tuple[str, str]]:
         import headrace
 
-        return [headrace.__file__]
+        return [(os.getcwd(), headrace.__file__)]
 
-    return sorted(set(spark.sparkContext.parallelize(range(4), 4).flatMap(look).collect()))
+    return sorted(set(spark.sparkContext.parallelize(range(8), 8).flatMap(look).collect()))
 
 
 def rows_of_tasks(query: Any) -> int:
@@ -33,22 +34,28 @@ def rows_of_tasks(query: Any) -> int:
     return sum(each.rows for each in figures if each is not None)
 
 
-def main(asked: dict[str, str]) -> None:
+def main(asked: dict[str, Any]) -> None:
+    topic, copies = asked["topics"]
     spark = spark_session(
         asked["master"],
-        pack=asked["pack"],
+        pack=asked.get("pack"),
         python=asked["python"],
-        settings={"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
+        settings={
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.cores.max": "2",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both workers, before the first task
+        },
     )
     of_topic = {"bootstrap": asked["bootstrap"], "startingOffsets": "earliest"}
-    orders = spark.read.format("headrace").options(**of_topic, subscribe="orders").load()
-    found: dict[str, Any] = {"headrace": on_executors(spark), "rows": orders.count()}
+    orders = spark.read.format("headrace").options(**of_topic, subscribe=topic).load()
+    found: dict[str, Any] = {"executors": on_executors(spark), "rows": orders.count()}
     orders.select("key", "value").write.format("headrace").options(
-        bootstrap=asked["bootstrap"], topic="copies"
+        bootstrap=asked["bootstrap"], topic=copies
     ).mode("append").save()
     query = (
         spark.readStream.format("headrace")
-        .options(**of_topic, subscribe="copies")
+        .options(**of_topic, subscribe=copies)
         .load()
         .selectExpr("CAST(value AS STRING)", "partition")
         .writeStream.format("headrace_delta")

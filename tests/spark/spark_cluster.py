@@ -20,6 +20,8 @@ from headrace.cluster.engines.engine import free_ports
 from tests.harness.waiting import wait_until
 
 MASTER_HOST = "127.0.0.1"
+SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
+"""For JVMs that end within a minute: most of their time goes into compiling what they run a few times."""
 _START_S = 60
 _PACKAGE = "org.apache.spark.deploy"
 
