@@ -67,7 +67,7 @@ def test_every_command_has_help_with_examples_and_json(
     assert "--json" in text
     options = {name for parameter in ALL[path].params for name in parameter.opts}
     starts_nodes_or_works_on_files = path[0] in ("serve", "up", "cluster", "certs", "log", "demo", "version")
-    if not starts_nodes_or_works_on_files and path[1:] not in [("optimize",), ("pack",)]:
+    if not starts_nodes_or_works_on_files and path[1:] not in [("new",), ("optimize",), ("pack",)]:
         assert "--bootstrap" in options
         assert "HEADRACE_BOOTSTRAP" in text
     assert all(parameter.help for parameter in ALL[path].params), "every option says what it does"

@@ -13,6 +13,7 @@ from headrace.cli.options import HELP_STYLE, Json
 from headrace.cli.output import Output, human_bytes
 from headrace.cli.pipeline import run as pipeline_run
 from headrace.cli.pipeline.checkpoint import checkpoint
+from headrace.cli.pipeline.new import new
 from headrace.cli.pipeline.offsets import offsets
 from headrace.cli.pipeline.options import StorageConfig, StorageOption, parse_storage
 from headrace.cli.pipeline.pack import pack
@@ -32,6 +33,7 @@ app.add_typer(pipeline_run.app, name="run")
 _HOUR_MS = 3_600_000
 
 app.command("checkpoint")(checkpoint)
+app.command("new")(new)
 app.command("offsets")(offsets)
 app.command("pack")(pack)
 app.command("status")(status)
