@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark with Headrace: sessions, and the progress of queries.
+"""Spark with Headrace: sessions, tables, and the progress of queries.
 
 Import it before a session starts, and Spark's workers run this Python. Otherwise they run `python3` from
 PATH: where a virtual environment is not activated, another Python, which does not find the format `headrace`
-(DATA_SOURCE_NOT_FOUND). Read next: pipelines/session.py, pipelines/query_metrics.py.
+(DATA_SOURCE_NOT_FOUND). Read next: pipelines/session.py, pipelines/query_metrics.py, pipelines/tables/api.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.session import need_pyspark, spark_session
+from headrace.pipelines.tables.api import delta, table, view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["install_metrics", "progress", "spark_session"]
+__all__ = ["delta", "install_metrics", "progress", "spark_session", "table", "view"]
 
 _VARIABLE = "PYSPARK_PYTHON"
 

@@ -116,6 +116,13 @@ class OptionValues:
         except (AttributeError, TypeError, ValueError):
             raise self.wrong(name, 'write it like {"orders": [0, 1]}') from None
 
+    def texts_by_name(self, name: str) -> Mapping[str, str]:
+        """`{"orders": "3fX…"}`; empty when it is not set."""
+        document = self._json(name) if name in self._values else {}
+        if not isinstance(document, dict) or not all(isinstance(text, str) for text in document.values()):
+            raise self.wrong(name, 'write it like {"orders": "…"}')
+        return document
+
     def wrong(self, name: str, next_step: str) -> ClientError:
         written, value = self._values[name]
         return ClientError(f"option {written!r} cannot be {value!r}", next_step=next_step)

@@ -41,7 +41,7 @@ READ_NAMES = (
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "stopFile"),
     *("key", "value", "keySchema", "valueSchema", "registry"),
-    *("rejectsTopic", "rejectsTable"),
+    *("rejectsTopic", "rejectsTable", "reportRejects", "topicIds"),
 )
 WRITE_NAMES = (
     *_BOTH,
@@ -131,6 +131,10 @@ class ReadSettings:
     """Topic for records that cannot be decoded."""
     rejects_table: TablePlace | None
     """Delta table for records that cannot be decoded."""
+    report_rejects: bool
+    """False: another query reports such records, and this one leaves them out."""
+    topic_ids: Mapping[str, str]
+    """Ids that topics must have; others of the same name are refused."""
     stop_file: str | None
     """While this file exists, no new micro-batch is planned."""
     budget: int
@@ -188,6 +192,8 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         formats={name: _format(values, name) for name in TYPED},
         rejects_topic=values.text("rejectsTopic"),
         rejects_table=_rejects_table(values, storage),
+        report_rejects=values.boolean("reportRejects", True),
+        topic_ids=values.texts_by_name("topicIds"),
         stop_file=values.text("stopFile") or None,
         budget=values.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=values.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),

@@ -29,6 +29,7 @@ from headrace.pipelines.delta.recorded_batches import (
     APP_ID,
     BATCH_ID,
     SOURCES,
+    USER_METADATA,
     added_files,
     offsets_app_id,
     query_app_id,
@@ -217,10 +218,12 @@ class TableCommit:
     def _properties(self) -> CommitProperties:
         """Commit on the opened version or not at all. The library's own retries are unsafe: a table created
         twice at once would get both first batches, and an overwrite would keep rows merged meanwhile."""
+        text = self.settings.user_metadata
+        given = {} if text is None else {USER_METADATA: text}
         if self.batch is None:
-            return CommitProperties(max_commit_retries=0)
+            return CommitProperties(custom_metadata=given or None, max_commit_retries=0)
         return CommitProperties(
-            custom_metadata=self.batch.metadata(),
+            custom_metadata=self.batch.metadata() | given,
             app_transactions=self.batch.transactions(),
             max_commit_retries=0,
         )

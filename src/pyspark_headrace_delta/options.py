@@ -27,6 +27,7 @@ NAMES = (
     "txnVersion",
     "checkpointLocation",
     "replayCheck",
+    "userMetadata",
 )
 STORAGE_NAMES = ("storageConfig",)
 """Taken out before; named for the hints of misspelled options."""
@@ -47,6 +48,8 @@ class TableSettings:
     checkpoint: str | None
     """The checkpoint of a stream, where the query names it as an option."""
     replay_check: ReplayCheck
+    user_metadata: str | None
+    """Text that every commit of the write keeps in the table's log."""
 
 
 def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSettings:
@@ -75,6 +78,7 @@ def table_settings(options: Mapping[str, str], *, streaming: bool) -> TableSetti
         txn_version=version,
         checkpoint=values.text("checkpointLocation"),
         replay_check=replay_check(values),
+        user_metadata=values.text("userMetadata") or None,
     )
 
 

@@ -19,13 +19,19 @@ RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "
 
 def records(spark: SparkSession, pipeline: Pipeline, *, group: str | None, stop_file: str) -> DataFrame:
     options = source_options(pipeline, group=group, stop_file=stop_file)
-    frame = spark.readStream.format("headrace").options(**options).load()
+    return with_fields(spark.readStream.format("headrace").options(**options).load())
+
+
+def with_fields(frame: DataFrame) -> DataFrame:
+    """The topic's columns, and the fields of decoded values beside them."""
     fields = value_fields(frame)
     hidden = {name.lower() for name in RECORD_COLUMNS}
     return frame.select("*", *(f"value.{quoted(name)}" for name in fields if name.lower() not in hidden))
 
 
-def source_options(pipeline: Pipeline, *, group: str | None, stop_file: str) -> dict[str, str]:
+def source_options(
+    pipeline: Pipeline, *, group: str | None = None, stop_file: str | None = None
+) -> dict[str, str]:
     source = pipeline.source
     given = {
         "bootstrap": source.bootstrap,

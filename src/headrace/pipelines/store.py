@@ -2,7 +2,7 @@
 """`store`: stores every record of a topic in a table, partitioned by date.
 
 Raw records keep the columns of a topic. Fields of decoded values become columns, and the topic's own columns
-get an underscore. Read next: records.py, runner.py.
+get an underscore. Read next: records.py, runner.py; store_record.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Store
 from headrace.pipelines.records import RECORD_COLUMNS, quoted, value_fields
+from headrace.pipelines.store_record import StoreRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _BESIDE_FIELDS = tuple(name for name in RECORD_COLUMNS if name not in ("value", "headers"))
@@ -46,5 +47,11 @@ def table_writer(rows: DataFrame, store: Store) -> DataStreamWriter:
     writer = rows.writeStream.outputMode("append").option("path", store.path)
     if store.format == "parquet":
         return writer.format("parquet").partitionBy(*partition_by)
+    record = StoreRecord.of(store, zone=session_zone(rows.sparkSession))
     writer = writer.format("headrace_delta").options(**store.storage.sink_options())
-    return writer.option("partitionBy", ",".join(partition_by))
+    return writer.options(partitionBy=",".join(partition_by), userMetadata=record.to_text())
+
+
+def session_zone(spark: SparkSession) -> str:
+    """The time zone in which a session takes the date of a time."""
+    return str(spark.conf.get("spark.sql.session.timeZone"))

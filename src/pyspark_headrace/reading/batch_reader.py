@@ -18,7 +18,7 @@ from pyspark_headrace.client_pool import PooledClient, pooled_client
 from pyspark_headrace.columns import Projection
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading import offset_specs
-from pyspark_headrace.reading.offset_lookup import OffsetLookup
+from pyspark_headrace.reading.offset_lookup import OffsetLookup, Snapshot
 from pyspark_headrace.reading.progress import GroupProgress
 from pyspark_headrace.reading.splits import Range, ranges_between, split
 from pyspark_headrace.worker_reuse import collecting_later, freeze_imports, freezing_after
@@ -66,6 +66,7 @@ class BatchReader(DataSourceReader):
                 f"no topic matches subscribePattern {settings.selection.pattern!r}",
                 next_step="list the topics: headrace topics list",
             )
+        _check_ids(settings, snapshot)
 
         async def committed() -> Mapping[TopicPartition, int]:
             assert settings.group is not None
@@ -75,3 +76,14 @@ class BatchReader(DataSourceReader):
         end = await offset_specs.resolve_ending(settings, snapshot, lookup, query=_NO_QUERY)
         start, end = (offset_specs.within_log(each, snapshot, settings.on_data_loss) for each in (start, end))
         return ranges_between(start, end, reread_truncated=False)
+
+
+def _check_ids(settings: ReadSettings, snapshot: Snapshot) -> None:
+    for topic, topic_id in settings.topic_ids.items():
+        if topic in snapshot and snapshot[topic].topic_id != topic_id:
+            raise ClientError(
+                f"topic {topic!r} was deleted and recreated: its id is {snapshot[topic].topic_id}, and the "
+                f"read was made for the one with id {topic_id}",
+                next_step="make the DataFrame again; that reports what is lost",
+                code="DATA_LOSS",
+            )

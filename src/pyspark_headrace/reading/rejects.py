@@ -52,6 +52,13 @@ class FailOnReject(RangeRejects):
         )
 
 
+class LeaveOutRejects(RangeRejects):
+    """Drops them: another query reports them."""
+
+    def add(self, batch: Any) -> None:
+        """Nothing to do."""
+
+
 class RejectsTopic(RangeRejects):
     """Writes rejects to a topic before the surrounding rows are returned to Spark."""
 
@@ -111,6 +118,8 @@ class RejectsTable(RangeRejects):
 
 
 def rejects_for(settings: ReadSettings) -> RangeRejects:
+    if not settings.report_rejects:
+        return LeaveOutRejects()
     if settings.rejects_table is not None:
         return RejectsTable(settings.rejects_table)
     if settings.rejects_topic is not None:

@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 APP_ID, BATCH_ID, SOURCES = "appId", "batchId", "headrace.sources"
+USER_METADATA = "userMetadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBatch:
-    """`sources`: one line per source of the query, as in its checkpoint; empty: not recorded."""
+    """`sources`: one line per source of the query, as in its checkpoint; empty: not recorded.
+
+    `user_metadata`: the sink's option of this name.
+    """
 
     version: int
     timestamp_ms: int
     app_id: str
     number: int
     sources: tuple[str, ...]
+    user_metadata: str | None = None
 
 
 def offsets_app_id(app_id: str) -> str:
@@ -48,13 +53,24 @@ def recorded_batches(table: DeltaTable) -> Iterator[RecordedBatch]:
 
     The library's own history() counts from the newest commit, which may be later than the opened version.
     """
+    for version, info in commits(table):
+        batch = batch_of(version, info)
+        if batch is not None:
+            yield batch
+
+
+def commits(table: DeltaTable) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Versions with what the log says of their commits, from the opened version backwards."""
     for version in range(table.version(), -1, -1):
         actions = _entry(table, version)
         if actions is None:
             return
-        for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
-            if APP_ID in info and BATCH_ID in info:
-                yield _batch(version, info)
+        yield version, next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def batch_of(version: int, info: dict[str, Any]) -> RecordedBatch | None:
+    """None: the commit is no micro-batch."""
+    return _batch(version, info) if APP_ID in info and BATCH_ID in info else None
 
 
 def added_files(table: DeltaTable, version: int) -> set[str]:
@@ -84,4 +100,5 @@ def _batch(version: int, info: dict[str, Any]) -> RecordedBatch:
         app_id=str(info[APP_ID]),
         number=int(info[BATCH_ID]),
         sources=tuple(map(str, json.loads(info.get(SOURCES, "[]")))),
+        user_metadata=None if info.get(USER_METADATA) is None else str(info[USER_METADATA]),
     )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a snapshot as Spark's own Parquet reader gives them: columns and filters reach the files.
+
+Partition values are those of the table's log. Where the names of a file's folders say the same, Spark takes
+them from there, and a filter leaves files out; elsewhere they are added as literals. Read next: snapshots.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.delta.partitions import text_of
+from headrace.pipelines.delta.scan import TableFile
+from headrace.pipelines.records import quoted
+from headrace.pipelines.tables.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_BY_FOLDER = frozenset({"string", "long", "integer", "short", "byte", "boolean", "date"})
+_LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "__globPaths__": "false"}
+"""Sessions may be told to leave out files that they cannot read: a table would lose rows without a word."""
+
+
+def native_rows(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
+    """All columns, in the table's order."""
+    schema = spark_schema(snapshot)
+    files = snapshot.files()
+    if not files:
+        return spark.createDataFrame([], schema)
+    partition_by = snapshot.partition_columns
+    plain = {field["name"] for field in snapshot.schema["fields"] if str(field["type"]) in _BY_FOLDER}
+    by_folder = set(partition_by) <= plain
+    named: list[str] = []
+    others: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for file in files:
+        path = _checked(snapshot, file)
+        if by_folder and _says_the_same(file, partition_by):
+            named.append(path)
+        else:
+            others[tuple(file.partition_values.get(name) for name in partition_by)].append(path)
+    frames = []
+    if named:
+        base = {"basePath": f"file:{snapshot.path}"} if partition_by else {}
+        frames.append(_parquet(spark, named, schema, base))
+    frames += [
+        _with_literals(spark, paths, schema, dict(zip(partition_by, values, strict=True)))
+        for values, paths in others.items()
+    ]
+    columns = [quoted(name) for name in schema.fieldNames()]
+    return reduce(lambda left, right: left.unionAll(right), (frame.select(*columns) for frame in frames))
+
+
+def spark_schema(snapshot: Snapshot) -> StructType:
+    """Without the table's own remarks on its columns."""
+    from pyspark.sql.types import StructField, StructType
+
+    document = StructType.fromJson(snapshot.schema)
+    return StructType([StructField(field.name, field.dataType) for field in document.fields])
+
+
+def _parquet(
+    spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str]
+) -> DataFrame:
+    with _listed_by_driver(spark, len(paths)):
+        return spark.read.options(**_STRICT, **options).schema(schema).parquet(*paths)
+
+
+def _with_literals(
+    spark: SparkSession, paths: Sequence[str], schema: StructType, values: Mapping[str, Any]
+) -> DataFrame:
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    stored = StructType([field for field in schema.fields if field.name not in values])
+    literals = {name: functions.lit(value).cast(schema[name].dataType) for name, value in values.items()}
+    return _parquet(spark, paths, stored, {}).withColumns(literals)
+
+
+def _says_the_same(file: TableFile, partition_by: Sequence[str]) -> bool:
+    """Whether Spark reads from the names of the folders what the table's log says."""
+    folders = PurePosixPath(file.path).parent.parts
+    if len(folders) != len(partition_by):
+        return False
+    for folder, name in zip(folders, partition_by, strict=True):
+        column, _, value = folder.partition("=")
+        text = text_of(file.partition_values.get(name))
+        if text == _NULL_FOLDER or _unescaped(column) != name:
+            return False
+        if _unescaped(value) != (_NULL_FOLDER if text is None else text):
+            return False
+    return True
+
+
+def _unescaped(name: str) -> str:
+    """As Spark does it: each escape is one character."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name)
+
+
+def _checked(snapshot: Snapshot, file: TableFile) -> str:
+    """The file's address. Spark passes over files whose names it takes for hidden ones."""
+    name = PurePosixPath(file.path).name
+    if name.startswith((".", "_")):
+        raise ClientError(
+            f"the table {snapshot.path} has a file {file.path}, which Spark takes for a hidden one",
+            next_step='read it with format("headrace_delta")',
+        )
+    return f"file:{snapshot.path / file.path}"
+
+
+@contextmanager
+def _listed_by_driver(spark: SparkSession, files: int) -> Iterator[None]:
+    """Spark runs a job of one task a file to look at more than 32; their names are known."""
+    before = spark.conf.get(_LISTED_BY_JOB, None)
+    spark.conf.set(_LISTED_BY_JOB, str(max(files + 1, int(before or 0))))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LISTED_BY_JOB)
+        else:
+            spark.conf.set(_LISTED_BY_JOB, before)
