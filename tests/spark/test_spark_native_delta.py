@@ -44,7 +44,7 @@ def test_partition_values_of_every_kind(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(rows.to_pylist())
     writer = frame.write.format("headrace_delta").option("partitionBy", "name").mode("append")
     writer.save(str(by_us))
-    others = rows.slice(0, 5)
+    others = rows.take([0, 1, 2, 4])  # deltalake itself takes the name of the null folder for a null
     write_deltalake(by_others, others, partition_by=["name"])
     for path in (by_us, by_others):
         found = delta(spark, path)
@@ -101,7 +101,8 @@ def test_travel_by_version_time_and_offset(spark: Any, tmp_path: Path) -> None:
     DeltaTable(tmp_path).optimize.compact()
     write_batch(tmp_path, 3)
     found = {
-        version: [row.n for row in delta(spark, tmp_path, version=version).collect()] for version in (0, 2)
+        version: sorted(row.n for row in delta(spark, tmp_path, version=version).collect())
+        for version in (0, 2)
     }
     assert found == {0: [0], 2: [0, 1, 2]}
     at = DeltaTable(tmp_path, version=1).history(1)[0]["timestamp"]
@@ -113,7 +114,7 @@ def test_travel_by_version_time_and_offset(spark: Any, tmp_path: Path) -> None:
     assert len(by_offset.inputFiles()) == 1, "the merged file of the version before the next batch"
     assert delta(spark, tmp_path, offset={"orders": {"0": 40}}).count() == 4
     assert delta(spark, tmp_path, offset={"orders": {"0": 39, "1": 5}}).count() == 3
-    with pytest.raises(ClientError, match="no version of the table .* ends at or before"):
+    with pytest.raises(ClientError, match=r"no version of the table .* ends at or before"):
         delta(spark, tmp_path, offset={"orders": {"0": 9}})
 
 
@@ -130,7 +131,7 @@ def test_a_session_that_ignores_missing_files_still_fails(spark: Any, tmp_path: 
     file.unlink()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
-        with pytest.raises(Exception, match="FILE_NOT_EXIST|does not exist"):
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
             found.collect()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")

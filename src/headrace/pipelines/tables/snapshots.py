@@ -144,7 +144,7 @@ def _load(table: DeltaTable, folder: Path, newest: int, wanted: int | datetime) 
 def _check_readable(table: DeltaTable, folder: Path) -> None:
     """Only what makes a row other than it is in its Parquet file."""
     unread = set(table.protocol().reader_features or ()) - _READABLE
-    if "deletionVectors" in unread and _rows(table.deletion_vectors()) == 0:
+    if "deletionVectors" in unread and not _has_deletion_vectors(table):
         unread.discard("deletionVectors")
     if table.metadata().configuration.get("delta.columnMapping.mode") in (None, "none"):
         unread.discard("columnMapping")
@@ -157,7 +157,12 @@ def _check_readable(table: DeltaTable, folder: Path) -> None:
         )
 
 
-def _rows(found: Any) -> int:
+def _has_deletion_vectors(table: DeltaTable) -> bool:
+    """The feature may be on and none in use. One that cannot be read is there, too."""
     import pyarrow as pa
+    from deltalake.exceptions import DeltaError
 
-    return int(pa.table(found).num_rows)
+    try:
+        return bool(pa.table(table.deletion_vectors()).num_rows)
+    except DeltaError:
+        return True

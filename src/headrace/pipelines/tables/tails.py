@@ -68,7 +68,7 @@ async def _find(connections: PooledClient, settings: ReadSettings, end: Offsets,
     snapshot = await lookup.snapshot(topics_must_exist=False)
     ends_of_epochs = await lookup.ends_of_epochs(end)
     detection = compare(end, snapshot, settings, ends_of_epochs, table)
-    return Tail(ranges=tuple(_ranges(detection, snapshot)))
+    return Tail(ranges=ranges_of(detection, snapshot))
 
 
 def compare(
@@ -110,7 +110,8 @@ def _with_new_partitions(end: Offsets, snapshot: Snapshot) -> Offsets:
     return replace(end, topics=topics)
 
 
-def _ranges(detection: Detection, snapshot: Snapshot) -> Sequence[Range]:
+def ranges_of(detection: Detection, snapshot: Snapshot) -> tuple[Range, ...]:
+    """From there to the end of each partition."""
     latest = {
         topic: replace(
             held,
@@ -120,9 +121,8 @@ def _ranges(detection: Detection, snapshot: Snapshot) -> Sequence[Range]:
         )
         for topic, held in detection.offsets.topics.items()
     }
-    return ranges_between(
-        detection.offsets, replace(detection.offsets, topics=latest), reread_truncated=False
-    )
+    end = replace(detection.offsets, topics=latest)
+    return tuple(ranges_between(detection.offsets, end, reread_truncated=False))
 
 
 def _error(losses: Sequence[Loss], end: Offsets, snapshot: Snapshot, table: str) -> ClientError:

@@ -2,7 +2,8 @@
 """A topic as one DataFrame: its history from the table of `store`, its tail from the topic.
 
 The two meet at the offsets that the table's newest batch recorded. The tail's rows are made by the code that
-makes the table's. Read next: native_rows.py, tails.py, positions.py; store.py.
+makes the table's. Read next: native_rows.py, tails.py, positions.py;
+pipelines/store.py.
 """
 
 from __future__ import annotations
