@@ -8,6 +8,7 @@ Read next: bench/spark/queries.py (what Spark does), bench/spark/sides.py (what 
 from __future__ import annotations
 
 import atexit
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from confluent_kafka import Producer
 import headrace
 from bench.cell import Cell
 from bench.judge import percentile
+from bench.measures.spark_histories import COUNTRY, WIDE, History, fill_documents, fill_rows
 from bench.measures.spark_topics import (
     BYTES_PER_ROW,
     PARTITIONS,
@@ -111,6 +113,20 @@ def json_windows(cell: Cell) -> Figures:
     return {**figures, "versus_peer": found["peer"] / found["ours"]}
 
 
+def history(cell: Cell) -> Figures:
+    """Count and sum of lengths of a topic's whole history, through its table."""
+    found = _histories(cell, fill_rows, None, "read_history")
+    rows = cell.state["history"].rows
+    return {**_against(found), **{f"{name}_rows_per_s": rows / seconds for name, seconds in found.items()}}
+
+
+def typed_history(cell: Cell) -> Figures:
+    """A sum over two of ten JSON fields, one of them by a filter."""
+    found = _histories(cell, fill_documents, WIDE, "read_typed_history", schema=WIDE, country=COUNTRY)
+    rows = cell.state["history"].rows
+    return {**_against(found), **{f"{name}_rows_per_s": rows / seconds for name, seconds in found.items()}}
+
+
 def copy(cell: Cell) -> Figures:
     """Topic to topic, at least once on both sides."""
     return _copies(cell, exactly_once="off")
@@ -156,6 +172,45 @@ def cold_start(cell: Cell) -> Figures:
     figures["first_batch_versus_peer"] = found["ours"][0] / found["peer"][0]
     figures["peak_versus_peer"] = found["ours"][1] / found["peer"][1]
     return figures
+
+
+def _histories(
+    cell: Cell, fill: Callable[[Cell, str], History], stored_as: str | None, query: str, **arguments: str
+) -> dict[str, float]:
+    """Seconds of each side. The table is stored before the first turn."""
+    new = _processes.get(NEW)
+    bootstrap = {"bootstrap": cell.node.bootstrap}
+    if "history" not in cell.state:
+        topic = cell.create_topic(PARTITIONS)
+        folder = tempfile.TemporaryDirectory(prefix="bench-history-")
+        atexit.register(folder.cleanup)
+        history = fill(cell, topic)
+        place = {"topic": topic, "path": f"{folder.name}/table"}
+        new.call("store_table", "ours", bootstrap, **place, schema=stored_as)
+        cell.state |= {"topic": topic, "history": history, "place": place}
+    place = cell.state["place"]
+    tuning = _tuning(cell, place["topic"])
+
+    def seconds(spark: SparkProcess, side: str, options: Mapping[str, Any]) -> float:
+        answer = spark.call(query, side, dict(options), **place, **arguments)
+        _checked(answer, total=cell.state["history"].total)
+        return float(answer["seconds"])
+
+    return _in_turn(
+        cell,
+        {
+            "peer": lambda: seconds(_peer(), "peer", {**bootstrap, "tuning": tuning}),
+            "ours": lambda: seconds(new, "ours", bootstrap),
+            "files": lambda: seconds(new, "files", {}),
+        },
+    )
+
+
+def _against(found: Mapping[str, float]) -> Figures:
+    return {
+        "versus_peer": found["peer"] / found["ours"],
+        "time_versus_files": found["ours"] / found["files"],
+    }
 
 
 # -- one side's turn ---------------------------------------------------------------------------------------

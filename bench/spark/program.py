@@ -18,7 +18,7 @@ from bench.spark import sides
 from bench.spark.queries import QUERIES, Trickle
 
 _MASTER = "local[2]"
-_SIDES = {"peer": sides.Peer, "ours": sides.Ours, "made": sides.Made}
+_SIDES = {"peer": sides.Peer, "ours": sides.Ours, "made": sides.Made, "files": sides.Files}
 
 
 def session(jars: str) -> Any:

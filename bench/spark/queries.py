@@ -34,6 +34,27 @@ def to_delta(spark: Any, side: Side, topic: str) -> Totals:
     return _to_files(spark, side, topic, "headrace_delta")
 
 
+def store_table(spark: Any, side: Side, topic: str, path: str, schema: str | None) -> Totals:
+    """By the built-in pipeline, then merged: what is measured is reading it."""
+    from pathlib import Path
+
+    from headrace.pipelines.delta.optimize import optimize_table
+
+    side.store(spark, topic, path, schema)
+    return {"files": optimize_table(Path(path)).files_after}
+
+
+def read_history(spark: Any, side: Side, topic: str, path: str) -> Totals:
+    frame = side.history(spark, topic, path)
+    rows, total = frame.selectExpr("count(*)", "sum(length(key) + length(value))").first()
+    return {"rows": rows, "total": total}
+
+
+def read_typed_history(spark: Any, side: Side, topic: str, path: str, schema: str, country: str) -> Totals:
+    frame = side.typed_history(spark, topic, path, schema).where(f"country = '{country}'")
+    return {"total": frame.selectExpr("sum(amount)").first()[0]}
+
+
 def windows(spark: Any, side: Side, topic: str) -> Totals:
     """Sums of ten seconds by customer, out of JSON."""
     counted = (
@@ -132,5 +153,9 @@ def spark_functions() -> Any:
 
 
 QUERIES: dict[str, Callable[..., Totals]] = {
-    each.__name__: each for each in (batch_read, to_parquet, to_delta, windows, copy, first_batch)
+    each.__name__: each
+    for each in (
+        *(batch_read, to_parquet, to_delta, windows, copy, first_batch),
+        *(store_table, read_history, read_typed_history),
+    )
 }

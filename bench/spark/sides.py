@@ -24,6 +24,15 @@ class Side(Protocol):
 
     def to_topic(self, writer: Any, topic: str) -> Any: ...
 
+    def store(self, spark: Any, topic: str, path: str, schema: str | None) -> None:
+        """The whole topic into a table. `schema`: of JSON values, as columns."""
+
+    def history(self, spark: Any, topic: str, path: str) -> Any:
+        """All records; `path`: the table that ours has stored."""
+
+    def typed_history(self, spark: Any, topic: str, path: str, schema: str) -> Any:
+        """Their fields as columns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
@@ -51,6 +60,16 @@ class Peer:
             **{"kafka.bootstrap.servers": self.bootstrap, "topic": topic, **producer}
         )
 
+    def store(self, spark: Any, topic: str, path: str, schema: str | None) -> None:
+        raise NotImplementedError("the connector reads the topic")
+
+    def history(self, spark: Any, topic: str, path: str) -> Any:
+        return self.load(spark.read, topic, ["key", "value"])
+
+    def typed_history(self, spark: Any, topic: str, path: str, schema: str) -> Any:
+        values = self.load(spark.read, topic, ["value"])
+        return values.selectExpr(f"from_json(CAST(value AS STRING), '{schema}') AS value").select("value.*")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
@@ -70,6 +89,34 @@ class Ours:
         return writer.format("headrace").options(
             bootstrap=self.bootstrap, topic=topic, exactlyOnce=self.exactly_once
         )
+
+    def store(self, spark: Any, topic: str, path: str, schema: str | None) -> None:
+        from pathlib import Path
+        from threading import Event
+
+        from headrace.pipelines.definition_file import pipelines_of
+        from headrace.pipelines.runner import Runner
+
+        typed = {} if schema is None else {"value": "json", "schema": schema}
+        document = {
+            "bootstrap": self.bootstrap,
+            "checkpoints": f"{Path(path).parent}/checkpoints-{topic}",
+            "store": {topic: {"topic": topic, "path": path, "max_rows": 2_000_000, **typed}},
+        }
+        runner = Runner(spark, pipelines_of(document, "bench").pipelines, once=True)
+        try:
+            runner.start()
+            runner.run(lambda _: None, Event())
+        finally:
+            runner.close()
+
+    def history(self, spark: Any, topic: str, path: str) -> Any:
+        from headrace.spark import table
+
+        return table(spark, topic, path=path, bootstrap=self.bootstrap)
+
+    def typed_history(self, spark: Any, topic: str, path: str, schema: str) -> Any:
+        return self.history(spark, topic, path)
 
     def _source(self, reader: Any, topic: str, columns: Sequence[str]) -> Any:
         return reader.format("headrace").options(
@@ -100,3 +147,37 @@ class Made:
     def to_topic(self, writer: Any, topic: str) -> Any:
         """Into our sink: what the sink costs without a source of ours."""
         return Ours(bootstrap=self.bootstrap, exactly_once=self.exactly_once).to_topic(writer, topic)
+
+    def store(self, spark: Any, topic: str, path: str, schema: str | None) -> None:
+        raise NotImplementedError("nothing is stored from rows that are made up")
+
+    def history(self, spark: Any, topic: str, path: str) -> Any:
+        raise NotImplementedError("rows that are made up have no history")
+
+    def typed_history(self, spark: Any, topic: str, path: str, schema: str) -> Any:
+        raise NotImplementedError("rows that are made up have no history")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """`spark.read.parquet` of the files of the table, without anything of ours: what Spark itself costs."""
+
+    def load(self, reader: Any, topic: str, columns: Sequence[str]) -> Any:
+        raise NotImplementedError("files are no topic")
+
+    def load_documents(self, reader: Any, topic: str) -> Any:
+        raise NotImplementedError("files are no topic")
+
+    def to_topic(self, writer: Any, topic: str) -> Any:
+        raise NotImplementedError("files are no topic")
+
+    def store(self, spark: Any, topic: str, path: str, schema: str | None) -> None:
+        raise NotImplementedError("files are stored by ours")
+
+    def history(self, spark: Any, topic: str, path: str) -> Any:
+        from deltalake import DeltaTable
+
+        return spark.read.option("basePath", path).parquet(*DeltaTable(path).file_uris())
+
+    def typed_history(self, spark: Any, topic: str, path: str, schema: str) -> Any:
+        return self.history(spark, topic, path)

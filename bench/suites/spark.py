@@ -38,6 +38,28 @@ def _lower(figure: str, title: str, unit: str) -> Line:
     return Line(figure=figure, title=title, unit=unit, better=LOWER, own=True)
 
 
+def _history(title: str, *, target: float) -> tuple[Line, ...]:
+    said = "… time against spark.read.parquet of the same files"
+    return (
+        *_ratio("versus_peer", title, better=HIGHER, target=target),
+        *(
+            Line(
+                figure="time_versus_files",
+                title=f"{said}{'' if broker == OS else '; on Apache Kafka'}",
+                unit="× Parquet",
+                better=LOWER,
+                target=1.2,
+                own=True,
+                judged=broker,
+            )
+            for broker in _BROKERS
+        ),
+        _rate("ours_rows_per_s", "… ours"),
+        _rate("peer_rows_per_s", "… the connector"),
+        _rate("files_rows_per_s", "… spark.read.parquet"),
+    )
+
+
 SPARK_SUITE = Suite(
     name="spark",
     title="Pipelines on Spark",
@@ -111,6 +133,18 @@ SPARK_SUITE = Suite(
                 _rate("ours_rows_per_s", "… ours"),
                 _rate("peer_rows_per_s", "… the connector and from_json"),
             ),
+        ),
+        Measure(
+            name="history",
+            run=spark.history,
+            variants=_BROKERS,
+            lines=_history("history of 20 M × 100 B through its table, count and sum of lengths", target=3.0),
+        ),
+        Measure(
+            name="typed_history",
+            run=spark.typed_history,
+            variants=_BROKERS,
+            lines=_history("two of ten JSON fields of the history with a filter, typed table", target=20.0),
         ),
         Measure(
             name="copy",
