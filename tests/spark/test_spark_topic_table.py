@@ -7,6 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
+from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.delta.optimize import optimize_table
+from headrace.pipelines.runner import Runner
 from headrace.pipelines.store_record import read_record
 from headrace.spark import table, view
 from tests.harness.live.committed import wait_for_markers
@@ -38,14 +41,14 @@ class Stored:
         self._broker = broker
         self.topic = topic
         self.path = folder / "table"
-        self._document = {
+        self.document = {
             "bootstrap": broker.bootstrap,
             "checkpoints": str(folder / "checkpoints"),
             "store": {"orders": {"topic": topic, "path": str(self.path), **keys}},
         }
 
     def store(self) -> None:
-        run_once(self._spark, self._document)
+        run_once(self._spark, self.document)
 
     def table(self, **arguments: Any) -> Any:
         given = {"path": self.path, "bootstrap": self._broker.bootstrap, **arguments}
@@ -53,6 +56,11 @@ class Stored:
 
     def rows(self, **arguments: Any) -> Rows:
         return rows_of(self.table(**arguments))
+
+    def stored(self) -> Rows:
+        """What the table alone has."""
+        found = DeltaTable(self.path).to_pyarrow_table(columns=["partition", "offset", "value"])
+        return Counter((row["partition"], row["offset"], row["value"]) for row in found.to_pylist())
 
     def produced(self) -> Rows:
         """What a consumer of committed records sees."""
@@ -242,6 +250,39 @@ def test_a_compacted_topic_keeps_its_history_in_the_table(
     assert stored.rows() == history | remaining
     stored.store()
     assert stored.rows() == history | remaining
+
+
+def test_files_are_merged_under_a_running_pipeline(
+    spark: Any, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    """Each batch is there at once, readers of older files go on, and in the end there are few files."""
+    stored = Stored(spark, broker, new_topic(2), tmp_path, optimize="50ms", target_size="1m")
+    stop = threading.Event()
+    with running(spark, stored.document, stop) as runner:
+        for first in range(0, 100, 10):
+            broker.fill(stored.topic, first, first + 10)
+            wait_until(lambda: stored.path.exists() and stored.rows() == stored.stored() == stored.produced())
+        before = stored.table()
+        wait_until(lambda: len(stored.files()) == 1)
+        assert rows_of(before) == stored.produced()
+        assert runner.queries[0].failure() is None
+    merges = [each for each in DeltaTable(stored.path).history() if "batchId" not in each]
+    assert merges
+    assert stored.rows() == stored.stored() == stored.produced()
+
+
+@contextmanager
+def running(spark: Any, document: dict[str, Any], stop: threading.Event) -> Iterator[Runner]:
+    runner = Runner(spark, pipelines_of(document, "the test").pipelines, once=False)
+    runner.start()
+    thread = threading.Thread(target=runner.run, args=(lambda _: None, stop))
+    thread.start()
+    try:
+        yield runner
+    finally:
+        stop.set()
+        thread.join(120)
+        runner.close()
 
 
 BESIDE = ("key", "topic", "partition", "offset", "timestamp", "date")

@@ -14,6 +14,8 @@ from typing import ClassVar, Literal
 
 TableFormat = Literal["delta", "parquet"]
 Emit = Literal["closed", "all"]
+DEFAULT_TARGET_SIZE = 128 << 20
+"""Size towards which the files of a table are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,9 @@ class Store(Pipeline):
     """SQL expression of the time whose date partitions the table."""
     partition_by: tuple[str, ...] | None = None
     """None: partition by that date."""
+    optimize_ms: int | None = None
+    """Interval at which small files are merged; None: never."""
+    target_size: int = DEFAULT_TARGET_SIZE
 
     def identity(self) -> dict[str, object]:
         return {**Pipeline.identity(self), "path": self.path, "format": self.format}

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.client.bootstrap import chosen_bootstrap, parse_bootstrap
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import (
+    DEFAULT_TARGET_SIZE,
     Aggregate,
     Analyze,
     Copy,
@@ -36,7 +37,7 @@ COMMON = (
 )
 _TABLE = ("path", "storage", "storage_config")
 KNOWN = {
-    "store": (*COMMON, *_TABLE, "format", "time", "partition_by"),
+    "store": (*COMMON, *_TABLE, "format", "time", "partition_by", "optimize", "target_size"),
     "analyze": (
         *(*COMMON, *_TABLE, "to", "time", "window", "slide", "watermark", "by", "emit"),
         *("sum", "avg", "percentiles", "aggregates"),
@@ -129,6 +130,12 @@ def _source(keys: Keys, defaults: Defaults) -> Source:
 def _store(keys: Keys, common: dict[str, Any]) -> Store:
     chosen = keys.choice("format", ("delta", "parquet"), "delta")
     table: TableFormat = "delta" if chosen == "delta" else "parquet"
+    if table != "delta":
+        for name in ("optimize", "target_size"):
+            if name in keys:
+                raise keys.wrong(name, "only the files of Delta tables are merged", "leave it out")
+    if "target_size" in keys and "optimize" not in keys:
+        raise keys.wrong("target_size", "it is the size to merge to", "set optimize, for example 10m")
     return Store(
         **common,
         path=_path(keys, table) or keys.needed("path", "/data/orders"),
@@ -136,6 +143,8 @@ def _store(keys: Keys, common: dict[str, Any]) -> Store:
         format=table,
         time=keys.text("time") or "timestamp",
         partition_by=keys.names("partition_by") if "partition_by" in keys else None,
+        optimize_ms=keys.duration_ms("optimize"),
+        target_size=keys.size("target_size") or DEFAULT_TARGET_SIZE,
     )
 
 

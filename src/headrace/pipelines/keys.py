@@ -103,6 +103,15 @@ class Keys:
             raise self.wrong(name, f"{text!r} is not a duration", "use 500ms, 30s, 15m, 2h or 1d")
         return found
 
+    def size(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        found = parse_size(text)
+        if found is None:
+            raise self.wrong(name, f"{text!r} is not a size", "use 64m or 1g")
+        return found
+
 
 def parse_ms(text: str) -> int | None:
     """`30s`, `2.5m`, `10 minutes`; None if it is not a duration."""

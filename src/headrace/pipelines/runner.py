@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
 from headrace.pipelines import analyze, copying, store
+from headrace.pipelines.background_optimizer import BackgroundOptimizer
 from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
 from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.identity import claim
@@ -111,6 +112,11 @@ class Runner:
         self._planned = [each for pipeline in pipelines for each in planned_queries(pipeline)]
         self._stop_files = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
         self.queries: list[RunningQuery] = []
+        self._optimizers = [
+            BackgroundOptimizer(store.table_of(each), every_ms=each.optimize_ms, target_size=each.target_size)
+            for each in pipelines
+            if isinstance(each, Store) and each.optimize_ms is not None
+        ]
         self.stop_now = Event()
         """Set to stop at once, without waiting for the end of a micro-batch."""
 
@@ -125,6 +131,8 @@ class Runner:
             except Exception as error:
                 self.close()
                 raise to_client_error(error, planned.name) from error
+        for optimizer in self._optimizers:
+            optimizer.start()
 
     def run(self, shown: Callable[[list[Batch]], None], stop: Event) -> None:
         """Run until all have ended or `stop` is set. A failure stops the others and is raised."""
@@ -167,6 +175,8 @@ class Runner:
         for query in self.queries:
             if query.active:
                 query.stop()
+        for optimizer in self._optimizers:
+            optimizer.close()
         self._stop_files.cleanup()
 
     def _start_with_retries(self, planned: PlannedQuery) -> RunningQuery:

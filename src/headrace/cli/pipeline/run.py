@@ -81,6 +81,14 @@ class StoreOptions:
         ),
     ] = None
     time: Time = None
+    optimize: Annotated[
+        str | None,
+        typer.Option("--optimize", metavar="DURATION", help="Merge small files this often, for example 10m."),
+    ] = None
+    target_size: Annotated[
+        str | None,
+        typer.Option("--target-size", metavar="SIZE", help="Merge towards this size.  [default: 128m]"),
+    ] = None
 
     def keys(self) -> dict[str, Any]:
         return {
@@ -91,6 +99,8 @@ class StoreOptions:
             "format": self.table_format,
             "partition_by": self.partition_by,
             "time": self.time,
+            "optimize": self.optimize,
+            "target_size": self.target_size,
         }
 
 
