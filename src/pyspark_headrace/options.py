@@ -41,7 +41,7 @@ READ_NAMES = (
     *("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "stopFile"),
     *("key", "value", "keySchema", "valueSchema", "registry"),
-    *("rejectsTopic", "rejectsTable", "reportRejects", "topicIds"),
+    *("rejectsTopic", "rejectsTable", "reportRejects", "topicIds", "startingTable"),
 )
 WRITE_NAMES = (
     *_BOTH,
@@ -135,6 +135,8 @@ class ReadSettings:
     """False: another query reports such records, and this one leaves them out."""
     topic_ids: Mapping[str, str]
     """Ids that topics must have; others of the same name are refused."""
+    starting_table: str | None
+    """The path of a table of the same topic that a stream reads first."""
     stop_file: str | None
     """While this file exists, no new micro-batch is planned."""
     budget: int
@@ -194,6 +196,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         rejects_table=_rejects_table(values, storage),
         report_rejects=values.boolean("reportRejects", True),
         topic_ids=values.texts_by_name("topicIds"),
+        starting_table=_starting_table(values, streaming=streaming),
         stop_file=values.text("stopFile") or None,
         budget=values.integer("budget", least=1 << 16) or DEFAULT_BUDGET,
         timeout_ms=values.duration_ms("timeoutMs", DEFAULT_TIMEOUT_MS),
@@ -359,6 +362,24 @@ def _rejects_table(values: OptionValues, storage: Mapping[str, str]) -> TablePla
             next_step="pip install headrace[spark]",
         )
     return table_place(written, storage)
+
+
+def _starting_table(values: OptionValues, *, streaming: bool) -> str | None:
+    """Whether the read is a stream is checked later: Spark asks for its schema before it says so."""
+    path = values.text("startingTable") or None
+    others = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    starts = [name for name in others if name in values]
+    if path is not None and starts:
+        raise ClientError(
+            f"options 'startingTable' and {starts[0]!r} are both set",
+            next_step="leave one out: after its table a query goes on where that ends",
+        )
+    if path is not None and streaming and find_spec("deltalake") is None:
+        raise ClientError(
+            "option 'startingTable' needs deltalake, which is not installed",
+            next_step="pip install headrace[spark]",
+        )
+    return path if path is None else str(local_path(path))
 
 
 def _limits(values: OptionValues) -> Limits:

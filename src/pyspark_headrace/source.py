@@ -61,6 +61,11 @@ class HeadraceSource(DataSource):
                 "option 'pushdown' has no effect any more: Spark applies the pushed filter to other uses of "
                 "the DataFrame, too; bound what is read with startingOffsets, startingTimestamp or assign"
             )
+        if settings.starting_table is not None:
+            raise ClientError(
+                "option 'startingTable' is for streams",
+                next_step="a batch reads table and topic by headrace.spark.table",
+            )
         return BatchReader(settings, projection(schema, settings.formats))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -73,7 +78,12 @@ class HeadraceSource(DataSource):
             return RejectedStreamReader(error)
         from pyspark_headrace.reading.stream_reader import StreamReader
 
-        return StreamReader(settings, columns, reports=self.tasks_report)
+        topic = StreamReader(settings, columns, reports=self.tasks_report)
+        if settings.starting_table is None:
+            return topic
+        from pyspark_headrace.reading.table_first import TableFirstReader
+
+        return TableFirstReader(settings, columns, topic)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:

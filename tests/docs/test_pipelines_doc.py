@@ -66,6 +66,7 @@ def test_the_examples_run(bootstrap: str, tmp_path: Path) -> None:
     assert DeltaTable(tmp_path / "table").count() == ORDERS
     watched = ["headrace[orders-for-spark]", "0"]
     assert ran.stdout.split()[-6:] == [str(ORDERS), "6.5", str(ORDERS), *watched, str(ORDERS)]
+    assert DeltaTable(tmp_path / "from-history").count() == ORDERS
     wait_for_markers(bootstrap, "copies-of-spark", "exact-copies", "counts")
     copies = headrace.read("copies-of-spark", bootstrap=bootstrap, columns=["value"], value="string")
     assert sorted(copies.read_all()["value"].to_pylist()) == sorted(value.upper() for value in values)

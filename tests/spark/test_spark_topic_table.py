@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ class Stored:
 
     def rows(self, **arguments: Any) -> Rows:
         return rows_of(self.table(**arguments))
+
+    def is_there(self) -> bool:
+        return DeltaTable.is_deltatable(str(self.path))
 
     def stored(self) -> Rows:
         """What the table alone has."""
@@ -194,6 +198,28 @@ def test_typed_rows_are_the_same_from_both_halves(
         sales.table(schema=schema.replace("cents BIGINT", "cents STRING"))
 
 
+def test_dates_are_those_of_the_pipelines_time_zone(spark: Any, broker: Broker, stored: Stored) -> None:
+    setting, times = (
+        "spark.sql.session.timeZone",
+        [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 23)],
+    )
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "UTC")
+    try:
+        for zone in ("UTC", "Pacific/Kiritimati", "America/Los_Angeles"):
+            headrace.write(
+                pa.table({"value": [zone] * 2, "timestamp": times}), stored.topic, bootstrap=broker.bootstrap
+            )
+            if not stored.is_there():
+                stored.store()
+            spark.conf.set(setting, zone)
+            dates = {str(row.date) for row in stored.table().select("date").collect()}
+            assert dates == {"2026-01-01"}
+            assert spark.conf.get(setting) == zone
+    finally:
+        spark.conf.set(setting, before)
+
+
 def test_a_view_is_as_of_its_call(spark: Any, broker: Broker, stored: Stored) -> None:
     broker.fill(stored.topic, 0, 10)
     stored.store()
@@ -261,7 +287,7 @@ def test_files_are_merged_under_a_running_pipeline(
     with running(spark, stored.document, stop) as runner:
         for first in range(0, 100, 10):
             broker.fill(stored.topic, first, first + 10)
-            wait_until(lambda: stored.path.exists() and stored.rows() == stored.stored() == stored.produced())
+            wait_until(lambda: stored.is_there() and stored.rows() == stored.stored() == stored.produced())
         before = stored.table()
         wait_until(lambda: len(stored.files()) == 1)
         assert rows_of(before) == stored.produced()

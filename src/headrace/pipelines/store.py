@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.pipelines.delta.table import TablePlace
 
+ZONE_SETTING = "spark.sql.session.timeZone"
 _BESIDE_FIELDS = tuple(name for name in RECORD_COLUMNS if name not in ("value", "headers"))
 
 
@@ -62,4 +63,4 @@ def table_of(pipeline: Store) -> TablePlace:
 
 def session_zone(spark: SparkSession) -> str:
     """The time zone in which a session takes the date of a time."""
-    return str(spark.conf.get("spark.sql.session.timeZone"))
+    return str(spark.conf.get(ZONE_SETTING))

@@ -17,6 +17,8 @@ from headrace.client.errors import ClientError
 from headrace.types import TopicPartition
 
 VERSION = 1
+TABLE, TABLE_VERSION = "table", 2
+"""The place in the files of a starting table, and the version of documents that have it: table_first.py."""
 NO_EPOCH = -1
 
 
@@ -67,6 +69,11 @@ class Offsets:
 
 def read_document(document: Mapping[str, Any]) -> Offsets:
     """Parse a checkpoint document; ClientError when it belongs to another source or is damaged."""
+    if TABLE in document:
+        raise ClientError(
+            "the checkpoint is in the middle of the files of the table with which the query started",
+            next_step='name that table in the query: .option("startingTable", …)',
+        )
     if document.get("version") != VERSION or "topics" not in document:
         raise ClientError(
             f"the checkpoint has no offsets of this source: {json.dumps(document)[:200]}",

@@ -7,7 +7,7 @@ Independent of Spark. Read next: native_rows.py (reads it), positions.py (where 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,11 @@ class Snapshot:
     def files(self) -> list[TableFile]:
         """The files of this version and no other; ClientError when one of them was removed."""
         files = files_of(self.table)
+        self.check_files(files)
+        return files
+
+    def check_files(self, files: Iterable[TableFile]) -> None:
+        """ClientError when one of them was removed."""
         for file in files:
             if "://" in file.path or file.path.startswith("/"):
                 raise ClientError(
@@ -63,7 +68,6 @@ class Snapshot:
                     "--retain) keeps its files",
                     next_step="read a later version",
                 )
-        return files
 
 
 def open_snapshot(

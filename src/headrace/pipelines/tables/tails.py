@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.client.errors import ClientError
 from pyspark_headrace.client_pool import PooledClient, pooled_client
-from pyspark_headrace.options import ReadSettings, read_settings
+from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading.data_loss import Detection, Loss, detect
 from pyspark_headrace.reading.offset_lookup import OffsetLookup, Snapshot
 from pyspark_headrace.reading.offsets import Offsets, Position
@@ -47,12 +47,11 @@ class Tail:
         return {name: json.dumps(document) for name, document in documents.items()}
 
 
-def find_tail(options: Mapping[str, str], end_of_table: Offsets, table: str) -> Tail:
+def find_tail(settings: ReadSettings, end_of_table: Offsets, table: str) -> Tail:
     """What the topics have after the table's end, now. ClientError when records between are gone.
 
-    options: those of the source, without offsets.
+    settings: those of the source; their offsets are not used.
     """
-    settings = read_settings(options, streaming=False)
     connections = pooled_client(settings.bootstrap, settings.security)
     return connections.call(_find(connections, settings, end_of_table, table))
 

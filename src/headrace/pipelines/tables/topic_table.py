@@ -9,7 +9,8 @@ pipelines/store.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,17 +20,20 @@ from headrace.pipelines.definition import Source, Store
 from headrace.pipelines.definition_keys import FORMS, default_checkpoints
 from headrace.pipelines.identity import FILE
 from headrace.pipelines.records import RECORD_COLUMNS, quoted, source_options, with_fields
-from headrace.pipelines.store import session_zone, stored
+from headrace.pipelines.store import ZONE_SETTING, session_zone, stored
 from headrace.pipelines.store_record import StoreRecord, read_record
 from headrace.pipelines.tables.native_rows import native_rows, spark_schema
 from headrace.pipelines.tables.positions import newest_batch, offsets_of
 from headrace.pipelines.tables.snapshots import Snapshot, open_snapshot
 from headrace.pipelines.tables.tails import find_tail
+from pyspark_headrace.options import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_ZONE_OF_COMMAND = "UTC"
+"""In which `headrace pipeline run` takes dates."""
 _RAW_COLUMNS = frozenset({*RECORD_COLUMNS, "date"})
 
 
@@ -56,18 +60,18 @@ def topic_table(spark: SparkSession, request: TableRequest) -> DataFrame:
     snapshot = open_snapshot(request.path)
     batch = newest_batch(snapshot.table, snapshot.path)
     end = offsets_of(batch, snapshot.path)
-    record = read_record(batch.user_metadata) or _assumed(snapshot, request, spark)
-    _check_zone(spark, record, snapshot.path)
+    record = read_record(batch.user_metadata) or _assumed(snapshot, request)
     store = _store(record, request)
     options = _source_options(store, record)
-    tail = find_tail(options, end, str(snapshot.path))
+    tail = find_tail(read_settings(options, streaming=False), end, str(snapshot.path))
     history = native_rows(spark, snapshot)
     rows = history
     if tail.ranges:
         pushdown = str(spark.conf.get(_PUSHDOWN, "false")).lower()
         reader = spark.read.format("headrace").options(**_unselected(options), **tail.options())
         frame = with_fields(reader.option("pushdown", pushdown).load())
-        rows = history.unionAll(_as_in_table(stored(frame, store), snapshot))
+        with _in_zone(spark, record.zone, snapshot.path):
+            rows = history.unionAll(_as_in_table(stored(frame, store), snapshot))
     return rows if request.columns is None else selected(rows, request.columns, snapshot.path)
 
 
@@ -110,7 +114,7 @@ def path_on_this_machine(topics: Sequence[str], checkpoints: Path | None = None)
 # -- what the rows are made of -----------------------------------------------------------------------------
 
 
-def _assumed(snapshot: Snapshot, request: TableRequest, spark: SparkSession) -> StoreRecord:
+def _assumed(snapshot: Snapshot, request: TableRequest) -> StoreRecord:
     """Of a table of an earlier release, which does not tell how its rows were made."""
     names = {field["name"] for field in snapshot.schema["fields"]}
     if request.value is None and names != _RAW_COLUMNS:
@@ -127,7 +131,7 @@ def _assumed(snapshot: Snapshot, request: TableRequest, spark: SparkSession) -> 
         key=request.key or ("raw" if value == "raw" else "string"),
         schema=request.schema,
         time=request.time or "timestamp",
-        zone=session_zone(spark),
+        zone=_ZONE_OF_COMMAND,
         isolation="read_committed",
         registry=request.registry is not None,
         rejects=False,
@@ -190,14 +194,24 @@ def _unselected(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if not name.startswith("subscribe")}
 
 
-def _check_zone(spark: SparkSession, record: StoreRecord, path: Path) -> None:
-    zone = session_zone(spark)
-    if zone != record.zone:
+@contextmanager
+def _in_zone(spark: SparkSession, zone: str, path: Path) -> Iterator[None]:
+    """Spark takes dates in the time zone that the session has when it analyzes their expression."""
+    before = session_zone(spark)
+    if before == zone:
+        yield
+        return
+    if type(spark).__module__.startswith("pyspark.sql.connect"):  # analyzes later, when it runs a query
         raise ClientError(
-            f"the dates in the table {path} are those of time zone {record.zone}; this session's is {zone}, "
-            "and new records would get other dates",
-            next_step=f'spark.conf.set("spark.sql.session.timeZone", "{record.zone}")',
+            f"the dates in the table {path} are those of time zone {zone}; this session's is {before}, and "
+            "new records would get other dates",
+            next_step=f'spark.conf.set("{ZONE_SETTING}", "{zone}")',
         )
+    spark.conf.set(ZONE_SETTING, zone)
+    try:
+        yield
+    finally:
+        spark.conf.set(ZONE_SETTING, before)
 
 
 def _as_in_table(tail: DataFrame, snapshot: Snapshot) -> DataFrame:
