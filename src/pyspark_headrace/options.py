@@ -17,7 +17,7 @@ from headrace.client.errors import ClientError
 from headrace.client.security_options import split_security_options
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.pipelines.delta.storage_options import split_storage_options, table_place
-from headrace.pipelines.delta.table import TablePlace
+from headrace.pipelines.delta.table import TablePlace, local_path
 from pyspark_headrace.columns import FORMATS, TYPED, ColumnFormat
 from pyspark_headrace.kafka_names import check_kafka_options
 from pyspark_headrace.limits import Limits

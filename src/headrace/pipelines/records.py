@@ -66,9 +66,11 @@ def security_options(pipeline: Pipeline) -> dict[str, str]:
 
 
 def value_fields(frame: DataFrame) -> list[str]:
-    """Fields of decoded values; raw ones have none."""
+    """Fields of decoded values; raw ones, and rows without their values, have none."""
     from pyspark.sql.types import StructType
 
+    if "value" not in frame.columns:
+        return []
     kind = frame.schema["value"].dataType
     return kind.fieldNames() if isinstance(kind, StructType) else []
 

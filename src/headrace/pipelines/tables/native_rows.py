@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.delta.partitions import text_of
 from headrace.pipelines.delta.scan import TableFile
 from headrace.pipelines.records import quoted
+from headrace.pipelines.tables.session_setting import session_setting
 from headrace.pipelines.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _BY_FOLDER = frozenset({"string", "long", "integer", "short", "byte", "boolean", "date"})
 _LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+"""Spark runs a job of one task a file to look at more than 32 files, whose names are known here."""
 _STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "__globPaths__": "false"}
 """Sessions may be told to leave out files that they cannot read: a table would lose rows without a word."""
 
@@ -73,7 +74,8 @@ def spark_schema(snapshot: Snapshot) -> StructType:
 def _parquet(
     spark: SparkSession, paths: Sequence[str], schema: StructType, options: Mapping[str, str]
 ) -> DataFrame:
-    with _listed_by_driver(spark, len(paths)):
+    least = max(len(paths) + 1, int(spark.conf.get(_LISTED_BY_JOB, None) or 0))
+    with session_setting(spark, _LISTED_BY_JOB, str(least)):
         return spark.read.options(**_STRICT, **options).schema(schema).parquet(*paths)
 
 
@@ -117,17 +119,3 @@ def _checked(snapshot: Snapshot, file: TableFile) -> str:
             next_step='read it with format("headrace_delta")',
         )
     return f"file:{snapshot.path / file.path}"
-
-
-@contextmanager
-def _listed_by_driver(spark: SparkSession, files: int) -> Iterator[None]:
-    """Spark runs a job of one task a file to look at more than 32; their names are known."""
-    before = spark.conf.get(_LISTED_BY_JOB, None)
-    spark.conf.set(_LISTED_BY_JOB, str(max(files + 1, int(before or 0))))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_LISTED_BY_JOB)
-        else:
-            spark.conf.set(_LISTED_BY_JOB, before)

@@ -24,6 +24,7 @@ from headrace.pipelines.store import ZONE_SETTING, session_zone, stored
 from headrace.pipelines.store_record import StoreRecord, read_record
 from headrace.pipelines.tables.native_rows import native_rows, spark_schema
 from headrace.pipelines.tables.positions import newest_batch, offsets_of
+from headrace.pipelines.tables.session_setting import session_setting
 from headrace.pipelines.tables.snapshots import Snapshot, open_snapshot
 from headrace.pipelines.tables.tails import find_tail
 from pyspark_headrace.options import read_settings
@@ -62,13 +63,13 @@ def topic_table(spark: SparkSession, request: TableRequest) -> DataFrame:
     end = offsets_of(batch, snapshot.path)
     record = read_record(batch.user_metadata) or _assumed(snapshot, request)
     store = _store(record, request)
-    options = _source_options(store, record)
+    options = _source_options(store, record, request.columns)
     tail = find_tail(read_settings(options, streaming=False), end, str(snapshot.path))
     history = native_rows(spark, snapshot)
     rows = history
     if tail.ranges:
         pushdown = str(spark.conf.get(_PUSHDOWN, "false")).lower()
-        reader = spark.read.format("headrace").options(**_unselected(options), **tail.options())
+        reader = spark.read.format("headrace").options(**_unselected(options) | tail.options())
         frame = with_fields(reader.option("pushdown", pushdown).load())
         with _in_zone(spark, record.zone, snapshot.path):
             rows = history.unionAll(_as_in_table(stored(frame, store), snapshot))
@@ -182,8 +183,11 @@ def _store(record: StoreRecord, request: TableRequest) -> Store:
     )
 
 
-def _source_options(store: Store, record: StoreRecord) -> dict[str, str]:
+def _source_options(store: Store, record: StoreRecord, columns: Sequence[str] | None) -> dict[str, str]:
     options = {"isolation": record.isolation, **source_options(store)}
+    if columns is not None and not store.source.typed and store.time == "timestamp":
+        needed = {*columns, "timestamp"}  # of the date
+        options["columns"] = ",".join(name for name in RECORD_COLUMNS if name in needed)
     if record.rejects:
         options["reportRejects"] = "false"
     return {name: value for name, value in options.items() if name != "startingOffsets"}
@@ -198,20 +202,15 @@ def _unselected(options: Mapping[str, str]) -> dict[str, str]:
 def _in_zone(spark: SparkSession, zone: str, path: Path) -> Iterator[None]:
     """Spark takes dates in the time zone that the session has when it analyzes their expression."""
     before = session_zone(spark)
-    if before == zone:
-        yield
-        return
-    if type(spark).__module__.startswith("pyspark.sql.connect"):  # analyzes later, when it runs a query
+    analyzes_later = type(spark).__module__.startswith("pyspark.sql.connect")
+    if before != zone and analyzes_later:
         raise ClientError(
             f"the dates in the table {path} are those of time zone {zone}; this session's is {before}, and "
             "new records would get other dates",
             next_step=f'spark.conf.set("{ZONE_SETTING}", "{zone}")',
         )
-    spark.conf.set(ZONE_SETTING, zone)
-    try:
+    with session_setting(spark, ZONE_SETTING, zone):
         yield
-    finally:
-        spark.conf.set(ZONE_SETTING, before)
 
 
 def _as_in_table(tail: DataFrame, snapshot: Snapshot) -> DataFrame:
@@ -225,7 +224,7 @@ def _as_in_table(tail: DataFrame, snapshot: Snapshot) -> DataFrame:
             raise ClientError(
                 f"column {column.name!r} is {kind} in the table {snapshot.path}, and "
                 f"{found.simpleString()} in the topic's new records",
-                next_step="give the schema that the table was stored with: schema=…",
+                next_step="give the options that the table was stored with: value=…, key=…, schema=…",
             )
         columns.append(name if found is not None else f"CAST(NULL AS {kind}) AS {name}")
     if made:
