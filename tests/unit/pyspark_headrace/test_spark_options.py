@@ -156,3 +156,14 @@ def test_a_pattern_does_not_take_in_what_sinks_keep_for_themselves() -> None:
     ]
     named = read_settings({"subscribe": "__headrace_sinks", **BROKER}, streaming=False).selection
     assert named.includes("__headrace_sinks")
+
+
+def test_ids_of_topics_and_who_reports_rejects() -> None:
+    options = {"bootstrap": "h:1", "subscribe": "orders"}
+    assert read_settings(options, streaming=False).topic_ids == {}
+    given = {**options, "topicids": '{"orders": "one"}', "reportRejects": "false"}
+    settings = read_settings(given, streaming=False)
+    assert (settings.topic_ids, settings.report_rejects) == ({"orders": "one"}, False)
+    for wrong in ("orders", '["orders"]', '{"orders": 1}'):
+        with pytest.raises(ClientError, match="option 'topicIds'"):
+            read_settings({**options, "topicIds": wrong}, streaming=False)

@@ -398,3 +398,14 @@ def _run_batches(path: Path) -> None:
             if f"goes on with batch {number}" in str(error):
                 return
             raise
+
+
+def test_every_commit_keeps_the_users_text(tmp_path: Path) -> None:
+    commit(tmp_path, numbered(0), userMetadata="made by orders")
+    commit(tmp_path, numbered(1), userMetadata="made by orders, again")
+    commit(tmp_path, numbered(2))
+    commit(tmp_path, userMetadata="by hand")
+    assert [each.user_metadata for each in recorded_batches(DeltaTable(tmp_path))] == [
+        *(None, "made by orders, again", "made by orders")
+    ]
+    assert DeltaTable(tmp_path).history(1)[0]["userMetadata"] == "by hand"
