@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.client_pool import PooledClient, pooled_client
+from pyspark_headrace.client_pool import PooledClient
 from pyspark_headrace.options import ReadSettings
 from pyspark_headrace.reading.data_loss import Detection, Loss, detect
 from pyspark_headrace.reading.offset_lookup import OffsetLookup, Snapshot
@@ -52,8 +52,11 @@ def find_tail(settings: ReadSettings, end_of_table: Offsets, table: str) -> Tail
 
     settings: those of the source; their offsets are not used.
     """
-    connections = pooled_client(settings.bootstrap, settings.security)
-    return connections.call(_find(connections, settings, end_of_table, table))
+    connections = PooledClient(settings.bootstrap, settings.security)
+    try:
+        return connections.call(_find(connections, settings, end_of_table, table))
+    finally:
+        connections.io.close()  # calls may be far apart, and other threads have their own
 
 
 async def _find(connections: PooledClient, settings: ReadSettings, end: Offsets, table: str) -> Tail:
