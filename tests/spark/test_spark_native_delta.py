@@ -105,7 +105,7 @@ def test_travel_by_version_time_and_offset(spark: Any, tmp_path: Path) -> None:
         for version in (0, 2)
     }
     assert found == {0: [0], 2: [0, 1, 2]}
-    at = DeltaTable(tmp_path, version=1).history(1)[0]["timestamp"]
+    (at,) = (each["timestamp"] for each in DeltaTable(tmp_path).history() if each["version"] == 1)
     as_of = datetime.datetime.fromtimestamp(at / 1000, datetime.UTC)
     assert delta(spark, tmp_path, timestamp=as_of).count() == 2
     assert delta(spark, tmp_path, timestamp=as_of.isoformat()).count() == 2

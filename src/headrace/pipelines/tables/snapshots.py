@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.delta.recorded_batches import commits
 from headrace.pipelines.delta.scan import TableFile, files_of
 from headrace.pipelines.delta.table import first_line, local_path, open_table
 from headrace.pipelines.tables.positions import version_at
@@ -143,6 +144,20 @@ def _load(table: DeltaTable, folder: Path, newest: int, wanted: int | datetime) 
             f"the table {folder} cannot be opened as of {wanted}: {first_line(error)}",
             next_step="choose a later one: entries of a table's log are removed after a time",
         ) from error
+    if isinstance(wanted, datetime):
+        _check_begun(table, folder, wanted)
+
+
+def _check_begun(table: DeltaTable, folder: Path, wanted: datetime) -> None:
+    """For times before the first version the library opens that one."""
+    version, info = next(commits(table), (0, {}))
+    begun = datetime.fromtimestamp(int(info.get("timestamp", 0)) / 1000, UTC)
+    if begun > wanted:
+        raise ClientError(
+            f"the table {folder} has no version of {wanted.isoformat()}: version {version}, the first that "
+            f"its log has, is of {begun.isoformat()}",
+            next_step="choose a later time",
+        )
 
 
 def _check_readable(table: DeltaTable, folder: Path) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,20 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
     refused("version and timestamp are given", tmp_path, version=0, timestamp="2026-01-01")
     refused("offset cannot be", tmp_path, offset={"orders": 3})
     refused("no version of the table .* ends at or before", tmp_path, offset={"orders": {"0": 3}})
+
+
+def test_a_time_is_that_of_the_newest_version_before_it(tmp_path: Path) -> None:
+    for number in range(3):
+        write_batch(tmp_path, number)
+        time.sleep(0.005)  # times of versions are in milliseconds
+    at = {each["version"]: each["timestamp"] / 1000 for each in DeltaTable(tmp_path).history()}
+    assert [end_of(tmp_path, timestamp=datetime.fromtimestamp(at[each], UTC)) for each in range(3)] == [
+        *(10, 20, 30)
+    ]
+    text = datetime.fromtimestamp(at[1], UTC).isoformat()
+    assert end_of(tmp_path, timestamp=text) == end_of(tmp_path, timestamp=text.removesuffix("+00:00")) == 20
+    before = datetime.fromtimestamp(at[0] - 1, UTC)
+    refused("has no version of .*: version 0, the first that its log has, is of", tmp_path, timestamp=before)
 
 
 def test_files_that_vacuum_removed_are_named(tmp_path: Path) -> None:
