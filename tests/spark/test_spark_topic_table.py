@@ -135,6 +135,9 @@ def test_columns_and_filters_reach_the_files(spark: Any, broker: Broker, stored:
     assert "ReadSchema: struct<offset:bigint>" in plan
     assert "PartitionFilters: [isnotnull(date" in plan
     assert frame.count() == sum(1 for _, offset, _ in stored.produced() if offset >= 3)
+    everything = stored.table()
+    assert everything.where("offset < 1 AND partition = 0").count() == 1
+    assert everything.count() == 30, "a filter of an earlier query must not hold for the next"
     with pytest.raises(ClientError, match="has no column 'of'"):
         stored.table(columns=["of"])
 

@@ -32,7 +32,6 @@ from pyspark_headrace.options import read_settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _ZONE_OF_COMMAND = "UTC"
 """In which `headrace pipeline run` takes dates."""
 _RAW_COLUMNS = frozenset({*RECORD_COLUMNS, "date"})
@@ -68,9 +67,8 @@ def topic_table(spark: SparkSession, request: TableRequest) -> DataFrame:
     history = native_rows(spark, snapshot)
     rows = history
     if tail.ranges:
-        pushdown = str(spark.conf.get(_PUSHDOWN, "false")).lower()
         reader = spark.read.format("headrace").options(**_unselected(options) | tail.options())
-        frame = with_fields(reader.option("pushdown", pushdown).load())
+        frame = with_fields(reader.load())
         with _in_zone(spark, record.zone, snapshot.path):
             rows = history.unionAll(_as_in_table(stored(frame, store), snapshot))
     return rows if request.columns is None else selected(rows, request.columns, snapshot.path)
