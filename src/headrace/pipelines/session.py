@@ -73,7 +73,7 @@ def spark_session(
     builder = pyspark.SparkSession.builder.master(master).appName(name)
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with spark_home_with_bytecode() if _runs_this_python(master) else nullcontext():
+    with spark_home_with_bytecode() if _runs_this_python(master, settings or {}) else nullcontext():
         session: SparkSession = builder.getOrCreate()
     from headrace.pipelines.query_metrics import install_metrics  # needs PySpark
 
@@ -177,9 +177,11 @@ def _share_packages(python: str) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(here)
 
 
-def _runs_this_python(master: str) -> bool:
+def _runs_this_python(master: str, settings: Mapping[str, str]) -> bool:
     """Whether the workers have this process's PySpark: elsewhere it may not be installed, or be another."""
-    return _is_local(master) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    if not _is_local(master) or "spark.pyspark.python" in settings:
+        return False
+    return os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 def _is_local(master: str) -> bool:

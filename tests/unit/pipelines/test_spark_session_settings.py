@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.pack import DESCRIPTION, this_python
-from headrace.pipelines.session import default_settings, spark_session
+from headrace.pipelines.session import _runs_this_python, default_settings, spark_session
 
 
 @pytest.mark.parametrize(("master", "shuffles"), [("local", "2"), ("local[3]", "6"), ("local[4,2]", "8")])
@@ -48,3 +49,20 @@ def test_a_cluster_decides_for_itself() -> None:
     assert "spark.sql.shuffle.partitions" not in chosen
     assert "spark.driver.host" not in chosen
     assert chosen["spark.ui.enabled"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("master", "python", "settings", "expected"),
+    [
+        ("local[2]", sys.executable, {}, True),
+        ("local[2]", "/usr/bin/python3", {}, False),
+        ("local[2]", sys.executable, {"spark.pyspark.python": "/usr/bin/python3"}, False),
+        ("local-cluster[1,1,1024]", sys.executable, {}, False),
+        ("spark://host:7077", sys.executable, {}, False),
+    ],
+)
+def test_only_workers_with_this_python_share_its_packages(
+    master: str, python: str, settings: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    assert _runs_this_python(master, settings) is expected
