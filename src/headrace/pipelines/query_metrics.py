@@ -18,7 +18,9 @@ from weakref import WeakSet
 from py4j.java_collections import MapConverter
 from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -34,6 +36,7 @@ from headrace.pipelines.source_report import SourceReport, offset_document, read
 from pyspark_headrace.reading.task_figures import ACCUMULATOR_ID, Figures, ReceivedFigures, Update
 from pyspark_headrace.source import MeasuredSource
 
+_ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 _OFFSETS = ("startOffset", "endOffset", "latestOffset")
 _log = logging.getLogger("headrace.spark")
 _received = ReceivedFigures()
@@ -52,10 +55,19 @@ def install_metrics(spark: SparkSession) -> None:
         )
     Accumulator(ACCUMULATOR_ID, _received, _Receiver())  # joins PySpark's registry, by which updates find it
     for source in (MeasuredSource, pyspark_headrace_delta.DefaultSource):
-        spark.dataSource.register(source)
+        _register(spark, source)
     if spark not in _installed:
         spark.streams.addListener(_Listener(spark))
         _installed.add(spark)
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    """Spark 4.0 refuses a format that it has discovered itself."""
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        if _ALREADY_THERE not in str(error):
+            raise
 
 
 def progress(query: StreamingQuery) -> dict[str, Any] | None:

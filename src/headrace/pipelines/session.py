@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _SHUFFLE_PER_CORE = 2
 _TRUE, _FALSE = "true", "false"
-_SQL_SETTINGS = {"spark.sql.python.filterPushdown.enabled": _TRUE}  # needed for option("pushdown", True)
 CONNECT = "sc://"
 _CONNECT_PORT = 15002
 _CONNECT_TIMEOUT_S = 10
@@ -85,7 +84,7 @@ def spark_session(
 
 def _connected(builder: Any, settings: Mapping[str, str]) -> SparkSession:
     """A session of a Spark Connect server. Only settings of Spark SQL can be changed there."""
-    for key, value in {**_SQL_SETTINGS, **settings}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         session: SparkSession = builder.getOrCreate()
@@ -131,7 +130,6 @@ def need_pyspark() -> Any:
 def default_settings(master: str, *, ui: bool) -> dict[str, str]:
     """What `spark_session` sets."""
     chosen = {
-        **_SQL_SETTINGS,
         "spark.sql.execution.arrow.pyspark.enabled": _TRUE,
         "spark.ui.enabled": _TRUE if ui else _FALSE,
         "spark.ui.showConsoleProgress": _FALSE,

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.pack import DESCRIPTION, this_python
+from headrace.pipelines.query_metrics import _register
 from headrace.pipelines.session import _runs_this_python, default_settings, spark_session
+from pyspark_headrace import DefaultSource
 
 
 @pytest.mark.parametrize(("master", "shuffles"), [("local", "2"), ("local[3]", "6"), ("local[4,2]", "8")])
@@ -66,3 +69,25 @@ def test_only_workers_with_this_python_share_its_packages(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     assert _runs_this_python(master, settings) is expected
+
+
+class RefusingSession:
+    """Stands for Spark 4.0, which has discovered the formats."""
+
+    def __init__(self, reason: str) -> None:
+        self.dataSource = self
+        self._reason = reason
+
+    def register(self, source: object) -> None:
+        raise AnalysisException(self._reason)
+
+
+def test_formats_that_spark_has_discovered_are_not_registered_again() -> None:
+    session: Any = RefusingSession("[DATA_SOURCE_ALREADY_EXISTS] Data source 'headrace' already exists.")
+    _register(session, DefaultSource)
+
+
+def test_other_refusals_of_a_format_are_raised() -> None:
+    session: Any = RefusingSession("[ANOTHER] refused")
+    with pytest.raises(AnalysisException, match="ANOTHER"):
+        _register(session, DefaultSource)
