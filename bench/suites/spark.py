@@ -8,6 +8,7 @@ its own, on Apache Kafka. Read next: bench/measures/spark.py.
 from __future__ import annotations
 
 from bench.measures import spark
+from bench.measures.spark_histories import ROWS
 from bench.model import KAFKA, OS, Better, Line, Measure, Suite
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
@@ -138,13 +139,18 @@ SPARK_SUITE = Suite(
             name="history",
             run=spark.history,
             variants=_BROKERS,
-            lines=_history("history of 20 M × 100 B through its table, count and sum of lengths", target=3.0),
+            lines=_history(
+                f"history of {ROWS / 1e6:g} M × 100 B through its table, count and sum of lengths", target=3.0
+            ),
         ),
         Measure(
             name="typed_history",
             run=spark.typed_history,
             variants=_BROKERS,
-            lines=_history("two of ten JSON fields of the history with a filter, typed table", target=20.0),
+            lines=_history(
+                f"two of ten JSON fields of {ROWS / 1e6:g} M, one by a filter, through a typed table",
+                target=20.0,
+            ),
         ),
         Measure(
             name="copy",
