@@ -12,7 +12,7 @@ import pytest
 
 from headrace.pipelines.project import create_project
 
-TIMEOUT_S = 240
+TIMEOUT_S = 280
 
 
 def run(folder: Path, java_home: Path, *command: str) -> str:
