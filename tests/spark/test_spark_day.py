@@ -26,6 +26,7 @@ from deltalake import DeltaTable
 import headrace
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.tables.api import table
 from tests.harness.live.node import NodeProcess
 from tests.spark.kill_processes import Program
 from tests.spark.spark_lab import wait_until
@@ -120,6 +121,12 @@ class Day:
     def stored(self) -> int:
         return DeltaTable(self.table).count() if (self.table / "_delta_log").exists() else 0
 
+    def query(self) -> tuple[int, int]:
+        """How many orders there are and what they cost: those in the files and those that came since."""
+        orders = table(self._spark, self.topic, path=str(self.table), bootstrap=self.node.bootstrap)
+        count, cents = orders.selectExpr("count(*)", "sum(cents)").first()
+        return count, cents
+
     # -- the truth -----------------------------------------------------------------------------------------
 
     def check_totals(self) -> None:
@@ -133,6 +140,9 @@ class Day:
         for row in DeltaTable(self._folder / "revenue").to_pyarrow_table().to_pylist():
             sums[row["customer"]] += row["sum_cents"]
         assert sums == expected
+
+    def check_query(self) -> None:
+        assert self.query() == (len(self._sold), sum(each["cents"] for each in self._sold))
 
     def forget(self, count: int) -> None:
         """The last orders are lost, as the error said."""
@@ -172,6 +182,8 @@ def test_a_day_in_production_ends_with_correct_totals(day: Day) -> None:
     _kill_the_broker(day)
     day.run()
     day.check_totals()
+    day.sell(50)
+    day.check_query()
 
 
 def _kill_the_driver(day: Day) -> None:
@@ -215,6 +227,7 @@ def test_mistakes_of_a_day_in_production_end_with_what_to_do(day: Day) -> None:
     ):
         mistake(day)
         day.check_totals()
+        day.check_query()
 
 
 def _misspell_an_option(day: Day) -> None:
@@ -242,18 +255,26 @@ def _restore_the_checkpoint_of_yesterday(day: Day) -> None:
 
 def _lose_history_to_retention(day: Day) -> None:
     """What is in the table stays there; what no pipeline had read is lost, and said to be."""
+    day.age_out()
+    day.check_query()
     day.sell(50)
     day.age_out()
+    with pytest.raises(ClientError, match="ends before the topic begins: retention removed"):
+        day.query()
     for name in ("orders", "revenue"):
         said = day.refused(name)
         assert "records were removed" in str(said)
         day.run(name, on_data_loss="skip")
     day.forget(50)
+    day.sell(50)
+    day.run()  # a table ends where its newest batch with rows ends
 
 
 def _recreate_the_topic(day: Day) -> None:
     day.recreate_topic()
     day.sell(50)
+    with pytest.raises(ClientError, match="was deleted and"):
+        day.query()
     for name in ("orders", "revenue"):
         said = day.refused(name)
         assert "was deleted and recreated" in str(said)

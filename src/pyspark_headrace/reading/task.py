@@ -98,7 +98,7 @@ def _chunks(connections: PooledClient, bounds: RangeBounds, settings: ReadSettin
             return  # not a position: the log begins later
         _log.warning(
             "partition %d of topic %r: up to %d records from offset %d to %d were removed by retention "
-            "after this read was planned; it continues (onDataLoss=%s)",
+            "before this task read them; it continues (onDataLoss=%s)",
             *(partition, wanted.topic, end - first, first, end - 1, settings.on_data_loss),
         )
 
