@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from headrace.client.errors import ClientError
+from headrace.spark import delta, table
 from tests.harness.live.s3_proxy import S3Proxy
 from tests.harness.live.s3_server import ACCESS_KEY, SECRET_KEY, S3Server, storage_of
 from tests.spark.kill_processes import Program
 from tests.spark.spark_lab import TIMEOUT_S, Broker, message_of
+from tests.spark.test_spark_pipelines import run_once
 
 pytestmark = [
     pytest.mark.compat_go,
@@ -107,6 +110,30 @@ def test_rejects_and_complete_results_go_to_s3(
         writer = counts.write.format("headrace_delta").option("storageConfig", str(config))
         writer.mode("overwrite").save(f"{path}/counts")
     assert reader.load(f"{path}/counts").count() == 2
+
+
+def test_a_topic_is_one_table_of_files_in_s3_and_new_records(
+    spark: Any, broker: Broker, new_topic: Callable[..., str], path: str, config: Path, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    broker.fill(topic, 0, 100)
+    source = {"topic": topic, "value": "string", "max_rows": 60}
+    table_keys = {"path": path, "storage_config": str(config)}
+    document = {"bootstrap": broker.bootstrap, "checkpoints": str(tmp_path)}
+    run_once(spark, {**document, "store": {topic: {**source, **table_keys}}})
+    broker.fill(topic, 100, 130)
+    rows = table(spark, topic, path=path, bootstrap=broker.bootstrap, storage_config=config)
+    assert sorted(row["value"] for row in rows.collect()) == sorted(f"value {each}" for each in range(130))
+    assert rows.where("partition = 0").count() + rows.where("partition = 1").count() == 130
+    plan = rows._jdf.queryExecution().toString()
+    assert SECRET_KEY not in plan
+    assert ACCESS_KEY not in plan
+    assert delta(spark, path, storage_config=config).count() == 100
+    first = delta(spark, path, version=0, storage_config=config, columns=["value"])
+    assert first.columns == ["value"]
+    assert first.count() < 100
+    with pytest.raises(ClientError, match="there is no Delta table"):
+        delta(spark, f"{path}-other", storage_config=config)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -119,7 +119,7 @@ class TableFiles:
         return [FilePiece(files=tuple(map(self._located, group))) for group in groups]
 
     def _located(self, file: TableFile) -> tuple[str, Mapping[str, Any]]:
-        return str(self.snapshot.path / file.path), file.partition_values
+        return f"{self.snapshot.path}/{file.path}", file.partition_values
 
     def _rows(self) -> dict[str, int]:
         actions = pa.table(self.snapshot.table.get_add_actions())

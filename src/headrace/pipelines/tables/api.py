@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.errors import ClientError
-from headrace.pipelines.delta.table import local_path
+from headrace.pipelines.definition import Storage
 from headrace.pipelines.records import quoted
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def table(
     columns: Sequence[str] | None = None,
     on_data_loss: str = "fail",
     options: Mapping[str, str] | None = None,
+    storage: Mapping[str, str] | None = None,
+    storage_config: str | Path | None = None,
 ) -> DataFrame:
     """A topic as a table: what `headrace pipeline run store` has stored, and what came since, split exactly.
 
@@ -46,6 +48,8 @@ def table(
     registry: the address of the schema registry, if there is one.
     on_data_loss: `fail`, `skip` or `earliest`: records were removed, or the topic was recreated.
     options: further options of the source, for the tail.
+    storage, storage_config: options of the object store with the table, by deltalake's names, and a file with
+        others, its login above all.
 
     ClientError says what does not fit together.
     """
@@ -54,7 +58,7 @@ def table(
     topics = _names(topic)
     request = TableRequest(
         topics=topics,
-        path=str(local_path(str(path))) if path is not None else path_on_this_machine(topics),
+        path=str(path) if path is not None else path_on_this_machine(topics),
         bootstrap=chosen_bootstrap(bootstrap),
         config=None if config is None else str(Path(config).expanduser().absolute()),
         value=value,
@@ -65,6 +69,7 @@ def table(
         columns=None if columns is None else tuple(columns),
         on_data_loss=on_data_loss,
         options=dict(options or {}),
+        storage=_storage(storage, storage_config),
     )
     return topic_table(spark, request)
 
@@ -92,19 +97,30 @@ def delta(
     timestamp: str | datetime | None = None,
     offset: Mapping[str, Mapping[str, int]] | None = None,
     columns: Sequence[str] | None = None,
+    storage: Mapping[str, str] | None = None,
+    storage_config: str | Path | None = None,
 ) -> DataFrame:
     """Any Delta table without deletion vectors and column mapping, read by Spark's own Parquet reader.
 
     version: a version instead of the newest. timestamp: the newest version at that time.
     offset: the newest version without records at or after these: `{"orders": {"0": 23}}`.
+    storage, storage_config: as for `table`. A table in an object store is read through Arrow.
     """
     from headrace.pipelines.tables.native_rows import native_rows
     from headrace.pipelines.tables.snapshots import open_snapshot
     from headrace.pipelines.tables.topic_table import selected
 
-    snapshot = open_snapshot(str(path), version=version, timestamp=timestamp, offset=offset)
+    reached_by = _storage(storage, storage_config)
+    snapshot = open_snapshot(
+        str(path), storage=reached_by, version=version, timestamp=timestamp, offset=offset
+    )
     rows = native_rows(spark, snapshot)
     return rows if columns is None else selected(rows, columns, snapshot.path)
+
+
+def _storage(options: Mapping[str, str] | None, config: str | Path | None) -> Storage:
+    file = None if config is None else str(Path(config).expanduser().absolute())
+    return Storage(options=dict(options or {}), config=file)
 
 
 def _names(topic: str | Sequence[str]) -> tuple[str, ...]:

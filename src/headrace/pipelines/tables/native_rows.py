@@ -2,7 +2,8 @@
 """The rows of a snapshot as Spark's own Parquet reader gives them: columns and filters reach the files.
 
 Partition values are those of the table's log. Where the names of a file's folders say the same, Spark takes
-them from there, and a filter leaves files out; elsewhere they are added as literals. Read next: snapshots.py.
+them from there, and a filter leaves files out; elsewhere they are added as literals. Tables in object stores
+are read through Arrow: Spark would need a jar. Read next: snapshots.py.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.delta.partitions import text_of
 from headrace.pipelines.delta.scan import TableFile
+from headrace.pipelines.delta.table import ObjectStorePath
 from headrace.pipelines.records import quoted
 from headrace.pipelines.tables.session_setting import session_setting
 from headrace.pipelines.tables.snapshots import Snapshot
@@ -36,6 +38,8 @@ _STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "__glob
 
 def native_rows(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
     """All columns, in the table's order."""
+    if isinstance(snapshot.path, ObjectStorePath):
+        return _through_arrow(spark, snapshot)
     schema = spark_schema(snapshot)
     files = snapshot.files()
     if not files:
@@ -46,7 +50,7 @@ def native_rows(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
     named: list[str] = []
     others: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for file in files:
-        path = _checked(snapshot, file)
+        path = _checked(snapshot.path, file)
         if by_folder and _says_the_same(file, partition_by):
             named.append(path)
         else:
@@ -61,6 +65,11 @@ def native_rows(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
     ]
     columns = [quoted(name) for name in schema.fieldNames()]
     return reduce(lambda left, right: left.unionAll(right), (frame.select(*columns) for frame in frames))
+
+
+def _through_arrow(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
+    reader = spark.read.format("headrace_delta").options(**snapshot.storage.sink_options())
+    return reader.option("versionAsOf", snapshot.version).load(str(snapshot.path))
 
 
 def spark_schema(snapshot: Snapshot) -> StructType:
@@ -110,12 +119,12 @@ def _unescaped(name: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name)
 
 
-def _checked(snapshot: Snapshot, file: TableFile) -> str:
+def _checked(folder: Path, file: TableFile) -> str:
     """The file's address. Spark passes over files whose names it takes for hidden ones."""
     name = PurePosixPath(file.path).name
     if name.startswith((".", "_")):
         raise ClientError(
-            f"the table {snapshot.path} has a file {file.path}, which Spark takes for a hidden one",
+            f"the table {folder} has a file {file.path}, which Spark takes for a hidden one",
             next_step='read it with format("headrace_delta")',
         )
-    return f"file:{snapshot.path / file.path}"
+    return f"file:{folder / file.path}"

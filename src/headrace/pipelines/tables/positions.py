@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
@@ -19,10 +18,12 @@ from pyspark_headrace.reading.offsets import Offsets, read_document
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from headrace.pipelines.delta.table import TablePlace
+
 _STORE_AGAIN = "let `headrace pipeline run store` add another record to the topic's table, and read it again"
 
 
-def newest_batch(table: DeltaTable, path: Path) -> RecordedBatch:
+def newest_batch(table: DeltaTable, path: TablePlace) -> RecordedBatch:
     """The batch with which the opened version ends; ClientError when the log does not say it."""
     for version, info in commits(table):
         if str(info.get("operation", "")).upper() == "RESTORE":
@@ -40,7 +41,7 @@ def newest_batch(table: DeltaTable, path: Path) -> RecordedBatch:
     )
 
 
-def offsets_of(batch: RecordedBatch, path: Path) -> Offsets:
+def offsets_of(batch: RecordedBatch, path: TablePlace) -> Offsets:
     """The end of the batch; ClientError when it was not recorded, or is that of another source."""
     if not batch.sources:
         raise ClientError(
@@ -56,7 +57,7 @@ def offsets_of(batch: RecordedBatch, path: Path) -> Offsets:
     return _read(batch.sources[0], path)
 
 
-def version_at(table: DeltaTable, path: Path, ends: Mapping[str, Mapping[int, int]]) -> int:
+def version_at(table: DeltaTable, path: TablePlace, ends: Mapping[str, Mapping[int, int]]) -> int:
     """The newest version without records at or after these offsets, later merges included."""
     newest = int(table.version())
     for batch in recorded_batches(table):
@@ -77,7 +78,7 @@ def _is_within(reached: Offsets, ends: Mapping[str, Mapping[int, int]]) -> bool:
     )
 
 
-def _read(line: str, path: Path) -> Offsets:
+def _read(line: str, path: TablePlace) -> Offsets:
     try:
         document = json.loads(line)
     except ValueError:

@@ -7,16 +7,18 @@ Independent of Spark. Read next: native_rows.py (reads it), positions.py (where 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.definition import Storage
+from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.recorded_batches import commits
 from headrace.pipelines.delta.scan import TableFile, files_of
-from headrace.pipelines.delta.table import first_line, local_path, open_table
+from headrace.pipelines.delta.storage_options import storage_options, table_place
+from headrace.pipelines.delta.table import TablePlace, open_table, reason_of
 from headrace.pipelines.tables.positions import version_at
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ Ends = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    path: Path
+    path: TablePlace
     table: DeltaTable
     """Opened at this version."""
+    storage: Storage = field(default_factory=Storage)
 
     @property
     def version(self) -> int:
@@ -54,7 +57,7 @@ class Snapshot:
         self.check_files(files)
         return files
 
-    def check_files(self, files: Iterable[TableFile]) -> None:
+    def check_files(self, files: Sequence[TableFile]) -> None:
         """ClientError when one of them was removed."""
         for file in files:
             if "://" in file.path or file.path.startswith("/"):
@@ -62,7 +65,9 @@ class Snapshot:
                     f"the table {self.path} refers to the file {file.path} of another table",
                     next_step="read a table that has its own files, not a shallow clone",
                 )
-            if not (self.path / file.path).is_file():
+        sizes = table_folder(self.path).sizes([file.path for file in files])
+        for file, size in zip(files, sizes, strict=True):
+            if size is None:
                 raise ClientError(
                     f"version {self.version} of the table {self.path} needs the file {file.path}, which was "
                     "removed: a version is complete for as long as vacuum (headrace pipeline optimize "
@@ -74,6 +79,7 @@ class Snapshot:
 def open_snapshot(
     path: str,
     *,
+    storage: Storage | None = None,
     version: int | None = None,
     timestamp: str | datetime | None = None,
     offset: Mapping[str, Mapping[str, int]] | None = None,
@@ -83,19 +89,20 @@ def open_snapshot(
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) > 1:
         raise ClientError(f"{' and '.join(asked)} are given", next_step="choose the version by one of them")
-    folder = local_path(path)
-    table = open_table(folder)
+    storage = storage or Storage()
+    place = table_place(path, storage_options(storage.options, storage.config))
+    table = open_table(place)
     if table is None:
-        raise ClientError(f"there is no Delta table in {folder}", next_step="check the path")
+        raise ClientError(f"there is no Delta table in {place}", next_step="check the path")
     newest = int(table.version())
     if timestamp is not None:
-        _load(table, folder, newest, _time(timestamp))
+        _load(table, place, newest, _time(timestamp))
     elif version is not None:
-        _load(table, folder, newest, version)
+        _load(table, place, newest, version)
     elif offset is not None:
-        _load(table, folder, newest, version_at(table, folder, ends_of(offset)))
-    _check_readable(table, folder)
-    return Snapshot(path=folder, table=table)
+        _load(table, place, newest, version_at(table, place, ends_of(offset)))
+    _check_readable(table, place)
+    return Snapshot(path=place, table=table, storage=storage)
 
 
 def ends_of(offset: Mapping[str, Mapping[str, int]]) -> Ends:
@@ -129,38 +136,38 @@ def _time(given: str | datetime) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _load(table: DeltaTable, folder: Path, newest: int, wanted: int | datetime) -> None:
+def _load(table: DeltaTable, place: TablePlace, newest: int, wanted: int | datetime) -> None:
     from deltalake.exceptions import DeltaError
 
     if isinstance(wanted, int) and not 0 <= wanted <= newest:
         raise ClientError(
-            f"the table {folder} has no version {wanted}: the newest is {newest}",
+            f"the table {place} has no version {wanted}: the newest is {newest}",
             next_step="choose one of 0 to the newest",
         )
     try:
         table.load_as_version(wanted)
     except (DeltaError, ValueError) as error:
         raise ClientError(
-            f"the table {folder} cannot be opened as of {wanted}: {first_line(error)}",
+            f"the table {place} cannot be opened as of {wanted}: {reason_of(error, place)}",
             next_step="choose a later one: entries of a table's log are removed after a time",
         ) from error
     if isinstance(wanted, datetime):
-        _check_begun(table, folder, wanted)
+        _check_begun(table, place, wanted)
 
 
-def _check_begun(table: DeltaTable, folder: Path, wanted: datetime) -> None:
+def _check_begun(table: DeltaTable, place: TablePlace, wanted: datetime) -> None:
     """For times before the first version the library opens that one."""
     version, info = next(commits(table), (0, {}))
     begun = datetime.fromtimestamp(int(info.get("timestamp", 0)) / 1000, UTC)
     if begun > wanted:
         raise ClientError(
-            f"the table {folder} has no version of {wanted.isoformat()}: version {version}, the first that "
+            f"the table {place} has no version of {wanted.isoformat()}: version {version}, the first that "
             f"its log has, is of {begun.isoformat()}",
             next_step="choose a later time",
         )
 
 
-def _check_readable(table: DeltaTable, folder: Path) -> None:
+def _check_readable(table: DeltaTable, place: TablePlace) -> None:
     """Only what makes a row other than it is in its Parquet file."""
     unread = set(table.protocol().reader_features or ()) - _READABLE
     if "deletionVectors" in unread and not _has_deletion_vectors(table):
@@ -171,7 +178,7 @@ def _check_readable(table: DeltaTable, folder: Path) -> None:
         unread.add("columnMapping")
     if unread:
         raise ClientError(
-            f"the table {folder} needs unsupported reader features: {', '.join(sorted(unread))}",
+            f"the table {place} needs unsupported reader features: {', '.join(sorted(unread))}",
             next_step="read it with Delta's own connector, or drop the feature from the table",
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Source, Store
+from headrace.pipelines.definition import Source, Storage, Store
 from headrace.pipelines.definition_keys import FORMS, default_checkpoints
 from headrace.pipelines.identity import FILE
 from headrace.pipelines.records import RECORD_COLUMNS, quoted, source_options, with_fields
@@ -31,6 +31,8 @@ from pyspark_headrace.options import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipelines.delta.table import TablePlace
 
 _ZONE_OF_COMMAND = "UTC"
 """In which `headrace pipeline run` takes dates."""
@@ -53,11 +55,12 @@ class TableRequest:
     columns: tuple[str, ...] | None = None
     on_data_loss: str = "fail"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage: Storage = field(default_factory=Storage)
 
 
 def topic_table(spark: SparkSession, request: TableRequest) -> DataFrame:
     """History and tail as of now. ClientError when they would not fit together."""
-    snapshot = open_snapshot(request.path)
+    snapshot = open_snapshot(request.path, storage=request.storage)
     batch = newest_batch(snapshot.table, snapshot.path)
     end = offsets_of(batch, snapshot.path)
     record = read_record(batch.user_metadata) or _assumed(snapshot, request)
@@ -74,7 +77,7 @@ def topic_table(spark: SparkSession, request: TableRequest) -> DataFrame:
     return rows if request.columns is None else selected(rows, request.columns, snapshot.path)
 
 
-def selected(rows: DataFrame, columns: Sequence[str], path: Path) -> DataFrame:
+def selected(rows: DataFrame, columns: Sequence[str], path: TablePlace) -> DataFrame:
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         raise ClientError(
@@ -197,7 +200,7 @@ def _unselected(options: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _in_zone(spark: SparkSession, zone: str, path: Path) -> Iterator[None]:
+def _in_zone(spark: SparkSession, zone: str, path: TablePlace) -> Iterator[None]:
     """Spark takes dates in the time zone that the session has when it analyzes their expression."""
     before = session_zone(spark)
     analyzes_later = type(spark).__module__.startswith("pyspark.sql.connect")
