@@ -131,7 +131,7 @@ def test_a_wrong_value_is_named_with_what_is_wrong(
         ["topics", "list", "--bootstrap", "host:port"],
         ["quotas", "set", "producer_byte_rate=5"],
         ["pipeline", "run", "store", "--topic", "t"],
-        ["pipeline", "run", "store", "--topic", "t", "--path", "s3://b/t"],
+        ["pipeline", "run", "store", "--topic", "t", "--path", "hdfs://b/t"],
         ["pipeline", "run", "store", "--topic", "t", "--pattern", "t.*", "--path", "/t"],
         ["pipeline", "run", "store", "--pattern", "(", "--path", "/t"],
         ["pipeline", "run", "store", "--topic", "t", "--path", "/t", "--from", "yesterday"],

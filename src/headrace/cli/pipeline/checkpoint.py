@@ -78,15 +78,12 @@ def checkpoint(
 
     if execute and not repair:
         raise typer.BadParameter("needs --repair", param_hint="--execute")
+    options = storage_options(parse_storage(storage), storage_config)
     found = Checkpoint(local_path(folder))
     query = found.query_id()
-    chosen = (
-        TopicSink(cluster=connect.cluster(), query=query, sink_id=sink)
-        if table is None
-        else TableSink(
-            path=table_place(table, storage_options(parse_storage(storage), storage_config)), app_id=sink
-        )
-    )
+    chosen: Sink = TopicSink(cluster=connect.cluster(), query=query, sink_id=sink)
+    if table is not None:
+        chosen = TableSink(path=table_place(table, options), app_id=sink)
     last = chosen.last(query)
     comparison = compare(found, chosen.name, last)
     if repair and comparison.state not in ("in step", "repeats"):
