@@ -12,7 +12,6 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +41,9 @@ _SETTINGS = {
     "spark.speculation.quantile": "0.1",
 }
 
+_SLICES_STAY = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+"""Merged into one task, none would be slower than others, and Spark would run none a second time."""
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[KilledNode]:
@@ -65,7 +67,9 @@ def test_soak_spark_random_kills_lose_and_duplicate_nothing(
     hosts = (MASTER_HOST, "127.0.0.2")
     with standalone_cluster(tmp_path, java_home, hosts=hosts, environment=os.environ) as master:
         steady = setup(master, shuffle=_PARTITIONS, settings=_SETTINGS)
-        straggling = replace(steady, hindrance="straggles")
+        straggling = setup(
+            master, shuffle=_PARTITIONS, settings=_SETTINGS | _SLICES_STAY, hindrance="straggles"
+        )
         for run in range(1, KILLS + 1):
             for job in jobs:
                 job.more(_ROWS_PER_RUN)
