@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from headrace.pipelines.delta.storage_options import storage_options, table_place
+from headrace.pipelines.delta.table import TablePlace
+
 TableFormat = Literal["delta", "parquet"]
 Emit = Literal["closed", "all"]
 DEFAULT_TARGET_SIZE = 128 << 20
@@ -52,6 +55,10 @@ class Storage:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """They may hold a login (S8)."""
     config: str | None = None
+
+    def place(self, path: str) -> TablePlace:
+        """Of a table, with the options that reach it; ClientError when they do not fit."""
+        return table_place(path, storage_options(self.options, self.config))
 
     def sink_options(self) -> dict[str, str]:
         """Options of `format("headrace_delta")`."""

@@ -27,7 +27,6 @@ from headrace.pipelines.definition import (
     Store,
     TableFormat,
 )
-from headrace.pipelines.delta.storage_options import storage_options, table_place
 from headrace.pipelines.delta.table import local_path
 from headrace.pipelines.keys import Keys
 
@@ -196,13 +195,13 @@ def _copy(keys: Keys, common: dict[str, Any]) -> Copy:
 
 def _path(keys: Keys, table: TableFormat) -> str | None:
     """Checked with its storage options: the first batch would be late."""
-    written, storage = keys.text("path"), _storage(keys)
+    written = keys.text("path")
     try:
         if written is None:
             return None
         if table == "parquet":
             return str(local_path(written))
-        return str(table_place(written, storage_options(storage.options, storage.config)))
+        return str(_storage(keys).place(written))
     except ClientError as error:
         raise keys.wrong("path", error.what, error.next_step) from None
 

@@ -113,7 +113,9 @@ class Runner:
         self._stop_files = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
         self.queries: list[RunningQuery] = []
         self._optimizers = [
-            BackgroundOptimizer(store.table_of(each), every_ms=each.optimize_ms, target_size=each.target_size)
+            BackgroundOptimizer(
+                each.storage.place(each.path), every_ms=each.optimize_ms, target_size=each.target_size
+            )
             for each in pipelines
             if isinstance(each, Store) and each.optimize_ms is not None
         ]

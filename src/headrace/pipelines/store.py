@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.definition import Store
-from headrace.pipelines.delta.storage_options import storage_options, table_place
 from headrace.pipelines.records import RECORD_COLUMNS, quoted, value_fields
 from headrace.pipelines.store_record import StoreRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from headrace.pipelines.delta.table import TablePlace
 
 ZONE_SETTING = "spark.sql.session.timeZone"
 _BESIDE_FIELDS = tuple(name for name in RECORD_COLUMNS if name not in ("value", "headers"))
@@ -54,11 +51,6 @@ def table_writer(rows: DataFrame, store: Store) -> DataStreamWriter:
     record = StoreRecord.of(store, zone=session_zone(rows.sparkSession))
     writer = writer.format("headrace_delta").options(**store.storage.sink_options())
     return writer.options(partitionBy=",".join(partition_by), userMetadata=record.to_text())
-
-
-def table_of(pipeline: Store) -> TablePlace:
-    """Where its table is, with the options that reach it."""
-    return table_place(pipeline.path, storage_options(pipeline.storage.options, pipeline.storage.config))
 
 
 def session_zone(spark: SparkSession) -> str:

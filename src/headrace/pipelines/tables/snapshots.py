@@ -17,7 +17,6 @@ from headrace.pipelines.definition import Storage
 from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.recorded_batches import commits
 from headrace.pipelines.delta.scan import TableFile, files_of
-from headrace.pipelines.delta.storage_options import storage_options, table_place
 from headrace.pipelines.delta.table import TablePlace, open_table, reason_of
 from headrace.pipelines.tables.positions import version_at
 
@@ -90,7 +89,7 @@ def open_snapshot(
     if len(asked) > 1:
         raise ClientError(f"{' and '.join(asked)} are given", next_step="choose the version by one of them")
     storage = storage or Storage()
-    place = table_place(path, storage_options(storage.options, storage.config))
+    place = storage.place(path)
     table = open_table(place)
     if table is None:
         raise ClientError(f"there is no Delta table in {place}", next_step="check the path")
