@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All views by name. A view is one module of this package that defines `VIEW`."""
+
+from __future__ import annotations
+
+from headrace.console.views.view import View, ViewError
+
+VIEWS: dict[str, View] = {}
+
+
+def find_view(name: str) -> View:
+    try:
+        return VIEWS[name]
+    except KeyError:
+        raise ViewError(
+            f"there is no view {name!r}", next_step=f"one of: {', '.join(sorted(VIEWS))}"
+        ) from None
