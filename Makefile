@@ -29,7 +29,7 @@ ALONE := tests/unit tests/property tests/contract tests/simulation
 # These start nodes, Spark and clients and mostly wait: two files at a time. tests/gate.toml says which run when.
 LIVE := tests/compat tests/integration tests/spark tests/docs
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
-MISSING_PACKAGES = $(if $(shell command -v ip),,iproute2)
+MISSING_PACKAGES = $(if $(shell command -v ip),,iproute2) $(if $(shell command -v chromium),,chromium fonts-dejavu-core)
 FIND_JAVA = $(BIN)/python -m headrace.java
 JAVA_PACKAGES := openjdk-21-jre-headless openjdk-17-jre-headless
 # Empty for root; otherwise a command that fails instead of asking for a password.
