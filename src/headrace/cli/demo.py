@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -17,6 +18,7 @@ import typer
 from headrace.cli.errors import UsageError
 from headrace.cli.options import Json
 from headrace.cli.output import Output
+from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ def demo(
     tour: Annotated[
         Path | None, typer.Option("--tour", metavar="FILE", help="Write what was shown as Markdown.")
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Start the web console beside the story.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write what was shown as one HTML file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show in the terminal what Headrace does, on nodes of its own.
@@ -54,6 +62,7 @@ def demo(
       headrace demo --list
       headrace demo --scene log --scene failover
       headrace demo --engine kafka --scene move
+      headrace demo --console --report demo-report.html
     """
     from headrace.demo.scenes.catalog import KAFKA_SCENES, SCENES
 
@@ -62,7 +71,14 @@ def demo(
     if list_:
         _print_list(output, scenes)
         return
-    outcome = _play(context, _chosen(scene, scenes), engine=engine, pictures=pictures, quiet=as_json)
+    chosen = _chosen(scene, scenes)
+    if console:
+        _check_console()
+    with _picture_folder(pictures, wanted=report is not None) as drawn:
+        outcome = _play(context, chosen, engine=engine, pictures=drawn, console=console, quiet=as_json)
+        if report is not None and drawn is not None:
+            _write_report(report, outcome, drawn, engine)
+            output.note(f"Report: {report}")
     if tour is not None:
         from headrace.demo.tour import markdown
 
@@ -93,8 +109,38 @@ def _chosen(names: list[str] | None, scenes: Sequence[Scene]) -> list[Scene]:
     return [known[name] for name in names] if names else list(scenes)
 
 
+def _check_console() -> None:
+    from headrace.demo.console_beside import missing
+
+    if (reason := missing()) is not None:
+        raise ClientError(f"--console: {reason}")
+
+
+@contextmanager
+def _picture_folder(given: Path | None, *, wanted: bool) -> Iterator[Path | None]:
+    """A report needs the pictures, also when nobody wants to keep them."""
+    if given is not None or not wanted:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-pictures-") as folder:
+        yield Path(folder)
+
+
+def _write_report(file: Path, outcome: Outcome, pictures: Path, engine: str) -> None:
+    from headrace.demo.report import html
+
+    names = {"headrace": "Headrace", "kafka": "Apache Kafka"}
+    file.write_text(html(outcome, pictures=pictures, engine=names[engine]), encoding="utf-8")
+
+
 def _play(
-    context: typer.Context, scenes: list[Scene], *, engine: Any, pictures: Path | None, quiet: bool
+    context: typer.Context,
+    scenes: list[Scene],
+    *,
+    engine: Any,
+    pictures: Path | None,
+    console: bool,
+    quiet: bool,
 ) -> Outcome:
     from rich.console import Console
 
@@ -102,13 +148,13 @@ def _play(
     from headrace.demo.screen import Screen
 
     warnings.simplefilter("ignore")  # of packages that Spark loads meanwhile
-    console = Console(highlight=False, file=io.StringIO() if quiet else None)
+    terminal = Console(highlight=False, file=io.StringIO() if quiet else None)
     root: Any = context.find_root().command
-    screen = Screen(console, lambda arguments, typed: _run_captured(root, arguments, typed))
-    outcome = Player(screen=screen, engine=engine, pictures=pictures).play(scenes)
-    console.rule()
+    screen = Screen(terminal, lambda arguments, typed: _run_captured(root, arguments, typed))
+    outcome = Player(screen=screen, engine=engine, pictures=pictures, with_console=console).play(scenes)
+    terminal.rule()
     for line in outcome.verdict():
-        console.print(line, soft_wrap=True)
+        terminal.print(line, soft_wrap=True)
     return outcome
 
 

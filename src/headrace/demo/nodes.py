@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from headrace.cluster.folder import ClusterFolder
@@ -46,6 +46,7 @@ def running_cluster(
         cluster.supervisor.start(range(nodes))
         stage.screen.note(f"{nodes} nodes are ready after {time.monotonic() - started:.1f} s.")
         os.environ["HEADRACE_BOOTSTRAP"] = cluster.bootstrap
-        yield cluster
+        with nullcontext() if stage.console is None else stage.console.watching(cluster.bootstrap):
+            yield cluster
     finally:
         cluster.supervisor.stop_all()

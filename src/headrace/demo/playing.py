@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from headrace.client.client_config import VARIABLE
 from headrace.cluster.engines.headrace import HeadraceEngine
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.plan import EngineName
+from headrace.demo.console_beside import ConsoleBeside
 from headrace.demo.requirements import SPARK
 from headrace.demo.scene import Scene, Stage
 from headrace.demo.screen import Promise, Recording, Screen
@@ -84,6 +85,8 @@ class Player:
     screen: Screen
     engine: EngineName = "headrace"
     pictures: Path | None = None
+    with_console: bool = False
+    """Start a console beside the story."""
 
     def play(self, scenes: Sequence[Scene]) -> Outcome:
         started = time.monotonic()
@@ -93,7 +96,9 @@ class Player:
         with ExitStack() as open_things:
             folder = Path(open_things.enter_context(_temporary_folder()))
             spark = open_things.enter_context(_spark(possible, folder))
+            console = ConsoleBeside(folder) if self.with_console else None
             bootstrap = open_things.enter_context(self._shared_node(possible, folder))
+            open_things.enter_context(self._watched(console, bootstrap))
             for scene in scenes:
                 stage = Stage(
                     screen=self.screen,
@@ -102,9 +107,12 @@ class Player:
                     engine=self.engine,
                     spark=spark,
                     pictures=self.pictures,
+                    console=console,
                 )
                 outcome.played.append(self._play_one(scene, stage, reasons[scene.name]))
-        outcome.took_s = time.monotonic() - started
+            outcome.took_s = time.monotonic() - started
+            if console is not None:
+                self.screen.wait_for_enter(f"The console stays at {console.address} until you press Enter.")
         return outcome
 
     def _play_one(self, scene: Scene, stage: Stage, left_out: str | None) -> Played:
@@ -123,7 +131,7 @@ class Player:
     @contextmanager
     def _shared_node(self, scenes: Sequence[Scene], folder: Path) -> Iterator[str]:
         """The address of a node; empty when no scene needs one."""
-        if all(scene.own_nodes for scene in scenes):
+        if all(scene.own_nodes for scene in scenes) and not self.with_console:
             yield ""
             return
         engine = KafkaEngine() if self.engine == "kafka" else HeadraceEngine()
@@ -131,6 +139,14 @@ class Player:
             name = "Apache Kafka" if self.engine == "kafka" else "A node"
             self.screen.note(f"{name} is ready at {node.bootstrap} after {node.ready_after_ms:.0f} ms.")
             yield node.bootstrap
+
+    @contextmanager
+    def _watched(self, console: ConsoleBeside | None, bootstrap: str) -> Iterator[None]:
+        with nullcontext() if console is None else console.watching(bootstrap):
+            if console is not None:
+                self.screen.note(f"The console beside this story: {console.address}")
+                console.open_browser()
+            yield
 
 
 @contextmanager

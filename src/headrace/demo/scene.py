@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from headrace.cluster.plan import EngineName
 from headrace.demo.chart import Chart, as_svg
@@ -22,6 +24,12 @@ _POLL_S = 0.02
 
 class SceneFailed(HeadraceError):
     """Something that a scene waited for did not happen."""
+
+
+class Console(Protocol):
+    """Shows one cluster at a time: console_beside.py."""
+
+    def watching(self, bootstrap: str) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,8 @@ class Stage:
     spark: SparkStart | None = None
     pictures: Path | None = None
     """Where to save pictures; None: nowhere."""
+    console: Console | None = None
+    """What shows the cluster in a browser meanwhile."""
 
     def draw(self, name: str, chart: Chart) -> None:
         """Print a chart, and save it where pictures are wanted."""

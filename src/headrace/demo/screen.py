@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,6 +83,11 @@ class Screen:
     def note(self, text: str) -> None:
         """Print a line that is not recorded: progress."""
         self._console.print(Text(text, "dim"))
+
+    def wait_for_enter(self, text: str) -> None:
+        """On a terminal only: elsewhere nobody is there to press it."""
+        if self._console.is_terminal and sys.stdin.isatty():
+            self._console.input(Text(text, "bold"))
 
     def draw(self, chart: Chart, file: str) -> None:
         """Print a chart; the recording refers to the file, since measured points differ from run to run."""
