@@ -24,6 +24,8 @@ EVENTS_TOPIC = "__headrace_events"
 EVENTS_VERSION = 2
 """Of the events in that topic; fields may be added without a new version, older versions stay readable."""
 LAG_TOPIC = "__headrace_lag"
+PIPELINES_TOPIC = "__headrace_pipelines"
+"""Where drivers of Spark queries report their progress, on any Kafka: client/tools/pipeline_reports.py."""
 READERS = "headrace.readers"
 """Key under which a topic's configs list the clients that fetch from it, only when asked for."""
 OWN_TOPICS = frozenset({EVENTS_TOPIC, LAG_TOPIC})

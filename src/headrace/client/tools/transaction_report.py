@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
@@ -32,6 +32,7 @@ from headrace.client.tools.transactions import (
 )
 from headrace.types import TopicPartition
 
+_UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")
 Verdict = Literal["hanging", "ongoing", "ending"]
 """hanging: no coordinator ends it; ongoing: its producer or its time-out will; ending: markers are due."""
 
@@ -82,6 +83,20 @@ class HangingReport:
     """Not searched."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Transactions of the whole cluster, and the partitions whose readers wait for one."""
+
+    transactions: tuple[TransactionDescription, ...]
+    """Those that are open or being ended."""
+    waits: tuple[PartitionWait, ...]
+    searched: int
+    """Partitions that were asked; first those of the transactions."""
+    partitions: int
+    left_out: int
+    """Transactions that are not described, because there are too many."""
+
+
 def judge(found: OpenTransaction, transaction: TransactionDescription | None) -> Verdict:
     """As Kafka's find-hanging: a coordinator ends a transaction in the partitions that it lists alone."""
     if transaction is None or found.partition not in transaction.partitions:
@@ -122,15 +137,50 @@ def explain(cluster: str | Cluster, topic: str) -> list[PartitionWait]:
         waits = [PartitionWait(ends=each) for each in await partition_ends(brokers, leaders)]
         asked = by_node({each.partition: leaders[each.partition] for each in waits if each.waiting})
         judged = await _judged(brokers, await open_transactions(brokers, asked), asked)
-        return [
-            PartitionWait(
-                ends=wait.ends,
-                transactions=tuple(each for each in judged if each.open.partition == wait.partition),
-            )
-            for wait in waits
-        ]
+        return [_with_transactions(wait, judged) for wait in waits]
 
     return with_brokers(cluster, ask)
+
+
+def survey(cluster: str | Cluster, *, most_partitions: int, most_transactions: int) -> Survey:
+    """What is open anywhere, within limits on what is asked."""
+
+    async def ask(brokers: Brokers) -> Survey:
+        listed = await list_transactions(brokers, TransactionFilter(states=_UNFINISHED))
+        asked = {each.transactional_id: each.node_id for each in listed[:most_transactions]}
+        described = (await describe_transactions(brokers, asked)).values()
+        leaders = _led(await brokers.metadata(None))
+        first = {each for found in described for each in found.partitions} & leaders.keys()
+        chosen = [*sorted(first), *sorted(leaders.keys() - first)][:most_partitions]
+        ends = await partition_ends(brokers, {each: leaders[each] for each in chosen})
+        waits = [PartitionWait(ends=each) for each in ends]
+        held = by_node({each.partition: leaders[each.partition] for each in waits if each.waiting})
+        judged = await _judged(brokers, await open_transactions(brokers, held), held)
+        return Survey(
+            transactions=tuple(described),
+            waits=tuple(_with_transactions(each, judged) for each in waits if each.waiting),
+            searched=len(chosen),
+            partitions=len(leaders),
+            left_out=len(listed) - len(asked),
+        )
+
+    return with_brokers(cluster, ask)
+
+
+def _led(metadata: Any) -> dict[TopicPartition, int]:
+    """Partitions of ordinary topics that have a leader."""
+    return {
+        TopicPartition(str(entry.name), int(partition.partition_index)): int(partition.leader_id)
+        for entry in metadata.topics
+        if not entry.is_internal
+        for partition in entry.partitions
+        if int(partition.leader_id) >= 0
+    }
+
+
+def _with_transactions(wait: PartitionWait, judged: Sequence[JudgedTransaction]) -> PartitionWait:
+    found = tuple(each for each in judged if each.open.partition == wait.partition)
+    return PartitionWait(ends=wait.ends, transactions=found)
 
 
 def find_open(cluster: str | Cluster, partition: TopicPartition) -> list[JudgedTransaction]:

@@ -3,9 +3,35 @@
 
 from __future__ import annotations
 
+from headrace.console.views import (
+    acls,
+    clients,
+    configs,
+    dead_letters,
+    pipeline,
+    pipelines,
+    plan,
+    quotas,
+    transactions,
+    users,
+)
 from headrace.console.views.view import View, ViewError
 
-VIEWS: dict[str, View] = {}
+VIEWS: dict[str, View] = {
+    module.VIEW.name: module.VIEW
+    for module in (
+        acls,
+        clients,
+        configs,
+        dead_letters,
+        pipeline,
+        pipelines,
+        plan,
+        quotas,
+        transactions,
+        users,
+    )
+}
 
 
 def find_view(name: str) -> View:
