@@ -6,6 +6,7 @@ from __future__ import annotations
 from bench.model import Suite
 from bench.suites.arrow import ARROW_SUITE
 from bench.suites.cluster import CLUSTER_SUITE
+from bench.suites.console import CONSOLE_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
@@ -24,5 +25,6 @@ SUITES: dict[str, Suite] = {
         CLUSTER_SUITE,
         SECURITY_SUITE,
         TESTING_SUITE,
+        CONSOLE_SUITE,
     )
 }
