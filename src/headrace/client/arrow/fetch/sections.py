@@ -47,6 +47,11 @@ class Fetched(NamedTuple):
 
 def sections_of(fetched: Fetched) -> Iterator[Section]:
     """DecodeError when a batch is damaged. A last batch that is cut off is left for the next fetch."""
+    return (section for section, aborted in all_sections_of(fetched) if not aborted)
+
+
+def all_sections_of(fetched: Fetched) -> Iterator[tuple[Section, bool]]:
+    """The same with batches of aborted transactions; True for these."""
     view = memoryview(fetched.records)
     aborts = _Aborts(fetched.aborted)
     for position, header in whole_batches(view):
@@ -56,8 +61,10 @@ def sections_of(fetched: Fetched) -> Iterator[Section]:
             return
         batch = view[position : position + header.size]
         _check(batch, header, fetched.partition)
-        if not aborts.skips(header, batch):
-            yield Section(fetched.partition, header, batch, fetched.first_offset, fetched.end_offset)
+        aborted = aborts.holds(header, batch)
+        if not header.is_control:
+            section = Section(fetched.partition, header, batch, fetched.first_offset, fetched.end_offset)
+            yield section, aborted
 
 
 def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
@@ -90,7 +97,8 @@ class _Aborts:
         self._coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
         self._open: set[int] = set()
 
-    def skips(self, header: BatchHeader, batch: memoryview) -> bool:
+    def holds(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
         if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
             return False
         while self._coming and self._coming[-1][1] <= header.last_offset:
@@ -98,7 +106,7 @@ class _Aborts:
         if header.is_control:
             if is_abort_marker(batch):
                 self._open.discard(header.producer_id)
-            return True
+            return False
         return header.is_transactional and header.producer_id in self._open
 
 
