@@ -18,6 +18,7 @@ from headrace.cluster.engines.kafka_jars import why_kafka_is_missing
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, prepare_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from tests.harness import left_out, row_record, run_again, watchdog
+from tests.harness.browser.fixtures import browser, browser_page, start_console  # noqa: F401
 from tests.harness.gate import mark_test
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every document tells besides its subject: why the cluster cannot be read, alarms, what is not known, commands.
 import { h, keyed, replace, setText } from "./dom.js";
-import { ago } from "./format.js";
+import { ago, time } from "./format.js";
 
 const SIGN = { error: "✖", warning: "▲", info: "ℹ" };
 const ALARMS_SHOWN = 5;
@@ -77,7 +77,7 @@ export class Notices {
     this.last = [alarms, at];
     const shown = this.all ? alarms : alarms.slice(0, ALARMS_SHOWN);
     keyed(this.alarms, shown, (alarm) => JSON.stringify([alarm.level, alarm.text, alarm.command, alarm.next]), alarmBox,
-      (box, alarm) => setText(box.querySelector(".since"), alarm.since ? ` since ${ago(alarm.since, at)}`.replace(" ago", "") : ""));
+      (box, alarm) => setText(box.querySelector(".since"), alarm.since ? ` since ${time(alarm.since)} (${ago(alarm.since, at)})` : ""));
     this.more.hidden = shown.length === alarms.length;
     setText(this.more, `${alarms.length - shown.length} more alarms`);
   }

@@ -29,7 +29,7 @@ export function takeover(changes) {
   const counts = new Map();
   for (const change of taken) counts.set(change.to, (counts.get(change.to) ?? 0) + 1);
   const who = [...counts].sort((a, b) => b[1] - a[1])
-    .map(([node, partitions]) => `node ${node} leads ${count(partitions, "partition")} of it now`);
+    .map(([node, partitions]) => `node ${node} now leads ${count(partitions, "partition")} of it`);
   const times = taken.map((change) => change.took).filter((took) => took !== null && took !== undefined);
   const took = times.length ? ` It took ${duration(Math.max(...times))}.` : "";
   return { key: `${death.at} ${taken.length}`, text: `Node ${death.node} went down at ${time(death.at)}: ${who.join(", ")}.${took}` };
