@@ -45,7 +45,7 @@ class OverviewScreen(Screen[None]):
                 "cluster",
                 {},
                 tables.nodes_table,
-                sort=_index(tables.NODES, "ADDRESS"),
+                sort=tables.column(tables.NODES, "ADDRESS"),
                 heading=summaries.cluster_line,
             ),
             "topics": TableView(
@@ -53,7 +53,7 @@ class OverviewScreen(Screen[None]):
                 "topics",
                 limited,
                 tables.topics_table,
-                sort=_index(tables.TOPICS, "IN/S"),
+                sort=tables.column(tables.TOPICS, "IN/S"),
                 heading=summaries.topics_line,
             ),
             "groups": TableView(
@@ -61,7 +61,7 @@ class OverviewScreen(Screen[None]):
                 "groups",
                 limited,
                 tables.groups_table,
-                sort=_index(tables.GROUPS, "LAG"),
+                sort=tables.column(tables.GROUPS, "LAG"),
                 heading=summaries.groups_line,
             ),
         }
@@ -131,7 +131,3 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         self.push_screen(OverviewScreen(self._documents, self._target))
-
-
-def _index(columns: tuple[tables.Column, ...], name: str) -> int:
-    return next(index for index, column in enumerate(columns) if column.name == name)

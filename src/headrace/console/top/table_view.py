@@ -117,7 +117,9 @@ class TableView(LiveView):
     def show(self, document: Document) -> None:
         table = self._make(document)
         shown = table.filtered(self._filter.value).sorted_by(self._sort, reverse=self._reverse)
-        self._heading.update(Text(self._heading_of(document) + (f"  {table.note}" if table.note else "")))
+        self._heading.update(
+            Text(self._heading_of(document) + (f"  {table.note}: / filters" if table.note else ""))
+        )
         arrow = "▲" if shown.columns[self._sort].number == self._reverse else "▼"
         headings = tuple(
             f"{column.name} {arrow}" if index == self._sort else column.name

@@ -137,6 +137,10 @@ TOPIC_GROUPS = (
 )
 
 
+def column(columns: tuple[Column, ...], name: str) -> int:
+    return next(index for index, each in enumerate(columns) if each.name == name)
+
+
 def nodes_table(document: Document) -> Table:
     rows = (
         (
@@ -300,4 +304,4 @@ def _table(
 
 def _left_out(document: Document, what: str) -> str:
     shown, total = len(document[what]), document["total"]
-    return f"{shown:,} of {total:,} {what} are shown: / filters" if shown < total else ""
+    return f"{shown:,} of {total:,} {what} are shown" if shown < total else ""

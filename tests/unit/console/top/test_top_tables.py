@@ -65,7 +65,7 @@ def test_control_characters_of_names_are_escaped() -> None:
 
 def test_a_list_says_how_many_it_leaves_out() -> None:
     document = documents.topics() | {"total": 900}
-    assert tables.topics_table(document).note == "3 of 900 topics are shown: / filters"
+    assert tables.topics_table(document).note == "3 of 900 topics are shown"
 
 
 def test_the_slowest_consumer_is_named_with_since_when() -> None:
