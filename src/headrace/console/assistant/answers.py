@@ -8,7 +8,7 @@ invisible to a person. Pure functions. Read next: catalog.py (what can be asked)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -26,11 +26,13 @@ _FEW = 20
 """A mapping with more entries than this has things of a cluster by name: it may be cut like a list."""
 _MARGIN = 1500
 """Bytes kept free for what is said about the cutting."""
-_DRAWING = frozenset({"view", "tiles", "tiles_more"})
-"""Parts of documents that only a drawing needs."""
-_TIMES = frozenset({"at", "since", "joined", "newest", "from", "to", "timestamp", "last_commit", "last_seen"})
-_TIME_ENDINGS = ("_at", "_since", "_time", "_seen")
-_DURATIONS = frozenset({"took", "behind", "clear_in", "paused", "age", "duration", "processing_time"})
+_TIMES = frozenset(
+    {"at", "since", "joined", "newest", "from", "to", "timestamp", "last_commit", "started", "ends_by"}
+)
+_TIME_ENDINGS = ("_at", "_since", "_seen")
+_DURATIONS = frozenset({"took", "behind", "clear_in", "paused", "silent_for"})
+_SAMPLES = frozenset({"history", "recent"})
+"""Lists of lists that each begin with a moment."""
 _FIRST_TIME, _LAST_TIME = 1_000_000_000_000, 10_000_000_000_000
 """Milliseconds: from 2001 to 2286. Node ids and offsets that are also called `from` and `to` are smaller."""
 
@@ -44,6 +46,8 @@ class Answer:
     """The list of the document that `total` counts."""
     narrow: str = ""
     """How to ask for less."""
+    without: frozenset[str] = frozenset()
+    """Fields that are left out at any depth."""
     longest_text: int = LONGEST_TEXT
 
 
@@ -76,7 +80,7 @@ def as_text(answer: Answer, *, limit: int = LONGEST_ANSWER) -> str:
 
 
 def _as_text(answer: Answer, longest: int, limit: int) -> str:
-    document = readable(answer.document, longest)
+    document: dict[str, Any] = _readable(answer.document, "", longest, answer.without | {"view"})
     cuts = _Cuts()
     _cut(document, cuts, limit - _MARGIN - len(PREAMBLE))
     shown, total = document.get(answer.listed), document.get("total")
@@ -87,31 +91,25 @@ def _as_text(answer: Answer, longest: int, limit: int) -> str:
     return f"{PREAMBLE}\n{_dumped(document)}"
 
 
-def readable(document: Mapping[str, Any], longest: int) -> dict[str, Any]:
+def _readable(value: Any, name: str, longest: int, without: frozenset[str]) -> Any:
     """Times as text, no invisible letters, no string longer than `longest`."""
-    shown: dict[str, Any] = _readable(document, "", longest)
-    return shown
-
-
-def _readable(value: Any, name: str, longest: int) -> Any:
     if isinstance(value, Mapping):
         return {
-            visible(str(key), longest): _readable(each, str(key), longest)
+            visible(str(key), longest): _readable(each, str(key), longest, without)
             for key, each in value.items()
-            if key not in _DRAWING
+            if key not in without
         }
     if isinstance(value, str):
         return visible(value, longest)
     if isinstance(value, list | tuple):
-        if name == "history":
-            return [_sample(each) for each in value]
-        return [_readable(each, name, longest) for each in value]
+        inner = [_readable(each, name, longest, without) for each in value]
+        return [_sample(each) for each in inner] if name in _SAMPLES else inner
     return _number(value, name)
 
 
 def _sample(pair: Any) -> Any:
     """A moment and what was measured then."""
-    return [as_time(pair[0]), *pair[1:]] if isinstance(pair, Sequence) and pair else pair
+    return [_number(pair[0], "at"), *pair[1:]] if isinstance(pair, list) and pair else pair
 
 
 def _number(value: Any, name: str) -> Any:

@@ -24,7 +24,8 @@ class Argument:
     kind: str = "string"
     """string, integer, or time: ISO 8601 or milliseconds."""
     choices: tuple[str, ...] = ()
-    at_most: int | None = None
+    at_least: int = 1
+    at_most: int = 500
     to: str | None = None
     """The view's name of it, where that differs."""
 
@@ -36,7 +37,7 @@ class Argument:
         if self.choices:
             shown["enum"] = list(self.choices)
         if self.kind == "integer":
-            shown |= {"minimum": 1, "maximum": self.at_most}
+            shown |= {"minimum": self.at_least, "maximum": self.at_most}
         return shown
 
 
@@ -45,7 +46,9 @@ class ReadTool:
     name: str
     title: str
     about: str
-    view: str
+    view: str = ""
+    endpoint: str = ""
+    """Instead of a view: the path of an endpoint of messages/ that only reads."""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     always: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the view that no argument sets."""
@@ -55,6 +58,8 @@ class ReadTool:
     """How to ask for less."""
     only: tuple[str, ...] = ()
     """Parts of the document to answer with; empty: all."""
+    without: frozenset[str] = frozenset()
+    """Fields that are left out at any depth: what only a drawing needs."""
     longest_text: int = LONGEST_TEXT
 
     def schema(self) -> dict[str, Any]:
@@ -90,15 +95,17 @@ def _checked(name: str, argument: Argument, value: Any) -> str:
         raise ViewError(
             f"argument {name!r} cannot be {text[:50]!r}", next_step=f"one of: {', '.join(argument.choices)}"
         )
-    if argument.kind == "integer" and not _is_count(text, argument.at_most):
-        raise ViewError(f"argument {name!r} is no whole number from 1 to {argument.at_most}")
+    if argument.kind == "integer" and not _is_number(text, argument):
+        raise ViewError(
+            f"argument {name!r} is no whole number from {argument.at_least} to {argument.at_most}"
+        )
     if argument.kind == "time":
         return str(_as_ms(name, text))
     return text
 
 
-def _is_count(text: str, at_most: int | None) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) <= (at_most or int(text))
+def _is_number(text: str, argument: Argument) -> bool:
+    return text.isascii() and text.isdigit() and argument.at_least <= int(text) <= argument.at_most
 
 
 def _as_ms(name: str, text: str) -> int:
@@ -118,7 +125,7 @@ _AT = Argument(
     kind="time",
 )
 _FILTER = Argument(about="only names that contain this text", to="q")
-_LIMIT = Argument(about="how many to list at most", kind="integer", at_most=500)
+_LIMIT = Argument(about="how many to list at most", kind="integer")
 _TOPIC = Argument(about="the topic's name", required=True)
 _GROUP = Argument(about="the group's id", required=True)
 _NARROW_LIST = "filter: a part of the name; limit: fewer; or describe one of them"
@@ -131,6 +138,7 @@ TOOLS: tuple[ReadTool, ...] = (
         "partitions without a leader or out of sync; what changed lately; problems and what to do.",
         view="cluster",
         arguments={"at": _AT},
+        without=frozenset({"tiles", "tiles_more"}),
     ),
     ReadTool(
         name="alarms",
@@ -163,6 +171,30 @@ TOOLS: tuple[ReadTool, ...] = (
         view="topic",
         arguments={"topic": _TOPIC, "at": _AT},
         narrow="describe_group shows one group's part of it",
+    ),
+    ReadTool(
+        name="read_messages",
+        title="Records of a topic",
+        about="A page of records with keys, values and headers, newest first unless told otherwise. `newer` "
+        "and `older` of the answer are cursors for the next page.",
+        endpoint="/messages",
+        arguments={
+            "topic": _TOPIC,
+            "partitions": Argument(about="only these, as 0,2,5"),
+            "from": Argument(about="where to begin", choices=("newest", "oldest", "offset", "time")),
+            "offset": Argument(
+                about="with from=offset: the first offset", kind="integer", at_least=0, at_most=10**18
+            ),
+            "time": Argument(about="with from=time: as 2026-01-31T14:05:00Z or milliseconds", kind="time"),
+            "cursor": Argument(about="`newer` or `older` of the page before"),
+            "direction": Argument(about="with a cursor: which way to go on", choices=("newer", "older")),
+            "key": Argument(about="only records with exactly this key"),
+            "filter": Argument(about='a condition such as value.user.id == 42 and key ~ "ab*"'),
+            "limit": Argument(about="how many records at most, 10 unless given", kind="integer", at_most=100),
+        },
+        always={"limit": "10"},
+        narrow="limit: fewer, from the same place (cursors go on after the whole page); filter; key",
+        longest_text=2000,
     ),
     ReadTool(
         name="topic_distribution",
@@ -201,6 +233,101 @@ TOOLS: tuple[ReadTool, ...] = (
         about="The time for which the cluster recorded events, and the events: nodes, leaders, rebalances.",
         view="history",
         narrow="cluster_overview or describe_group with `at` shows one moment",
+    ),
+    ReadTool(
+        name="list_pipelines",
+        title="Pipelines",
+        about="Spark queries that report their progress: state, rates, lag, state size, last error.",
+        view="pipelines",
+        arguments={"filter": _FILTER},
+        listed="pipelines",
+        narrow="filter: a part of the name; or describe_pipeline",
+        without=frozenset({"recent"}),
+    ),
+    ReadTool(
+        name="describe_pipeline",
+        title="One pipeline",
+        about="One Spark query: its last batches, sources, lag by partition, state, sink, last error.",
+        view="pipeline",
+        arguments={"name": Argument(about="the query's name, as list_pipelines shows it", required=True)},
+    ),
+    ReadTool(
+        name="dead_letters",
+        title="Dead letters",
+        about="Records whose handling failed: topics of them with their errors, or one topic's newest ones.",
+        view="dead-letters",
+        arguments={
+            "topic": Argument(about="one topic of dead letters; left out: all of them"),
+            "error": Argument(about="with a topic: only records with this error, as the list names it"),
+        },
+        narrow="topic: one of them; error: one kind",
+    ),
+    ReadTool(
+        name="plan_topic",
+        title="Capacity of a topic and its group",
+        about="How many consumers and partitions a topic needs, computed from measured rates, and what "
+        "happens to the lag when a consumer or a node fails.",
+        view="plan",
+        arguments={"topic": _TOPIC, "group": Argument(about="the group that reads it; left out: the first")},
+    ),
+    ReadTool(
+        name="list_clients",
+        title="Clients",
+        about="Who is connected, with which software, which requests they send and what last went wrong.",
+        view="clients",
+        arguments={
+            "filter": Argument(about="only clients whose id, user, host or group contains it", to="q")
+        },
+        listed="clients",
+        narrow="filter: a part of a client id, user, host or group",
+    ),
+    ReadTool(
+        name="configs",
+        title="Settings",
+        about="Settings of one topic or node with where each comes from, or what is set anywhere. "
+        "Secrets are never shown.",
+        view="configs",
+        arguments={
+            "topic": Argument(about="one topic"),
+            "node": Argument(about="one node's id"),
+            "filter": Argument(about="only settings, or topics, whose name contains it", to="q"),
+        },
+        narrow="filter: a part of the setting's name; or one topic or node",
+    ),
+    ReadTool(
+        name="acls",
+        title="ACLs",
+        about="Who may do what, from where, on which resources.",
+        view="acls",
+        arguments={
+            "filter": Argument(about="only those whose principal, resource or host contains it", to="q")
+        },
+        listed="acls",
+        narrow="filter: a part of the principal, resource or host",
+    ),
+    ReadTool(
+        name="users",
+        title="Users",
+        about="Users whose passwords the cluster keeps (SCRAM), with mechanisms; never passwords.",
+        view="users",
+        arguments={"filter": _FILTER},
+        listed="users",
+        narrow="filter: a part of the name",
+    ),
+    ReadTool(
+        name="quotas",
+        title="Quotas",
+        about="Limits of users, client ids and addresses.",
+        view="quotas",
+        arguments={"filter": _FILTER},
+        listed="quotas",
+        narrow="filter: a part of the name",
+    ),
+    ReadTool(
+        name="transactions",
+        title="Transactions",
+        about="Open transactions with their age, and partitions whose readers wait for one.",
+        view="transactions",
     ),
 )
 
