@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a page may call besides views: one function for each, without HTTP in it.
 
-web/ checks login, origin, CSRF token and read-only mode before `handle` is called. Read next: app.py.
+web/ checks login, origin, CSRF token and read-only mode before `handle` is called. Read next: web/app.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """What a view is: a name, and a function from what is known of the cluster to a JSON document.
 
 The web pages, `headrace mcp` and `headrace top` show the same documents (docs/design/console.md lists them).
-A view knows no viewer, no HTTP and no drawing. Read next: registry.py, observing/observer.py.
+A view knows no viewer, no HTTP and no drawing. Read next: registry.py, console/observing/observer.py.
 """
 
 from __future__ import annotations
