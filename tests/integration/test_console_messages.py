@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
@@ -156,3 +156,139 @@ def test_wrong_filters_partitions_and_topics_are_refused_in_words(bootstrap: str
         page(bootstrap, orders, partitions="9")
     with pytest.raises(ClientError, match="does not exist"):
         page(bootstrap, "console-no-such-topic")
+
+
+def test_records_of_aborted_and_open_transactions_are_shown_only_when_asked_for(
+    bootstrap: str, topic: str
+) -> None:
+    create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for outcome in ("kept", "dropped", "undecided"):
+        producer.begin_transaction()
+        producer.produce(topic, outcome)
+        producer.flush(20)
+        if outcome == "kept":
+            producer.commit_transaction()
+        elif outcome == "dropped":
+            producer.abort_transaction()
+
+    def shown(**params: str) -> Any:
+        found = page(bootstrap, topic, **{"from": "oldest", **params})["records"]
+        return [(record["value"]["text"], record["transaction"]) for record in found]
+
+    assert shown() == [("kept", "committed")]
+    everything = [("kept", "committed"), ("dropped", "aborted"), ("undecided", "open")]
+    assert shown(uncommitted="1") == everything
+    producer.abort_transaction()
+    newest = page(bootstrap, topic, uncommitted="1")["records"]
+    assert [record["transaction"] for record in newest] == ["aborted", "aborted", "committed"]
+
+
+def test_a_long_value_is_cut_and_downloaded_whole(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    value = "ä".encode() * 100_000
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, value, b"\xff\x00")
+    assert producer.flush(20) == 0
+    (record,) = page(bootstrap, topic)["records"]
+    assert record["value"]["cut"]
+    assert record["value"]["size"] == len(value)
+    assert record["value"]["text"] == "ä" * (32 << 10)
+    assert (record["key"]["form"], record["key"]["text"]) == ("hex", "ff00")
+    assert call(bootstrap, "/messages/record", topic=topic, partitions="0", offset="0") == value
+    key = call(bootstrap, "/messages/record", topic=topic, partitions="0", offset="0", part="key")
+    assert key == b"\xff\x00"
+
+
+def test_a_page_ends_at_two_megabytes_and_goes_on(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(60):
+        producer.produce(topic, bytes([65 + number % 26]) * 60_000)
+    assert producer.flush(20) == 0
+    document = page(bootstrap, topic, limit="500", **{"from": "oldest"})
+    assert document["stopped_by"] == "bytes"
+    assert len(json.dumps(document)) < 2_000_000
+    rest = 0
+    found = places(document)
+    while document["more_newer"]:
+        document = page(bootstrap, topic, limit="500", cursor=document["newer"], direction="newer")
+        found += places(document)
+        rest += 1
+    assert found == [(0, offset) for offset in range(60)]
+    assert rest > 1
+
+
+def test_a_produced_record_is_acknowledged_with_its_place(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic, 2)
+    body = {
+        "topic": topic,
+        "key": {"form": "text", "text": "k"},
+        "value": {"form": "json", "text": '{"a": 1}'},
+        "headers": [{"name": "trace", "value": {"form": "hex", "text": "00 ff"}}],
+        "partition": 1,
+    }
+    answer = call(bootstrap, "/messages", body)
+    assert (answer["partition"], answer["offset"]) == (1, 0)
+    assert "--json-lines" in answer["commands"][0]["command"]
+    tombstone = {"topic": topic, "key": {"form": "text", "text": "k"}, "value": {"form": "null"}}
+    assert call(bootstrap, "/messages", tombstone)["offset"] is not None
+    (record,) = page(bootstrap, topic, filter="header.trace exists")["records"]
+    assert record["headers"][0]["text"] == "00ff"
+    (empty,) = page(bootstrap, topic, filter="value == null")["records"]
+    assert empty["value"]["form"] == "null"
+
+
+def test_what_is_no_record_is_refused_and_no_topic_is_created(bootstrap: str, topic: str) -> None:
+    with pytest.raises(ViewError, match="not JSON"):
+        call(bootstrap, "/messages", {"topic": topic, "value": {"form": "json", "text": "{"}})
+    with pytest.raises(ClientError, match="does not exist"):
+        call(bootstrap, "/messages", {"topic": topic, "value": {"form": "text", "text": "x"}})
+
+
+def test_downloads_have_every_record_that_the_filter_takes(bootstrap: str, orders: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked = {"topic": orders, "from": "oldest", "filter": "value.user.id == 3"}
+    expected = [number for number in range(COUNT) if number % 7 == 3]
+    lines = call(bootstrap, "/messages/download", **asked).splitlines()
+    assert [json.loads(json.loads(line)["value"])["number"] for line in lines] == expected
+    parquet = call(bootstrap, "/messages/download", **asked, format="parquet")
+    table = pq.read_table(pa.BufferReader(parquet))
+    assert [json.loads(value)["number"] for value in table["value"].to_pylist()] == expected
+    limited = call(bootstrap, "/messages/download", topic=orders, limit="7").splitlines()
+    assert len(limited) == 7
+
+
+def test_a_tail_shows_new_records_and_counts_those_passed_over(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    burst = 5_000
+
+    async def follow() -> tuple[int, int, int]:
+        async with plain_source(bootstrap) as source:
+            (endpoint,) = (each for each in ENDPOINTS if each.path == "/messages/tail")
+            feed = await endpoint.handle(source, {"topic": topic}, {})
+            assert isinstance(feed, Feed)
+            event, _ = await anext(feed.events)
+            assert event == "started"
+            producer = Producer({"bootstrap.servers": bootstrap})
+            for number in range(burst):
+                producer.produce(topic, str(number))
+            assert await asyncio.to_thread(producer.flush, 30) == 0
+            shown = not_shown = not_looked_at = 0
+            async for event, document in feed.events:
+                assert event == "records"
+                assert len(document["records"]) <= 25
+                shown += len(document["records"])
+                not_shown += document["not_shown"]
+                not_looked_at += document["not_looked_at"]
+                if shown + not_shown + not_looked_at >= burst:
+                    break
+            await cast("AsyncGenerator[Any, None]", feed.events).aclose()
+            return shown, not_shown, not_looked_at
+
+    shown, not_shown, not_looked_at = asyncio.run(asyncio.wait_for(follow(), 60))
+    assert shown + not_shown + not_looked_at == burst
+    assert 0 < shown < 1_000
