@@ -37,7 +37,7 @@ def browser_page(browser: OpenBrowser) -> Page:
 
 @pytest.fixture
 def start_console(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartConsole]:
-    """`start_console(bootstrap, *arguments)` starts consoles of the test's own; they are stopped at its end."""
+    """Starts consoles of the test's own, which end with it: `start_console(bootstrap, *arguments)`."""
     started: list[ConsoleProcess] = []
 
     def start(bootstrap: str, *arguments: str) -> ConsoleProcess:

@@ -13,8 +13,9 @@ const byValue = (value, down) => (a, b) => {
 
 export class Table {
   // `key(row)`; `empty`: what is shown without rows; `sort`: name of a column or null; `onSort(name, down)`: the
-  // server sorts, and rows stay in the order they come in.
-  constructor({ columns, key, empty, caption, sort = null, down = null, onSort = null }) {
+  // server sorts, and rows stay in the order they come in; `onChosen(name, down)`: only told, rows are sorted here.
+  constructor({ columns, key, empty, caption, sort = null, down = null, onSort = null, onChosen = null }) {
+    this.onChosen = onChosen;
     this.columns = columns;
     this.key = key;
     this.onSort = onSort;
@@ -55,6 +56,7 @@ export class Table {
     this.#showSort();
     if (this.onSort) this.onSort(this.sort, this.down);
     else this.update(this.rows);
+    this.onChosen?.(this.sort, this.down);
   }
 
   #showSort() {
