@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from headrace.cli import configs, demo, mcp, serve, top
+from headrace.cli import configs, console, demo, mcp, serve, top
 from headrace.cli.acls import commands as acls
 from headrace.cli.certs import commands as certs
 from headrace.cli.cluster import commands as cluster
@@ -66,6 +66,7 @@ app.add_typer(quotas.app, name="quotas")
 app.add_typer(users.app, name="users")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
+app.command("console")(console.console)
 app.command("top")(top.top)
 app.command("mcp")(mcp.mcp)
 app.command("demo")(demo.demo)

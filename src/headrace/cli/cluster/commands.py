@@ -96,6 +96,18 @@ def up(
         bool,
         typer.Option("--detach", help="Return when all nodes are ready; crashed nodes are not restarted."),
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the web console beside it, until Ctrl-C.")
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port",
+            min=0,
+            max=65535,
+            help="The console's port; 0: a free one. Means --console. Default: 8080.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start a cluster on this host and show its state until Ctrl-C stops it.
@@ -105,6 +117,7 @@ def up(
     \b
     Examples:
       headrace up
+      headrace up --console
       headrace cluster up --nodes 5
       headrace cluster up --nodes 3 --dir /tmp/try --detach
       headrace cluster up --secure
@@ -112,6 +125,7 @@ def up(
       headrace cluster up --nodes 3 --engine kafka
     """
     from headrace.cli.cluster.up import UpOptions, run_cluster
+    from headrace.cli.console import DEFAULT_PORT
     from headrace.config.secret_arguments import refuse_secrets
 
     settings = parse_pairs(setting, "--set")
@@ -124,6 +138,7 @@ def up(
         settings=settings,
         secure=secure,
         detach=detach,
+        console_port=DEFAULT_PORT if console and console_port is None else console_port,
     )
     run_cluster(_folder(directory), options, Output(as_json=as_json))
 

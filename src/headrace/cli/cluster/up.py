@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Literal
 
+from headrace.cli.cluster.beside import console_beside
 from headrace.cli.cluster.secure import next_commands, secure_plan
 from headrace.cli.cluster.view import LiveView
+from headrace.cli.console import need_console
 from headrace.cli.output import Output
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import HOST, ClusterError, ClusterPlan
@@ -38,22 +40,41 @@ class UpOptions:
     settings: Mapping[str, str]
     secure: bool
     detach: bool
+    console_port: int | None = None
+    """None: no console."""
 
 
 def run_cluster(folder: ClusterFolder, options: UpOptions, output: Output) -> None:
     """Run the cluster until a signal or `cluster stop` stops it."""
+    _check_console(options)
     plan = _plan(folder, options)
-    with folder.supervised(), _sigterm_as_ctrl_c():
+    with folder.supervised(), _sigterm_as_ctrl_c(), contextlib.ExitStack() as beside:
         supervisor = Supervisor(folder, output.note)
         try:
             started = time.monotonic()
             supervisor.start([member.node_id for member in plan.members])
-            _print_ready(plan, folder, time.monotonic() - started, output)
+            took_s = time.monotonic() - started
+            console = None
+            if options.console_port is not None:
+                console = beside.enter_context(console_beside(plan, folder, options.console_port))
+            _print_ready(plan, folder, took_s, console, output)
         except (HeadraceError, KeyboardInterrupt):
             supervisor.stop_all()
             raise
         if not options.detach:
             _supervise(supervisor, output)
+
+
+def _check_console(options: UpOptions) -> None:
+    """Before the first node starts."""
+    if options.console_port is None:
+        return
+    if options.detach:
+        raise ClusterError(
+            "--console ends with this command, which --detach ends at once",
+            "leave one of them out, or run `headrace console`",
+        )
+    need_console()
 
 
 def _plan(folder: ClusterFolder, options: UpOptions) -> ClusterPlan:
@@ -128,7 +149,9 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _print_ready(plan: ClusterPlan, folder: ClusterFolder, took_s: float, output: Output) -> None:
+def _print_ready(
+    plan: ClusterPlan, folder: ClusterFolder, took_s: float, console: str | None, output: Output
+) -> None:
     if output.as_json:
         output.json_line(
             {
@@ -138,6 +161,7 @@ def _print_ready(plan: ClusterPlan, folder: ClusterFolder, took_s: float, output
                 "nodes": [member.node_id for member in plan.members],
                 "dir": str(folder.path),
                 "security": plan.security,
+                "console": console,
                 "ready_after_ms": round(took_s * 1000),
             }
         )
@@ -145,6 +169,8 @@ def _print_ready(plan: ClusterPlan, folder: ClusterFolder, took_s: float, output
         output.line(f"The cluster is ready at {plan.bootstrap} after {took_s:.1f} s, files in {folder.path}")
         for line in next_commands(plan):
             output.line(line)
+        if console is not None:
+            output.line(f"The console is ready at {console}")
     output.flush()
 
 
