@@ -118,6 +118,7 @@ class TopApp(App[None]):
     .heading { padding: 0 1; color: $text-muted; }
     .status { height: auto; max-height: 6; padding: 0 1; }
     #lines { height: auto; padding: 0 1; }
+    Input { border: none; height: 1; margin: 0 1; padding: 0 1; }
     TabbedContent, TableView { height: 1fr; }
     TabPane { padding: 0; }
     DetailView { height: 1fr; }

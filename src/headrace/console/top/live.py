@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from rich.text import Text
 from textual.containers import Vertical
@@ -39,7 +39,7 @@ class LiveView(Vertical):
 
     def start(self) -> None:
         """Again with other parameters: the one before ends."""
-        self.run_worker(self._follow(), group="follow", exclusive=True, exit_on_error=False)
+        self.run_worker(self._follow, group="follow", exclusive=True, exit_on_error=False)
 
     def stop(self) -> None:
         self.workers.cancel_node(self)
@@ -47,16 +47,20 @@ class LiveView(Vertical):
     def show(self, document: Document) -> None:
         raise NotImplementedError
 
-    async def _follow(self) -> None:
+    async def _follow(self) -> NoReturn:
         while True:
             try:
                 async for document in self._documents.subscribe(self._view, self._params):
                     self.document = document
-                    self._status.update(status_text(document))
+                    self._tell(status_text(document))
                     self.show(document)
             except HeadraceError as error:
-                self._status.update(_error_text(error))
+                self._tell(_error_text(error))
             await asyncio.sleep(_RETRY_S)
+
+    def _tell(self, text: Text) -> None:
+        self._status.display = bool(text)
+        self._status.update(text)
 
 
 def status_text(document: Mapping[str, Any]) -> Text:

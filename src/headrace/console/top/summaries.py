@@ -21,7 +21,7 @@ def cluster_line(document: Document) -> str:
         f"{values.count(document['under_replicated'])} under-replicated",
         f"{values.count(document['without_leader'])} without leader",
         f"{values.count(document['groups'])} groups",
-        f"{values.rate(document['rate_in'])} records/s in",
+        f"{values.rate(document['rate_in'])} records/s",
     ]
     return _joined(parts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -25,7 +26,8 @@ class LiveTable(DataTable[Text]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=True)
-        self._columns_shown: tuple[str, ...] = ()
+        self._headings: tuple[str, ...] = ()
+        self._widths: list[int] = []
         self._keys: list[str] = []
         self._texts: list[tuple[str, ...]] = []
 
@@ -33,11 +35,13 @@ class LiveTable(DataTable[Text]):
         texts = [table.texts(row) for row in table.rows]
         keys = [row.key for row in table.rows]
         numbers = [column.number for column in table.columns]
-        if headings == self._columns_shown and keys == self._keys:
+        widths = [max(map(cell_len, column)) for column in zip(headings, *texts, strict=True)]
+        fits = all(width <= shown for width, shown in zip(widths, self._widths, strict=False))
+        if headings == self._headings and keys == self._keys and fits:
             self._change(texts, numbers)
         else:
-            self._build(headings, keys, texts, numbers)
-        self._columns_shown, self._keys, self._texts = headings, keys, texts
+            self._build(headings, widths, keys, texts, numbers)
+        self._headings, self._keys, self._texts = headings, keys, texts
 
     @property
     def key(self) -> str | None:
@@ -48,19 +52,23 @@ class LiveTable(DataTable[Text]):
         for row, (before, after) in enumerate(zip(self._texts, texts, strict=True)):
             for column, (old, new) in enumerate(zip(before, after, strict=True)):
                 if old != new:
-                    cell = _cell(new, number=numbers[column])
-                    self.update_cell(self._keys[row], str(column), cell, update_width=True)
+                    self.update_cell(self._keys[row], str(column), _cell(new, numbers[column]))
 
     def _build(
-        self, headings: tuple[str, ...], keys: list[str], texts: list[tuple[str, ...]], numbers: list[bool]
+        self,
+        headings: tuple[str, ...],
+        widths: list[int],
+        keys: list[str],
+        texts: list[tuple[str, ...]],
+        numbers: list[bool],
     ) -> None:
         key, top = self.key, self.scroll_offset
+        self._widths = widths
         self.clear(columns=True)
         for index, heading in enumerate(headings):
-            self.add_column(_cell(heading, number=numbers[index]), key=str(index))
+            self.add_column(_cell(heading, numbers[index]), key=str(index), width=widths[index])
         for name, row in zip(keys, texts, strict=True):
-            cells = (_cell(text, number=number) for text, number in zip(row, numbers, strict=True))
-            self.add_row(*cells, key=name)
+            self.add_row(*map(_cell, row, numbers), key=name)
         if key in keys:
             self.move_cursor(row=keys.index(key), scroll=False)
             self.scroll_to(top.x, top.y, animate=False)
@@ -170,6 +178,6 @@ class TableView(LiveView):
             self.post_message(self.Opened(self._view, self._table.key))
 
 
-def _cell(text: str, *, number: bool) -> Text:
+def _cell(text: str, number: bool) -> Text:
     """Without markup: names come from strangers."""
     return Text(text, justify="right" if number else "left", no_wrap=True)
