@@ -38,7 +38,6 @@ class OverviewScreen(Screen[None]):
         super().__init__()
         self._documents = documents
         self._target = target
-        limited = {"q": "", "limit": _LIMIT}
         self._views = {
             "cluster": TableView(
                 documents,
@@ -51,7 +50,7 @@ class OverviewScreen(Screen[None]):
             "topics": TableView(
                 documents,
                 "topics",
-                limited,
+                {"q": "", "limit": _LIMIT, "sort": "-rate_in"},
                 tables.topics_table,
                 sort=tables.column(tables.TOPICS, "IN/S"),
                 heading=summaries.topics_line,
@@ -59,7 +58,7 @@ class OverviewScreen(Screen[None]):
             "groups": TableView(
                 documents,
                 "groups",
-                limited,
+                {"q": "", "limit": _LIMIT, "sort": "-lag"},
                 tables.groups_table,
                 sort=tables.column(tables.GROUPS, "LAG"),
                 heading=summaries.groups_line,

@@ -13,8 +13,8 @@ LIMIT = "1000"
 """Topics and groups; the documents say how many there are."""
 _ASKED: tuple[tuple[str, dict[str, str]], ...] = (
     ("cluster", {}),
-    ("topics", {"limit": LIMIT}),
-    ("groups", {"limit": LIMIT}),
+    ("topics", {"limit": LIMIT, "sort": "-rate_in"}),
+    ("groups", {"limit": LIMIT, "sort": "-lag"}),
 )
 _AGAIN_S = 0.5
 

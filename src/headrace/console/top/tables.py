@@ -7,7 +7,7 @@ A cell keeps its value, by which a table is sorted; its column says how it is sh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ class Column:
 class Row:
     key: str
     cells: tuple[Any, ...]
+    last: bool = False
+    """After all others, however they are sorted: internal topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,8 @@ class Table:
             key=lambda row: row.cells[index] if number else str(row.cells[index]).casefold(),
             reverse=number != reverse,
         )
-        return Table(columns=self.columns, rows=(*known, *unknown), note=self.note)
+        rows = sorted((*known, *unknown), key=lambda row: row.last)
+        return Table(columns=self.columns, rows=tuple(rows), note=self.note)
 
 
 NODES = (
@@ -176,7 +179,8 @@ def topics_table(document: Document) -> Table:
         )
         for topic in document["topics"]
     )
-    return _table(TOPICS, rows, note=_left_out(document, "topics"))
+    internal = {topic["name"] for topic in document["topics"] if topic["internal"]}
+    return _table(TOPICS, rows, last=internal, note=_left_out(document, "topics"))
 
 
 def groups_table(document: Document) -> Table:
@@ -291,13 +295,14 @@ def _table(
     rows: Iterable[tuple[Any, ...]],
     *,
     keys: Iterable[str] | None = None,
+    last: Collection[str] = (),
     note: str = "",
 ) -> Table:
     cells = list(rows)
     named = [str(row[0]) for row in cells] if keys is None else list(keys)
     return Table(
         columns=columns,
-        rows=tuple(Row(key=key, cells=row) for key, row in zip(named, cells, strict=True)),
+        rows=tuple(Row(key=key, cells=row, last=key in last) for key, row in zip(named, cells, strict=True)),
         note=note,
     )
 

@@ -54,7 +54,7 @@ def test_only_the_tab_that_is_shown_is_followed() -> None:
         await pilot.press("3")
         await pilot.pause()
         assert source.open == 1
-        assert source.asked[-1] == ("groups", {"q": "", "limit": "500"})
+        assert source.asked[-1] == ("groups", {"q": "", "limit": "500", "sort": "-lag"})
 
     drive(source, steps)
     assert source.open == 0
@@ -82,7 +82,7 @@ def test_a_filter_narrows_the_list_here_and_in_the_cluster() -> None:
         await pilot.press("2", "slash", *"pay", "enter")
         await pilot.pause()
         assert first_column(app, "#topics-table") == ["payments"]
-        assert source.asked[-1] == ("topics", {"q": "pay", "limit": "500"})
+        assert source.asked[-1] == ("topics", {"q": "pay", "limit": "500", "sort": "-rate_in"})
         await pilot.press("escape")
         await pilot.pause()
         assert len(first_column(app, "#topics-table")) == 3

@@ -39,6 +39,14 @@ def test_names_sort_from_a_to_z() -> None:
     assert names(table.sorted_by(0)) == ["audit", "billing", "mail"]
 
 
+def test_internal_topics_come_last() -> None:
+    internal = documents.topic_entry("__headrace_events", rate_in=1000.0, internal=True)
+    document = documents.topics() | {"topics": [internal, documents.topic_entry("orders")]}
+    table = tables.topics_table(document)
+    assert names(table.sorted_by(column(table, "IN/S"))) == ["orders", "__headrace_events"]
+    assert names(table.sorted_by(0)) == ["orders", "__headrace_events"]
+
+
 def test_every_column_can_be_sorted() -> None:
     found = [
         tables.nodes_table(documents.cluster()),

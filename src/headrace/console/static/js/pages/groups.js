@@ -9,7 +9,9 @@ const LIMIT = 500;
 const TOPICS_SHOWN = 3;
 const TYPING_MS = 250;
 
-export const view = (params, query) => ({ name: "groups", params: { q: query.q ?? "", limit: LIMIT } });
+const DEFAULT_SORT = "-lag";
+
+export const view = (params, query) => ({ name: "groups", params: { q: query.q ?? "", sort: query.sort ?? DEFAULT_SORT, limit: LIMIT } });
 export const title = () => "Consumer groups";
 
 export const stateBadge = (state) => {
@@ -32,21 +34,24 @@ const COLUMNS = [
   { name: "lag", label: "Lag", numeric: true, title: "Records between the committed offset and the log end", value: (each) => each.lag, cell: (each) => number(each.lag) },
   { name: "behind", label: "Behind", numeric: true, title: "How long the next record to be read has been in the log", value: (each) => each.behind, cell: (each) => behind(each.behind) },
   { name: "trend", label: "Trend", value: (each) => each.trend, cell: (each) => trendMark(each.trend) },
-  { name: "clear", label: "Clear in", numeric: true, title: "When the lag is zero at the present rates", value: (each) => each.clear_in, cell: clearText },
+  { name: "clear_in", label: "Clear in", numeric: true, title: "When the lag is zero at the present rates", value: (each) => each.clear_in, cell: clearText },
   { name: "rate_in", label: "In", numeric: true, wide: true, title: "Records per second that producers write", value: (each) => each.rate_in, cell: (each) => rate(each.rate_in) },
   { name: "rate_out", label: "Out", numeric: true, wide: true, title: "Records per second that the group commits", value: (each) => each.rate_out, cell: (each) => rate(each.rate_out) },
   { name: "type", label: "Protocol", wide: true, value: (each) => each.type, cell: (each) => each.type },
-  { name: "topics", label: "Topics", wide: true, cell: (each) => topicsCell(each.topics) },
+  { name: "topics", label: "Topics", wide: true, value: (each) => each.topics.length, cell: (each) => topicsCell(each.topics) },
 ];
 
 export function mount(root, context) {
   let shown = null;
   let timer = 0;
+  const sort = context.query.sort ?? DEFAULT_SORT;
   const table = new Table({
     columns: COLUMNS,
     key: (each) => each.id,
     caption: "Consumer groups",
-    sort: "lag",
+    sort: sort.replace("-", ""),
+    down: sort.startsWith("-"),
+    onSort: sortedBy,
     empty: "No group matches. A group appears when a consumer with that group.id subscribes; clear the filter to see all.",
   });
   const total = h("p", { class: "muted", role: "status" });
@@ -67,6 +72,13 @@ export function mount(root, context) {
       context.setParams({ q: filter.value });
     }, TYPING_MS);
     draw();
+  }
+
+  // By the server, which knows all groups.
+  function sortedBy(name, down) {
+    const wanted = `${down ? "-" : ""}${name}`;
+    context.replaceQuery({ sort: wanted === DEFAULT_SORT ? null : wanted });
+    context.setParams({ sort: wanted });
   }
 
   function showStates() {
