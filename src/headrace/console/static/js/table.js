@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table whose head sorts. Columns: {name, label, cell(row) -> text or node, value(row): what it sorts by,
-// numeric: right-aligned, biggest first, title, wide: left out on narrow screens}.
+// numeric: right-aligned, biggest first, biggestFirst, title, wide: left out on narrow screens}.
 import { h, keyed, replace, setText } from "./dom.js";
 
 const byValue = (value, down) => (a, b) => {
@@ -11,16 +11,17 @@ const byValue = (value, down) => (a, b) => {
   return (x < y ? -1 : 1) * (down ? -1 : 1);
 };
 
+const downAtFirst = (column) => Boolean(column?.numeric || column?.biggestFirst);
+
 export class Table {
   // `key(row)`; `empty`: what is shown without rows; `sort`: name of a column or null; `onSort(name, down)`: the
-  // server sorts, and rows stay in the order they come in; `onChosen(name, down)`: only told, rows are sorted here.
-  constructor({ columns, key, empty, caption, sort = null, down = null, onSort = null, onChosen = null }) {
-    this.onChosen = onChosen;
+  // server sorts, and rows stay in the order they come in.
+  constructor({ columns, key, empty, caption, sort = null, down = null, onSort = null }) {
     this.columns = columns;
     this.key = key;
     this.onSort = onSort;
     this.sort = sort;
-    this.down = down ?? Boolean(this.#column()?.numeric);
+    this.down = down ?? downAtFirst(this.#column());
     this.rows = [];
     this.heads = columns.map((column) => this.#head(column));
     this.body = h("tbody");
@@ -51,12 +52,11 @@ export class Table {
   }
 
   #sortBy(column) {
-    this.down = this.sort === column.name ? !this.down : Boolean(column.numeric);
+    this.down = this.sort === column.name ? !this.down : downAtFirst(column);
     this.sort = column.name;
     this.#showSort();
     if (this.onSort) this.onSort(this.sort, this.down);
     else this.update(this.rows);
-    this.onChosen?.(this.sort, this.down);
   }
 
   #showSort() {

@@ -12,7 +12,7 @@ const DISK_BAD = 0.95;
 
 const nameOf = (tile) => `${tile.topic}-${tile.partition}`;
 
-const stateOf = (tile) => (tile.offline ? "offline" : tile.in_sync === false ? "out-of-sync" : "in-sync");
+const stateOf = (tile, up) => (tile.offline || !up ? "offline" : tile.in_sync === false ? "out-of-sync" : "in-sync");
 
 const STATE_TEXT = { "in-sync": "in sync", "out-of-sync": "not in sync", offline: "offline" };
 
@@ -26,8 +26,8 @@ class Tiles {
     return this.#leaders.get(name);
   }
 
-  fill(element, tile, node) {
-    const state = stateOf(tile);
+  fill(element, tile, { id: node, state: ofNode }) {
+    const state = stateOf(tile, ofNode === "up");
     element.dataset.node = node;
     element.dataset.role = tile.role;
     element.dataset.state = state;
@@ -91,8 +91,8 @@ class NodeBox {
     setText(this.address, `${node.host}:${node.port}`);
     this.problem.hidden = !node.problem;
     setText(this.problem, node.problem ?? "");
-    setText(this.leadsText, `Leads ${count(node.leaders, "partition")}`);
-    setText(this.copiesText, `Copies ${count(node.replicas, "partition")}`);
+    setText(this.leadsText, `Leader of ${count(node.leaders, "partition")}`);
+    setText(this.copiesText, `Follower of ${count(node.replicas - node.leaders, "partition")}`);
     this.more.hidden = !node.tiles_more;
     setText(this.more, `and ${number(node.tiles_more)} more that are not drawn`);
     setText(this.rate, rate(node.records_in));
@@ -100,7 +100,7 @@ class NodeBox {
   }
 
   put(node) {
-    const fill = (element, tile) => this.tiles.fill(element, tile, node.id);
+    const fill = (element, tile) => this.tiles.fill(element, tile, node);
     for (const [zone, role] of [[this.leads, "leader"], [this.copies, "replica"]]) {
       const shown = node.tiles.filter((tile) => tile.role === role);
       keyed(zone, shown, nameOf, (tile) => this.tiles.create(tile), fill);

@@ -5,6 +5,9 @@ import { h, keyed, path, setText } from "../dom.js";
 import { count, duration, number, rate, time } from "../format.js";
 
 const CHANGES_FIRST = 12;
+const CHANGES_SENT = 50; // the view has no more
+const NAMED = 3;
+const NEWS_MS = 600_000;
 const TOGETHER_MS = 60_000;
 
 export const view = () => ({ name: "cluster", params: {} });
@@ -19,7 +22,7 @@ const figure = (label, link) => {
   } };
 };
 
-// The newest death of a node and who took over: {text} from the list of changes, or null.
+// The newest death of a node and who took over: {node, at, text} from the list of changes, or null.
 export function takeover(changes) {
   const death = changes.find((change) => change.kind === "node_down");
   if (!death) return null;
@@ -28,11 +31,36 @@ export function takeover(changes) {
   if (!taken.length) return null;
   const counts = new Map();
   for (const change of taken) counts.set(change.to, (counts.get(change.to) ?? 0) + 1);
+  const least = changes.length >= CHANGES_SENT ? "at least " : "";
   const who = [...counts].sort((a, b) => b[1] - a[1])
-    .map(([node, partitions]) => `node ${node} now leads ${count(partitions, "partition")} of it`);
+    .map(([node, partitions]) => `node ${node} took over ${least}${count(partitions, "partition")}`);
   const times = taken.map((change) => change.took).filter((took) => took !== null && took !== undefined);
   const took = times.length ? ` It took ${duration(Math.max(...times))}.` : "";
-  return { key: `${death.at} ${taken.length}`, text: `Node ${death.node} went down at ${time(death.at)}: ${who.join(", ")}.${took}` };
+  return { node: death.node, at: death.at, text: `Node ${death.node} went down at ${time(death.at)}: ${who.join(", ")}.${took}` };
+}
+
+const sameMove = (a, b) =>
+  a.kind === "leader" && b.kind === "leader" && a.from === b.from && a.to === b.to && a.to !== null && Math.abs(a.at - b.at) < TOGETHER_MS;
+
+// Partitions whose leader moved from one node to another together are one entry.
+export function merged(changes) {
+  const entries = [];
+  for (const change of changes) {
+    const together = entries.find((entry) => sameMove(entry.changes[0], change));
+    if (together) together.changes.push(change);
+    else entries.push({ at: change.at, kind: change.kind, changes: [change] });
+  }
+  return entries.map((entry) => ({ ...entry, text: entryText(entry.changes) }));
+}
+
+function entryText(changes) {
+  if (changes.length === 1) return changes[0].text;
+  const [{ from, to }] = changes;
+  const names = changes.slice(0, NAMED).map((change) => `${change.topic} ${change.partition}`).join(", ");
+  const more = changes.length > NAMED ? ` and ${changes.length - NAMED} more` : "";
+  const took = Math.max(...changes.map((change) => change.took ?? 0));
+  return `Node ${to} leads ${count(changes.length, "partition")}${from === null ? "" : ` in place of node ${from}`}: ${names}${more}`
+    + (took ? `; it took ${duration(took)}` : "");
 }
 
 class Changes {
@@ -45,14 +73,15 @@ class Changes {
 
   update(changes) {
     this.changes = changes;
-    const shown = this.all ? changes : changes.slice(0, CHANGES_FIRST);
+    const entries = merged(changes);
+    const shown = this.all ? entries : entries.slice(0, CHANGES_FIRST);
     keyed(this.list, shown, (change) => JSON.stringify([change.at, change.kind, change.text]), (change) =>
       h("li", { "data-kind": change.kind },
         h("time", { class: "num muted", datetime: new Date(change.at).toISOString() }, time(change.at)),
-        h("span", null, change.text, change.took ? h("span", { class: "muted" }, ` (${duration(change.took)})`) : null)));
+        h("span", null, change.text)));
     this.none.hidden = changes.length > 0;
-    this.more.hidden = shown.length === changes.length;
-    setText(this.more, `Show ${changes.length - shown.length} more`);
+    this.more.hidden = shown.length === entries.length;
+    setText(this.more, `Show ${entries.length - shown.length} more`);
   }
 
   #showAll() {
@@ -63,8 +92,8 @@ class Changes {
 
 export function mount(root, context) {
   const figures = {
-    nodes: figure("nodes up"), leaderless: figure("without leader", "/topics?sort=without_leader"),
-    under: figure("under-replicated", "/topics?sort=under_replicated"), partitions: figure("partitions"),
+    nodes: figure("nodes up"), leaderless: figure("without leader", "/topics?sort=-without_leader"),
+    under: figure("under-replicated", "/topics?sort=-under_replicated"), partitions: figure("partitions"),
     topics: figure("topics", "/topics"), groups: figure("groups", "/groups"), rate: figure("records in"),
   };
   const map = new ClusterMap((topic) => context.navigate(path("topics", topic)));
@@ -87,7 +116,8 @@ export function mount(root, context) {
       setText(root.querySelector("#cluster-id"), view.cluster_id ?? "");
       map.update(view.nodes);
       const taken = takeover(view.changes);
-      note.hidden = !taken;
+      const down = taken && view.nodes.some((node) => node.id === taken.node && node.state !== "up");
+      note.hidden = !taken || !(down || view.at - taken.at < NEWS_MS);
       if (taken) setText(note, taken.text);
       changes.update(view.changes);
     },

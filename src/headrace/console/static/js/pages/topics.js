@@ -23,8 +23,7 @@ const COLUMNS = [
     topic.internal && [" ", h("span", { class: "badge" }, "internal")],
     topic.range_partitioned && [" ", h("span", { class: "badge info", title: "Each partition has a range of keys" }, "key ranges")],
   ] },
-  { name: "problems", label: "Problems", cell: (topic) => problems(topic), wide: false,
-    value: (topic) => (topic.without_leader ?? 0) * 1e6 + (topic.under_replicated ?? 0), numeric: false },
+  { name: "under_replicated", label: "Problems", biggestFirst: true, value: (topic) => topic.under_replicated, cell: problems },
   { name: "partitions", label: "Partitions", numeric: true, value: (topic) => topic.partitions, cell: (topic) => number(topic.partitions) },
   { name: "replication", label: "Copies", title: "Replicas of each partition", wide: true, numeric: true, value: (topic) => topic.replication, cell: (topic) => number(topic.replication) },
   { name: "records", label: "Records", wide: true, numeric: true, value: (topic) => topic.records, cell: (topic) => short(topic.records) },
@@ -39,9 +38,9 @@ export function mount(root, context) {
   const filter = h("input", { type: "search", value: params.q, "aria-label": "Filter by name", placeholder: "Filter by name", maxlength: 249 });
   const counted = h("span", { class: "muted num", role: "status" });
   const table = new Table({
-    columns: COLUMNS, key: (topic) => topic.name, caption: "Topics", sort: params.sort,
-    empty: "No topic has such a name.",
-    onChosen: (sort) => change({ sort }),
+    columns: COLUMNS, key: (topic) => topic.name, caption: "Topics",
+    sort: params.sort.replace(/^-/, ""), down: params.sort.startsWith("-"),
+    onSort: (name, down) => change({ sort: (down ? "-" : "") + name }),
   });
   let timer = 0;
   const change = (changes) => {
