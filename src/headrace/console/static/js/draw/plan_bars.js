@@ -7,7 +7,7 @@ import { onWidth, widthOf } from "./plot.js";
 
 const ROW = 30;
 const LEFT = 132;
-const RIGHT = 96;
+const RIGHT = 138;
 const MOST_ROWS = 12;
 const FULL = 1;
 const WIDEST_LOAD = 2;
@@ -49,7 +49,7 @@ function bar(situation, plan, consumers, top, x) {
   return svg("g", { class: `bar ${level}`, "data-consumers": consumers },
     svg("text", { class: "name", x: LEFT - 8, y: top + 15, "text-anchor": "end" }, text),
     svg("rect", { x: LEFT, y: top, width: Math.max(2, x(load) - LEFT), height: ROW - 10, rx: 3 }),
-    svg("text", { class: "axis", x: x(load) + 6, y: top + 15 }, `${percent(load)} ${sign}${idle}`));
+    svg("text", { class: "axis", x: x(WIDEST_LOAD) + 8, y: top + 15 }, `${percent(load)} ${sign}${idle}`));
 }
 
 // Around what is needed, what is spare and what there is now; not more than fit.

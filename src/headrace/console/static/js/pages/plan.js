@@ -95,7 +95,7 @@ class Sum {
     this.limits = h("ul", { class: "limits" });
     this.choices = new Choices();
     this.failure = h("p");
-    this.unknown = h("ul", { class: "muted" });
+    this.unknown = h("ul", { class: "limits muted" });
     this.element = h("div", { class: "page" },
       h("div", { class: "figures", "aria-live": "polite" }, this.needed.element, this.spare.element, this.partitions.element, this.load.element),
       h("div", { class: "columns" },
@@ -161,8 +161,8 @@ class Sum {
   #draw() {
     const chosen = this.#touched ? this.#values() : startOf(this.measured);
     for (const [name, { input, output, text }] of Object.entries(this.fields)) {
-      setText(output, text(neat(chosen[name])));
-      input.setAttribute("aria-valuetext", text(neat(chosen[name])));
+      setText(output, text(chosen[name]));
+      input.setAttribute("aria-valuetext", text(chosen[name]));
     }
     const situation = this.#touched ? assumed(this.measured, chosen) : this.measured;
     const plan = makePlan(situation);
