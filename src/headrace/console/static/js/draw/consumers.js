@@ -12,20 +12,24 @@ const shortId = (id) => (id.length > LONGEST_ID ? `${id.slice(0, LONGEST_ID - 1)
 
 const ownName = (member) => member.instance_id || member.client_id || shortId(member.member_id);
 
-// Names by member id. Several with one client id get numbers, in the order of their member ids.
-export function memberNames(...lists) {
-  const members = new Map();
-  for (const member of lists.flat()) if (!members.has(member.member_id)) members.set(member.member_id, member);
-  const taken = new Map();
+// Names by member id. Several with one client id get numbers, in the order of their member ids; of members that are
+// gone (`gone`), those that share a name with one that is here are "earlier".
+export function memberNames(members, gone = []) {
   const names = new Map();
-  for (const id of [...members.keys()].sort()) {
-    const name = ownName(members.get(id));
+  const taken = new Map();
+  const add = (member, note) => {
+    if (names.has(member.member_id)) return;
+    const name = ownName(member) + (taken.has(ownName(member)) ? note : "");
     const number = (taken.get(name) ?? 0) + 1;
     taken.set(name, number);
-    names.set(id, number === 1 ? name : `${name} (${number})`);
-  }
+    names.set(member.member_id, number === 1 ? name : `${name} (${number})`);
+  };
+  for (const member of byId(members)) add(member, "");
+  for (const member of byId(gone)) add(member, " (earlier)");
   return names;
 }
+
+const byId = (members) => [...members].sort((a, b) => (a.member_id < b.member_id ? -1 : 1));
 
 export const nameOf = (names, id) => (id ? names.get(id) ?? shortId(id) : "nobody");
 

@@ -19,7 +19,7 @@ export class Rebalances {
 
   update(view) {
     this.empty.hidden = view.rebalances.length > 0;
-    const names = memberNames(view.members, ...view.rebalances.flatMap((each) => [each.before ?? [], each.after ?? []]));
+    const names = memberNames(view.members, view.rebalances.flatMap((each) => [...(each.before ?? []), ...(each.after ?? [])]));
     const newest = view.rebalances[0]?.at;
     keyed(this.list, view.rebalances, (each) => each.at, (each) => this.#entry(each), (entry, each) => {
       const text = JSON.stringify(each);
