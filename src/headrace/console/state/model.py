@@ -26,7 +26,38 @@ class NodeState:
     disk_free_bytes: int | None = None
     disk_total_bytes: int | None = None
     problem: str | None = None
-    """Why it needs attention: a full disk, a damaged log, an error of a request to it."""
+    """Why it needs attention: the error of a request to it."""
+    disk_problem: str | None = None
+    """Its disk is full, or a log directory cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentState:
+    """A segment of a log, as the leader has it."""
+
+    base: int
+    bytes: int
+    newest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """An idempotent producer that a partition's leader remembers."""
+
+    producer_id: int
+    last_seen_ms: int | None = None
+    transaction_start: int | None = None
+    """The offset at which its open transaction begins in the partition; None: none is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDetails:
+    """What only the open page of a topic needs."""
+
+    segments: tuple[SegmentState, ...] | None = None
+    segments_more: int = 0
+    """Older segments that are not listed."""
+    producers: tuple[ProducerState, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +89,8 @@ class TopicState:
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     """Only those that were asked for: the open page's."""
+    details: Mapping[int, PartitionDetails] = field(default_factory=dict)
+    """By partition; only of the open page's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +100,8 @@ class MemberState:
     client_id: str = ""
     host: str = ""
     assigned: tuple[TopicPartition, ...] = ()
+    subscribed: tuple[str, ...] = ()
+    """Topics, where the coordinator tells them."""
     joined_ms: int | None = None
     last_commit_ms: int | None = None
 
@@ -82,6 +117,8 @@ class ProgressState:
     behind_at_least: bool = False
     rate_out: float | None = None
     """Records per second by which the committed offset moves."""
+    behind_since_ms: int | None = None
+    """Since when there is something unread, as far as that was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +132,14 @@ class GroupState:
     coordinator: int | None = None
     members: tuple[MemberState, ...] = ()
     progress: Mapping[TopicPartition, ProgressState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Who had which partitions of a group from a moment on."""
+
+    at_ms: int
+    members: tuple[MemberState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +164,10 @@ class Snapshot:
     engine: str = "unknown"
     """headrace, kafka or unknown."""
     cluster_id: str = ""
+    records_events: bool | None = None
+    """Whether it keeps `__headrace_events`; None: not known yet."""
+    events_from_ms: int | None = None
+    """The time of the oldest event that is kept; None: none is, or that is not known."""
     controller: int | None = None
     nodes: Mapping[int, NodeState] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
@@ -127,6 +176,8 @@ class Snapshot:
     """The newest of the cluster (nodes, leaders, in-sync replicas, topics), oldest first."""
     group_events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
     """The newest of each group, oldest first."""
+    assignments: Mapping[str, tuple[Assignment, ...]] = field(default_factory=dict)
+    """The newest of each group, oldest first; each differs from the one before it."""
     lag_history: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Samples of each group's lag: milliseconds, records; oldest first."""
     problem: str | None = None
