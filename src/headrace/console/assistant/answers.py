@@ -33,6 +33,8 @@ _TIME_ENDINGS = ("_at", "_since", "_seen")
 _DURATIONS = frozenset({"took", "behind", "clear_in", "paused", "silent_for"})
 _SAMPLES = frozenset({"history", "recent"})
 """Lists of lists that each begin with a moment."""
+_OLDEST_FIRST = frozenset({"history", "recent", "marks", "timeline"})
+"""Of these the newest entries are kept."""
 _FIRST_TIME, _LAST_TIME = 1_000_000_000_000, 10_000_000_000_000
 """Milliseconds: from 2001 to 2286. Node ids and offsets that are also called `from` and `to` are smaller."""
 
@@ -198,6 +200,8 @@ def _shorten(largest: _Found, cuts: _Cuts, *, excess: int) -> None:
     if isinstance(entries, dict):
         for key in list(entries)[keep:]:
             del entries[key]
+    elif largest.path.rpartition(".")[2] in _OLDEST_FIRST:
+        del entries[:-keep]
     else:
         del entries[keep:]
     cuts.note(largest.path, keep, there)

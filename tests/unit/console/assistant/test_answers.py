@@ -51,6 +51,13 @@ def test_what_is_left_out_is_counted_and_how_to_narrow_is_told() -> None:
     assert shown["topics"] == topics[: len(shown["topics"])], "the first ones: lists are in order"
 
 
+def test_of_what_happened_the_newest_is_kept() -> None:
+    marks = [{"at": AT + number, "text": "x" * 200} for number in range(1000)]
+    shown = document_of(as_text(Answer(document={"marks": marks})))["marks"]
+    assert shown[-1]["at"] == "2026-09-21T14:13:21.122Z"
+    assert shown == sorted(shown, key=lambda mark: mark["at"])
+
+
 def test_a_list_that_the_view_has_cut_is_told_too() -> None:
     shown = document_of(as_text(Answer(document={"total": 9, "groups": [{"id": "a"}]}, listed="groups")))
     assert shown["left_out"] == [{"list": "groups", "shown": 1, "of": 9}]
