@@ -37,7 +37,9 @@ _THREADS = 4
 _TIMEOUT_MS = 5_000
 _FIRST_ANSWER_S = 8.0
 _SHORTEST_S = 0.1
-"""A view is made at most ten times a second."""
+"""A view is made at most ten times a second,"""
+_COST = 5
+"""and a large one for at most a fifth of the time."""
 _FRAME_S = 0.2
 """Between two documents of a moment that is played."""
 
@@ -170,12 +172,14 @@ class Observer:
 
     def _feed(self, view: View, params: Params) -> Feed:
         loop = asyncio.get_running_loop()
-        built = 0
+        built, cost_s = 0, 0.0
 
         async def build() -> Document:
-            nonlocal built
-            built = self._current.version
-            return await view.build(self, self.now(), params)
+            nonlocal built, cost_s
+            built, started = self._current.version, loop.time()
+            document = await view.build(self, self.now(), params)
+            cost_s = loop.time() - started
+            return document
 
         async def wait() -> None:
             if view.refresh_s is not None:
@@ -183,7 +187,8 @@ class Observer:
                 return
             started = loop.time()
             await self._current.changed_since(built)
-            await asyncio.sleep(max(0.0, _SHORTEST_S - (loop.time() - started)))
+            shortest = max(_SHORTEST_S, _COST * cost_s)
+            await asyncio.sleep(max(0.0, shortest - (loop.time() - started)))
 
         return Feed(build, wait)
 

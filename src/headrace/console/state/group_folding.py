@@ -20,7 +20,7 @@ Place = tuple[str, TopicPartition]
 """A group and a partition it reads."""
 
 LAG_SAMPLES = 120
-_SAMPLE_EVERY_MS = 4_500
+_SAMPLE_EVERY_MS = 3_500
 _MOST_ASSIGNMENTS = 24
 
 

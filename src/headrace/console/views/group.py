@@ -6,10 +6,10 @@ Its document is described in docs/design/console.md. Read next: rebalances.py, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.console.state.folding import find_partition
-from headrace.console.state.model import GroupState, MemberState, ProgressState, Snapshot
+from headrace.console.state.model import Event, GroupState, MemberState, ProgressState, Snapshot
 from headrace.console.views.admin_document import command, document
 from headrace.console.views.group_alarms import group_alarms
 from headrace.console.views.lag_figures import LagFigures, figures_of, rounded, together
@@ -42,7 +42,7 @@ async def build(source: Source, snapshot: Snapshot, params: Params) -> Document:
             "assignor": group.assignor,
             "coordinator": group.coordinator,
         },
-        "members": _members(group, figures),
+        "members": _members(snapshot, group, figures),
         "partitions": [
             _partition(snapshot, group, where, owners.get(where), each)
             for where, each in list(figures.items())[:MOST_PARTITIONS]
@@ -82,12 +82,17 @@ def find_group(snapshot: Snapshot, name: str) -> GroupState:
     return group
 
 
-def _members(group: GroupState, figures: Mapping[TopicPartition, LagFigures]) -> list[Document]:
+def _members(
+    snapshot: Snapshot, group: GroupState, figures: Mapping[TopicPartition, LagFigures]
+) -> list[Document]:
     sums = {
         member.member_id: together(figures[where] for where in member.assigned) for member in group.members
     }
-    slowest = _slowest(sums)
-    return [_member(member, sums[member.member_id], member.member_id == slowest) for member in group.members]
+    slowest, events = _slowest(sums), snapshot.group_events.get(group.group_id, ())
+    return [
+        _member(member, events, sums[member.member_id], member.member_id == slowest)
+        for member in group.members
+    ]
 
 
 def _slowest(sums: Mapping[str, LagFigures]) -> str | None:
@@ -102,7 +107,15 @@ def _slowest(sums: Mapping[str, LagFigures]) -> str | None:
     return name if falling_back else None
 
 
-def _member(member: MemberState, figures: LagFigures, slow: bool) -> Document:
+def _last(events: Sequence[Event], member: MemberState, *kinds: str) -> int | None:
+    """When the member last did it, as far as events are kept."""
+    for event in reversed(events):
+        if event.kind in kinds and event.details.get("member_id") == member.member_id:
+            return event.at_ms
+    return None
+
+
+def _member(member: MemberState, events: Sequence[Event], figures: LagFigures, slow: bool) -> Document:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -114,8 +127,8 @@ def _member(member: MemberState, figures: LagFigures, slow: bool) -> Document:
         "rate_out": rounded(figures.rate_out),
         "slow": slow,
         "behind_since": figures.behind_since,
-        "joined": member.joined_ms,
-        "last_commit": member.last_commit_ms,
+        "joined": member.joined_ms or _last(events, member, "join", "rejoin"),
+        "last_commit": member.last_commit_ms or _last(events, member, "commit"),
     }
 
 

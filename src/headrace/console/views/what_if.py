@@ -36,7 +36,7 @@ def what_if(snapshot: Snapshot, group: GroupState) -> Document | None:
     if assign is None or not group.members or not counts or sum(counts.values()) > _MOST_PARTITIONS:
         return None
     now = [_subscriber(member, counts) for member in group.members]
-    new = Subscriber[str](member_id=NEW_MEMBER, topics=list(counts))
+    new: Subscriber[str] = Subscriber(member_id=NEW_MEMBER, topics=list(counts))
     after = _flat(assign([*now, new], counts))
     before = {member.member_id: set(member.assigned) for member in group.members}
     return _document(before, after, counts)
