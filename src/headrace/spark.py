@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["delta", "install_metrics", "progress", "spark_session", "table", "view"]
+    from headrace.pipelines.report_listener import Reporting
+
+__all__ = ["delta", "install_metrics", "progress", "report_progress", "spark_session", "table", "view"]
 
 _VARIABLE = "PYSPARK_PYTHON"
 
@@ -48,6 +50,24 @@ def progress(query: StreamingQuery) -> dict[str, Any] | None:
     from headrace.pipelines import query_metrics
 
     return query_metrics.progress(query)
+
+
+def report_progress(
+    spark: SparkSession, bootstrap: str, *, config: str | None = None, groups: Mapping[str, str] | None = None
+) -> Reporting:
+    """Have queries that are started from now on report their progress to the console.
+
+    They write to the topic `__headrace_pipelines` of the cluster, which is created when it is missing.
+    `config`: a client's properties file with TLS and login. `groups`: the consumer group of a query, by its
+    name. Ends with the process, or with `close()` of what is returned. Never fails or slows a query.
+    """
+    need_pyspark()
+    from headrace.client.cluster import Cluster
+    from headrace.client.security_options import split_security_options
+    from headrace.pipelines.report_listener import report
+
+    security, _ = split_security_options({} if config is None else {"config": config})
+    return report(spark, Cluster(bootstrap=bootstrap, security=security), groups=groups)
 
 
 def _use_this_python(environment: MutableMapping[str, str] = os.environ) -> None:

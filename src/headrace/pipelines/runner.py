@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError
 from headrace.pipelines import analyze, copying, store
 from headrace.pipelines.background_optimizer import BackgroundOptimizer
+from headrace.pipelines.checks import cluster_of
 from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
 from headrace.pipelines.failures import to_client_error
 from headrace.pipelines.identity import claim
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from headrace.client.cluster import Cluster
+    from headrace.pipelines.report_listener import Reporting
     from headrace.pipelines.source_report import SourceReport
     from pyspark_headrace.reading.task_figures import Figures
 
@@ -106,9 +109,14 @@ class RunningQuery:
 class Runner:
     """All queries of one command. `once`: each ends after the records available at its start."""
 
-    def __init__(self, spark: SparkSession, pipelines: Sequence[Pipeline], *, once: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, pipelines: Sequence[Pipeline], *, once: bool, report: bool = False
+    ) -> None:
+        """`report`: the queries report their progress, each to the cluster that it reads."""
         self._spark = spark
         self._once = once
+        self._report = report
+        self._reporting: list[Reporting] = []
         self._planned = [each for pipeline in pipelines for each in planned_queries(pipeline)]
         self._stop_files = tempfile.TemporaryDirectory(prefix="headrace-pipelines-")
         self.queries: list[RunningQuery] = []
@@ -124,6 +132,7 @@ class Runner:
 
     def start(self) -> None:
         """Start all queries; on ClientError, which names the pipeline, none is left running."""
+        self._reporting = self._report_progress() if self._report else []
         # Spark looks formats up in the thread's session, which may belong to another thread.
         self._spark.createDataFrame([], "nothing INT")
         for planned in self._planned:
@@ -179,7 +188,21 @@ class Runner:
                 query.stop()
         for optimizer in self._optimizers:
             optimizer.close()
+        for reporting in self._reporting:
+            reporting.close()
+        self._reporting = []
         self._stop_files.cleanup()
+
+    def _report_progress(self) -> list[Reporting]:
+        from headrace.pipelines.report_listener import report  # needs PySpark
+
+        by_cluster: dict[Cluster, dict[str, str]] = {}
+        for each in self._planned:
+            by_cluster.setdefault(cluster_of(each.pipeline), {})[each.name] = each.group
+        return [
+            report(self._spark, cluster, groups=groups, names=groups.keys())
+            for cluster, groups in by_cluster.items()
+        ]
 
     def _start_with_retries(self, planned: PlannedQuery) -> RunningQuery:
         """Start queries one after the other; retry when the machine was too busy."""

@@ -158,6 +158,12 @@ class RunOptions:
     """Run options: duration, Spark cluster and Kafka cluster."""
 
     once: Annotated[bool, typer.Option("--once", help="Read the records available now, then stop.")] = False
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report", help="Report progress to topic __headrace_pipelines, which `headrace console` shows."
+        ),
+    ] = False
     master: Annotated[
         str | None,
         typer.Option(

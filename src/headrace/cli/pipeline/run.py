@@ -313,6 +313,7 @@ def _run(pipelines: Sequence[Pipeline], run: RunOptions, settings: dict[str, str
     run_pipelines(
         pipelines,
         once=run.once,
+        report=run.report,
         target=SparkTarget(master=run.master, pack=run.pack, python=run.python),
         settings={**(settings or {}), **parse_pairs(run.spark, "--spark")},
         as_json=run.as_json,

@@ -41,6 +41,7 @@ def run_pipelines(
     pipelines: Sequence[Pipeline],
     *,
     once: bool,
+    report: bool,
     target: SparkTarget,
     settings: Mapping[str, str],
     as_json: bool,
@@ -75,7 +76,7 @@ def run_pipelines(
                 python=target.python,
             )
         try:
-            _run(Runner(spark, pipelines, once=once), output)
+            _run(Runner(spark, pipelines, once=once, report=report), output)
         finally:
             spark.stop()
 

@@ -6,6 +6,7 @@ Shared by pipelines.py and pipeline.py, which describe the documents.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -169,4 +170,5 @@ def _text(found: Any) -> str | None:
 
 
 def _number(found: Any) -> float | int | None:
-    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+    known = isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found)
+    return found if known else None
