@@ -58,6 +58,8 @@ class ReadTool:
     """How to ask for less."""
     only: tuple[str, ...] = ()
     """Parts of the document to answer with; empty: all."""
+    is_open: bool = False
+    """The document needs a moment: what it is about is asked for often while somebody looks at it."""
     without: frozenset[str] = frozenset()
     """Fields that are left out at any depth: what only a drawing needs."""
     longest_text: int = LONGEST_TEXT
@@ -170,6 +172,7 @@ TOOLS: tuple[ReadTool, ...] = (
         "and how far each group's members are.",
         view="topic",
         arguments={"topic": _TOPIC, "at": _AT},
+        is_open=True,
         narrow="describe_group shows one group's part of it",
     ),
     ReadTool(
@@ -226,6 +229,8 @@ TOOLS: tuple[ReadTool, ...] = (
         "when, why the last rebalances happened and what they moved, what one more consumer would change.",
         view="group",
         arguments={"group": _GROUP, "at": _AT},
+        narrow="at: an earlier moment has earlier entries of the timeline",
+        is_open=True,
     ),
     ReadTool(
         name="history",
@@ -269,6 +274,7 @@ TOOLS: tuple[ReadTool, ...] = (
         "happens to the lag when a consumer or a node fails.",
         view="plan",
         arguments={"topic": _TOPIC, "group": Argument(about="the group that reads it; left out: the first")},
+        is_open=True,
     ),
     ReadTool(
         name="list_clients",

@@ -18,15 +18,13 @@ from mcp.server.stdio import stdio_server
 
 from headrace.client.cluster import Cluster
 from headrace.console.assistant.answers import LONGEST_TEXT, as_text, visible
-from headrace.console.assistant.asking import Reader, ask
+from headrace.console.assistant.asking import WATCHED_S, Asker
 from headrace.console.assistant.catalog import TOOLS, ReadTool, find_tool
 from headrace.console.observing.observer import Observer
 from headrace.errors import HeadraceError
 from headrace.version import __version__
 
 ANSWER_WITHIN_S = 30.0
-WATCHED_S = 60.0
-"""After the last answer: rates and trends are known when the next question comes."""
 AT_ONCE = 4
 """Answers that are made at the same time; more wait."""
 INSTRUCTIONS = (
@@ -42,15 +40,19 @@ async def serve(cluster: Cluster) -> None:
     """Answer until standard input is closed."""
     observer = Observer(cluster, stop_after_s=WATCHED_S)
     await observer.start()
+    asker = Asker(observer)
+    looking = asyncio.ensure_future(asker.begin())
     try:
         async with stdio_server() as (read, write):
-            server = make_server(observer)
+            server = make_server(asker)
             await server.run(read, write, server.create_initialization_options())
     finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
         await observer.close()
 
 
-def make_server(reader: Reader) -> Server[Any]:
+def make_server(asker: Asker) -> Server[Any]:
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def list_tools(
@@ -62,7 +64,7 @@ def make_server(reader: Reader) -> Server[Any]:
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         async with turns:
-            return await _answer(reader, params.name, params.arguments or {})
+            return await _answer(asker, params.name, params.arguments or {})
 
     return Server(
         "headrace",
@@ -90,11 +92,11 @@ def _described(tool: ReadTool) -> types.Tool:
     )
 
 
-async def _answer(reader: Reader, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+async def _answer(asker: Asker, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
     try:
         tool = find_tool(name)
         async with asyncio.timeout(ANSWER_WITHIN_S):
-            return _text(as_text(await ask(reader, tool, arguments)))
+            return _text(as_text(await asker.ask(tool, arguments)))
     except TimeoutError:
         return _error(f"no answer within {ANSWER_WITHIN_S:.0f} s", "ask for less, or again in a minute")
     except HeadraceError as error:
