@@ -5,7 +5,7 @@
     nodes: [{id, clients, problem}]
     software: [{name, version, clients}]       most first
     total (that match), more (connections that a node left out),
-    clients: [{node, principal, client_id, software, version, host, listener, since, requests,
+    clients: [{node, principal, client_id, software, version, host, port, listener, since, requests,
                apis: [{name, count}] (most first), last_error: {api, error, at} | null, groups: [ids]}]
         those with an error first, at most 500
     members_total, members: [{group, client_id, host, member_id, instance_id, partitions}]
@@ -64,7 +64,7 @@ async def build(source: Source, snapshot: Snapshot, params: Params) -> Document:
         "members_total": len(members),
         "members": [_member(group, member) for group, member in members[:_MOST]],
     }
-    commands = [command("Members of a group", "groups", "describe", "GROUP", "--members")]
+    commands = [command("Members of a group", "groups", "describe", "GROUP")]
     unknown = () if told else (_NOT_TOLD,)
     return document("clients", snapshot, parts, unknown=unknown, commands=commands)
 
@@ -75,11 +75,11 @@ async def _of_node(source: Source, node_id: int) -> tuple[int, list[ConnectedCli
         settings = await node_settings(source.network, node_id, [CLIENTS])
     except ClientError as error:
         return node_id, None, 0, str(error)
-    for setting in settings:
-        if setting.name == CLIENTS:
-            clients, more = read_clients(setting.value)
-            return node_id, clients, more, None
-    return node_id, None, 0, None
+    pieces = [setting.value for setting in settings if setting.name.startswith(f"{CLIENTS}.")]
+    if not pieces:
+        return node_id, None, 0, None
+    clients, more = read_clients(pieces)
+    return node_id, clients, more, None
 
 
 def _members(snapshot: Snapshot) -> Iterator[tuple[str, MemberState]]:
@@ -116,12 +116,13 @@ def _client(node_id: int, client: ConnectedClient, groups: dict[tuple[str, str],
         "software": client.software,
         "version": client.version,
         "host": client.host,
+        "port": client.port,
         "listener": client.listener,
         "since": client.since_ms,
-        "requests": sum(client.apis.values()) if client.apis else None,
+        "requests": sum(client.requests.values()) if client.requests else None,
         "apis": [
             {"name": name, "count": count}
-            for name, count in sorted(client.apis.items(), key=lambda each: -each[1])
+            for name, count in sorted(client.requests.items(), key=lambda each: -each[1])
         ],
         "last_error": client.last_error,
         "groups": sorted(of_client),

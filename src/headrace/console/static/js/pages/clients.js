@@ -44,7 +44,7 @@ export function mount(root, context) {
     { name: "client", label: "Client id", value: (each) => each.client_id, cell: (each) => each.client_id || h("em", { class: "muted" }, "none") },
     { name: "principal", label: "User", value: (each) => each.principal, cell: (each) => h("span", { class: "mono" }, each.principal ?? "–") },
     { name: "software", label: "Software", value: software, cell: software },
-    { name: "host", label: "Address", value: (each) => each.host, cell: (each) => h("span", { class: "mono" }, each.host ?? "–") },
+    { name: "host", label: "Address", value: (each) => each.host, cell: (each) => h("span", { class: "mono" }, each.port ? `${each.host}:${each.port}` : each.host ?? "–") },
     { name: "node", label: "Node", numeric: true, value: (each) => each.node, cell: (each) => `${each.node}${each.listener ? ` (${each.listener})` : ""}` },
     { name: "groups", label: "Groups", wide: true, cell: (each) => (each.groups.length ? groupLinks(each.groups) : "–") },
     { name: "since", label: "Since", wide: true, numeric: true, value: (each) => each.since, cell: (each) => time(each.since) },
@@ -55,7 +55,7 @@ export function mount(root, context) {
   const filter = filterField(context, "Name, user or address contains");
   const [connections, kinds, failing] = [new Figure("connections"), new Figure("kinds of software"), new Figure("had an error")];
   const total = h("p", { class: "muted", role: "status" });
-  const clients = new Table({ columns, key: (each) => JSON.stringify([each.node, each.client_id, each.host, each.since, each.principal]), caption: "Connections", empty: "No connection matches: clear the filter." });
+  const clients = new Table({ columns, key: (each) => JSON.stringify([each.node, each.host, each.port, each.since, each.client_id, each.principal]), caption: "Connections", empty: "No connection matches: clear the filter." });
   const versions = new Table({ columns: VERSIONS, key: (each) => `${each.name} ${each.version}`, caption: "Software", sort: "clients", empty: "No client said what it is." });
   const members = new Table({ columns: MEMBERS, key: (each) => `${each.group} ${each.member_id}`, caption: "Members of groups", sort: "client", empty: "No group has members now." });
   const told = h("div", { class: "page" },
