@@ -6,6 +6,7 @@ Read next: event_stream.py.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from contextlib import aclosing
@@ -19,6 +20,7 @@ from headrace.client.connection import ConnectionLost, RequestTimedOut
 from headrace.client.errors import ClientError, as_flags
 from headrace.console.endpoint import Download
 from headrace.console.views.view import ViewError
+from headrace.console.web.while_connected import while_connected
 from headrace.errors import HeadraceError
 
 JSON = "application/json"
@@ -87,12 +89,15 @@ class DownloadAnswer(Response):
         except HeadraceError as error:
             await error_answer(error)(scope, receive, send)
             return
+        async with aclosing(chunks):  # type: ignore[type-var]
+            await while_connected(self._send(first or b"", send), receive)
+
+    async def _send(self, chunk: bytes, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        if first is not None:
-            await send({"type": "http.response.body", "body": first, "more_body": True})
-            async with aclosing(chunks) as rest:  # type: ignore[type-var]
-                async for chunk in rest:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async for chunk in self._download.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await asyncio.sleep(0)  # others get their turn even if making a chunk waits for nothing
         await send({"type": "http.response.body", "body": b""})
 
 

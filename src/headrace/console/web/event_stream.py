@@ -17,6 +17,7 @@ from headrace.console.endpoint import Feed
 from headrace.console.views.view import Document
 from headrace.console.web.answers import error_document
 from headrace.console.web.hub import Channel, event_frame
+from headrace.console.web.while_connected import while_connected
 from headrace.errors import HeadraceError
 
 COMMENT_S = 15.0
@@ -40,18 +41,11 @@ class EventStream(Response):
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_until_left(receive))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await while_connected(self._send(send), receive)
         finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
             await self._frames.aclose()
             await self._on_end()
-        if sending.done() and not sending.cancelled():
-            sending.result()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -63,11 +57,6 @@ class EventStream(Response):
 
 def _body(data: bytes) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": True}
-
-
-async def _until_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def view_frames(
