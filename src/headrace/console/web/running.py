@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from headrace.console.actions.endpoints import ENDPOINTS as ACTIONS
 from headrace.console.messages.endpoints import ENDPOINTS as MESSAGES
 from headrace.console.observing.observer import Observer
 from headrace.console.web.app import ConsoleApp
@@ -68,7 +69,7 @@ async def _serve(settings: WebSettings, on_ready: OnReady, before: Callable[[Con
     sock = open_socket(settings)
     with sock:
         settings = replace(settings, port=sock.getsockname()[1])
-        app = ConsoleApp(settings, observe=Observer, endpoints=MESSAGES)
+        app = ConsoleApp(settings, observe=Observer, endpoints=(*MESSAGES, *ACTIONS))
         server = ConsoleServer(settings, app, sock)
         before(server)
         await server.run(lambda: on_ready(url_of(settings, sock)))
