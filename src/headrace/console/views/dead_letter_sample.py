@@ -32,6 +32,8 @@ class _Maker:
     offset: str
     group: str | None = None
     attempts: str | None = None
+    binary: bool = False
+    """Numbers are Java's big-endian bytes, not text."""
 
 
 _MAKERS = (
@@ -59,6 +61,7 @@ _MAKERS = (
         partition="kafka_dlt-original-partition",
         offset="kafka_dlt-original-offset",
         group="kafka_dlt-original-consumer-group",
+        binary=True,
     ),
 )
 _SPARK_ATTEMPT = "headrace.attempt"
@@ -92,8 +95,8 @@ def read_dead_letter(record: ReadRecord) -> DeadLetter | None:
                 maker=maker.name,
                 error=_text(headers, maker.error) or "",
                 topic=_text(headers, maker.topic),
-                partition=_number(headers, maker.partition),
-                offset=_number(headers, maker.offset),
+                partition=_number(headers, maker.partition, binary=maker.binary),
+                offset=_number(headers, maker.offset, binary=maker.binary),
                 group=_text(headers, maker.group),
                 attempts=_number(headers, maker.attempts) or _number(headers, _SPARK_ATTEMPT),
                 column=_text(headers, "headrace.column") if maker.name == "Headrace" else None,
@@ -143,12 +146,11 @@ def _text(headers: Mapping[str, bytes | None], name: str | None) -> str | None:
     return None if value is None else value[: 4 * _TEXT].decode(errors="replace")[:_TEXT]
 
 
-def _number(headers: Mapping[str, bytes | None], name: str | None) -> int | None:
-    """As text, or as Java's big-endian bytes, which Spring writes."""
+def _number(headers: Mapping[str, bytes | None], name: str | None, *, binary: bool = False) -> int | None:
     value = headers.get(name) if name is not None else None
     if value is None:
         return None
+    if binary:
+        return int.from_bytes(value, "big", signed=True) if len(value) in (4, 8) else None
     text = value.decode(errors="replace")
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return int.from_bytes(value, "big", signed=True) if len(value) in (4, 8) else None
+    return int(text) if _INTEGER.fullmatch(text) else None
