@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from headrace.client.errors import ClientError
@@ -43,12 +44,15 @@ class Overview:
         ends: Rates[TopicPartition],
         commits: Rates[Place],
         samples: LagSampleLog,
+        on_silence: Callable[[], None],
     ) -> None:
+        """`on_silence` is called when a node did not answer."""
         self._calls = calls
         self._current = current
         self._ends = ends
         self._commits = commits
         self._samples = samples
+        self._on_silence = on_silence
         self._round = 0
         self.ready = asyncio.Event()
         """Set when everything was asked for once."""
@@ -88,6 +92,8 @@ class Overview:
         if which == "end":
             asked = {node_id: problems.get(node_id) for node_id, node in snapshot.nodes.items() if node.up}
             self._current.change(lambda before: fold_problems(before, asked))
+            if problems:
+                self._on_silence()
         return offsets
 
     async def _ask_groups(self) -> None:

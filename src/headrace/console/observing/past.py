@@ -28,6 +28,7 @@ _PER_TURN = 50
 _LATE_MS = 1_000
 """Events of several nodes may be out of order, by less than this."""
 _FASTEST = 10_000.0
+_PRESENT_MS = 1_000
 _LANE = "the past"
 
 
@@ -50,7 +51,7 @@ class Past:
         loop = asyncio.get_running_loop()
         started = loop.time()
         moment = float(at_ms)
-        while speed and moment < self._current.now_ms():
+        while speed and moment < self._current.now_ms() - _PRESENT_MS:
             await asyncio.sleep(frame_s)
             moment = at_ms + (loop.time() - started) * 1000 * speed
             moment = min(moment, self._current.now_ms())

@@ -49,7 +49,7 @@ class Pollers:
         self._stop_after_s = stop_after_s
         self._topology = Topology(calls, current, self._answered)
         self._recorder = Recorder(calls, current, commits, self._changed)
-        self._overview = Overview(calls, current, ends, commits, samples)
+        self._overview = Overview(calls, current, ends, commits, samples, self._topology.ask_soon)
         self._pages = OpenPages(calls, current, ends, commits, samples, interest, timestamps)
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0

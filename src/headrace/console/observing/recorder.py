@@ -75,7 +75,7 @@ class Recorder:
                 if error.code == "OFFSET_OUT_OF_RANGE":
                     self._offset = None
                 self._on_change("topology", "")
-                await asyncio.sleep(5 * _PAUSE_S)
+                await asyncio.sleep(2 * _PAUSE_S)
 
     async def _follow(self, leader: int) -> None:
         """Until the node does not answer any more, or is not the leader."""

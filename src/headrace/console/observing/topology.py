@@ -25,11 +25,14 @@ from headrace.types import EVENTS_TOPIC, OWN_TOPICS
 _EVERY_S = 1.0
 _EVERY_WITH_EVENTS_S = 5.0
 _CLOSEST_S = 0.15
+_AGAIN_S = 0.2
+_TIMES_AGAIN = 4
 _LONGEST_BACKOFF_S = 5.0
 _NO_EVENTS = (
     "This cluster records no events: why and how long groups rebalanced, what happened before the console "
     "was opened, and what came and went between two requests cannot be shown."
 )
+_NOTHING_YET = "Nothing was recorded in this cluster yet, or events are off: headrace.events.enable=false."
 _NO_CONTROLLER = "Apache Kafka does not tell clients which node is the controller."
 
 
@@ -43,6 +46,8 @@ class Topology:
         self._on_answer = on_answer
         self._due = asyncio.Event()
         self._failures = 0
+        self._again = 0
+        """How often to ask again soon: a node that had not heard of a change may have answered."""
 
     def ask_soon(self) -> None:
         self._due.set()
@@ -61,15 +66,16 @@ class Topology:
     async def _wait(self) -> None:
         self._due.clear()
         if self._failures:
-            await asyncio.sleep(min(0.25 * 2 ** min(self._failures, 6), _LONGEST_BACKOFF_S))
+            await asyncio.sleep(min(0.1 * 2 ** min(self._failures, 6), _LONGEST_BACKOFF_S))
             return
         await asyncio.sleep(_CLOSEST_S)
         every = _EVERY_WITH_EVENTS_S if self._current.snapshot.records_events else _EVERY_S
         try:
-            async with asyncio.timeout(every):
+            async with asyncio.timeout(_AGAIN_S if self._again else every):
                 await self._due.wait()
+            self._again = _TIMES_AGAIN
         except TimeoutError:
-            return
+            self._again = max(0, self._again - 1)
 
     async def refresh(self) -> None:
         poll = await ask_topology(self._calls)
@@ -78,7 +84,8 @@ class Topology:
         at_ms = self._current.now_ms()
         self._current.change(lambda before: _folded(before, poll, at_ms))
         snapshot = self._current.snapshot
-        self._current.say_unknown("events", None if snapshot.records_events else _NO_EVENTS)
+        nothing = _NOTHING_YET if snapshot.engine == "headrace" else _NO_EVENTS
+        self._current.say_unknown("events", None if snapshot.records_events else nothing)
         self._current.say_unknown("controller", _NO_CONTROLLER if snapshot.engine == "kafka" else None)
 
     async def _find_engine(self, poll: TopologyPoll) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from headrace.console.state.model import NodeState, Snapshot, TopicState
 from headrace.console.views.admin_document import alarm
+from headrace.console.views.durations import duration
 from headrace.console.views.group_alarms import group_alarms
 from headrace.console.views.paths import topic_path
 from headrace.console.views.view import Document
@@ -141,7 +142,7 @@ def _open_transactions(snapshot: Snapshot, topic: TopicState) -> Iterator[Docume
                 yield alarm(
                     "warning",
                     f"A transaction is open in {topic.name} {index} and nothing was written in it for "
-                    f"{open_ms // 60_000} min: read_committed readers stand still at offset "
+                    f"{duration(open_ms)}: read_committed readers stand still at offset "
                     f"{producer.transaction_start}",
                     "See whose it is; abort it when its producer is gone.",
                     command=f"headrace transactions explain {topic.name}",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.console.state.model import Event, Snapshot
+from headrace.console.views.durations import duration
 from headrace.console.views.view import Document
 
 MOST_CHANGES = 50
@@ -55,7 +56,7 @@ def _leader(event: Event) -> str:
     if old is not None:
         text += f" in place of node {old}"
     if details.get("took_ms") is not None:
-        text += f", {details['took_ms'] / 1000:.1f} s after that was last seen"
+        text += f", {duration(details['took_ms'])} after that was last seen"
     return text + (" (unclean election: records may be lost)" if details.get("unclean") else "")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from headrace.console.state.model import GroupState, Snapshot
 from headrace.console.views.admin_document import alarm
+from headrace.console.views.durations import duration
 from headrace.console.views.lag_figures import LagFigures, group_figures
 from headrace.console.views.paths import group_path
 from headrace.console.views.view import Document
@@ -43,7 +44,7 @@ def _progress(snapshot: Snapshot, group: GroupState, figures: LagFigures) -> Ite
         yield alarm(
             "error",
             f"Group {group.group_id} stands still: {figures.lag} records wait, and nothing was committed for "
-            f"{waited // 1000} s",
+            f"{duration(waited)}",
             "Look at the logs of its consumers: a record that fails again and again, or one that hangs.",
             command=describe,
             since=since,
@@ -52,7 +53,7 @@ def _progress(snapshot: Snapshot, group: GroupState, figures: LagFigures) -> Ite
     elif figures.trend == "growing" and (figures.behind or 0) >= _BEHIND_MS:
         yield alarm(
             "warning",
-            f"Group {group.group_id} falls behind: {figures.lag} records, {(figures.behind or 0) // 1000} s",
+            f"Group {group.group_id} falls behind: {figures.lag} records, {duration(figures.behind or 0)}",
             "See which consumer is the slowest, and what one consumer more would change.",
             command=f"headrace plan TOPIC --group {shlex.quote(group.group_id)}",
             since=since,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.console.state.model import Assignment, Event, GroupState, MemberState, Snapshot
+from headrace.console.views.durations import duration
 from headrace.console.views.view import Document
 from headrace.types import TopicPartition
 
@@ -185,7 +186,7 @@ def places(partitions: Iterable[TopicPartition]) -> list[Document]:
 def _text(reason: Any, took: int | None, moved: list[Document], details: Mapping[str, Any]) -> str:
     words = f"Rebalanced: {reason}" if reason else "The assignment changed"
     if took is not None:
-        words += f"; it took {took / 1000:.1f} s"
+        words += f"; it took {duration(took)}"
     changed = sum(each["from"] is not None and each["to"] is not None for each in moved)
     given = sum(each["from"] is None for each in moved) or _count(details.get("given")) or 0
     taken = sum(each["to"] is None for each in moved) or _count(details.get("taken")) or 0
@@ -196,4 +197,4 @@ def _text(reason: Any, took: int | None, moved: list[Document], details: Mapping
     ]
     words += f"; partitions: {', '.join(parts)}" if parts else "; no partition changed its owner"
     longest = max((each["paused"] for each in moved if each["paused"] is not None), default=None)
-    return words + (f"; the longest pause was {longest / 1000:.1f} s" if longest is not None else "")
+    return words + (f"; the longest pause was {duration(longest)}" if longest is not None else "")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.console.state.model import Event, GroupState, Snapshot
+from headrace.console.views.durations import duration
 from headrace.console.views.view import Document
 
 MOST_EVENTS = 300
@@ -56,11 +57,15 @@ def _because(details: Mapping[str, Any]) -> str:
     return f": {details['reason']}" if details.get("reason") else ""
 
 
+def _count(partitions: Any) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
+
+
 def _assigned(_: str, details: Mapping[str, Any]) -> str:
     took = details.get("took_ms")
-    words = "the rebalance is complete" + (f" after {took / 1000:.1f} s" if took is not None else "")
+    words = "the rebalance is complete" + (f" after {duration(took)}" if took is not None else "")
     moved = details.get("moved_count")
-    return words + (f", {moved} partitions moved" if moved else "") + _because(details)
+    return words + (f", {_count(moved)} moved" if moved else "") + _because(details)
 
 
 _TEXTS: Mapping[str, Callable[[str, Mapping[str, Any]], str]] = {
@@ -71,8 +76,8 @@ _TEXTS: Mapping[str, Callable[[str, Mapping[str, Any]], str]] = {
     "target": lambda _, details: f"a new assignment was computed, {details.get('moved_count', 0)} moved",
     "reconcile": lambda client, _: f"{client} takes a step towards its new assignment",
     "assigned": _assigned,
-    "first_fetch": lambda client, details: f"{client} began to read {details.get('count', 1)} partitions",
-    "commit": lambda client, details: f"{client} committed {details.get('partitions', 0)} partitions",
+    "first_fetch": lambda client, details: f"{client} began to read {_count(details.get('count', 1))}",
+    "commit": lambda client, details: f"{client} committed {_count(details.get('partitions', 0))}",
     "empty": lambda _, __: "the group has no members",
     "deleted": lambda _, __: "the group was deleted",
     "upgrade": lambda _, __: "the group changed to the new protocol (KIP-848)",
