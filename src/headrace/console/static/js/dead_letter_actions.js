@@ -39,6 +39,14 @@ export function openReplay(root, { topic, records = null, error = null, session,
   preview(false);
 }
 
+// A button in `place` that opens the dialog for the whole topic, for the dead letters' page.
+export function mountReplay(place, { topic, session, api }) {
+  const dialogs = h("div");
+  const button = h("button", { type: "button", onclick: () => openReplay(dialogs, { topic, session, api }) }, "Send them back …");
+  replace(place, h("div", { class: "toolbar" }, button), dialogs);
+  return { close: () => replace(place) };
+}
+
 function previewBox(found, again, preview) {
   const box = h("input", { type: "checkbox", checked: again, onchange: () => preview(box.checked) });
   return h("div", { class: "page", id: "replay-preview" },

@@ -132,4 +132,4 @@ export class MessageForm {
 }
 
 export const formPart = (query) => Object.fromEntries(NAMES.filter((name) => query[name]).map((name) => [name, query[name]]));
-export const EMPTY = Object.fromEntries([...NAMES, "cursor", "direction", "open", "tail"].map((name) => [name, null]));
+export const EMPTY = Object.fromEntries([...NAMES, "partition", "cursor", "direction", "open", "tail"].map((name) => [name, null]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records as a table; a row opens to show everything of its record.
 import { h, keyed } from "./dom.js";
-import { bytes, time } from "./format.js";
+import { bytes, count, time } from "./format.js";
 import { isoTime, recordDetail } from "./record_detail.js";
 
 const SHOWN = 300;
@@ -15,10 +15,13 @@ const oneLine = (part) => {
   return [part.form === "hex" && h("span", { class: "badge" }, "hex"), part.form === "hex" && " ", text, part.text.length > SHOWN && " …"];
 };
 
+// With milliseconds: records of one second keep their order visible.
+const moment = (milliseconds) => (milliseconds === null ? time(null) : `${time(milliseconds)}.${String(milliseconds % 1000).padStart(3, "0")}`);
+
 const marks = (record) => [
   record.transaction === "aborted" && h("span", { class: "badge bad" }, "aborted"),
   record.transaction === "open" && h("span", { class: "badge warn" }, "open transaction"),
-  record.headers.length > 0 && h("span", { class: "badge" }, `${record.headers.length + record.headers_more} h`),
+  record.headers.length > 0 && h("span", { class: "badge" }, count(record.headers.length + record.headers_more, "header")),
   record.value.cut && h("span", { class: "badge info" }, bytes(record.value.size)),
 ];
 
@@ -54,7 +57,7 @@ export class MessageList {
       type: "button", class: "small quiet", "aria-label": `Record ${record.offset} of partition ${record.partition}`, onclick: () => this.#toggle(key),
     }, "▸");
     const row = h("tr", { class: "message", "data-record": key },
-      h("td", null, button), h("td", { class: "num nowrap", title: isoTime(record.timestamp) }, time(record.timestamp)),
+      h("td", null, button), h("td", { class: "num nowrap", title: isoTime(record.timestamp) }, moment(record.timestamp)),
       h("td", { class: "num" }, record.partition), h("td", { class: "num" }, record.offset),
       h("td", { class: "mono cut key" }, oneLine(record.key)), h("td", { class: "mono cut value" }, marks(record), " ", oneLine(record.value)));
     row.addEventListener("click", (event) => {

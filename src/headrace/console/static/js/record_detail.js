@@ -70,7 +70,7 @@ export function recordDetail(topic, record, again) {
     record.transaction && ["Transaction", TRANSACTION[record.transaction]],
   ].filter(Boolean);
   return h("div", { class: "record-detail" },
-    h("dl", { class: "record-facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", { class: "num" }, String(value))])),
+    h("dl", { class: "record-facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, String(value))])),
     partBox("Value", record.value, file("value")),
     partBox("Key", record.key, file("key")),
     headersBox(record),

@@ -21,10 +21,18 @@ export function mount(root, context) {
   return { update() {}, unmount: () => page.close() };
 }
 
+// Other pages link to one record by its partition and offset.
+const completed = ({ partition, ...query }) => ({
+  ...query,
+  partitions: query.partitions ?? partition,
+  from: query.from ?? (query.offset ? "offset" : query.time ? "time" : undefined),
+});
+
 class MessagesPage {
   #asking = new AbortController();
 
-  constructor(root, { params, query, session, api, replaceQuery }) {
+  constructor(root, { params, query: given, session, api, replaceQuery }) {
+    const query = completed(given);
     this.topic = params.topic;
     this.api = api;
     this.replaceQuery = replaceQuery;
@@ -99,7 +107,7 @@ class MessagesPage {
     this.page = found;
     this.list.update(found.records);
     const order = found.direction === "newer" ? "oldest first" : "newest first";
-    const looked = found.looked_at > found.records.length ? `; ${number(found.looked_at)} looked at` : "";
+    const looked = this.wanted.filter || this.wanted.key ? `; ${number(found.looked_at)} looked at` : "";
     setText(this.status, `${count(found.records.length, "record")}, ${order}${looked}, in ${duration(found.took)}. ${STOPPED[found.stopped_by] ?? ""}`.trim());
     this.#showPagers(found);
     replace(this.problems, found.problems.map((each) =>
@@ -115,6 +123,7 @@ class MessagesPage {
     this.#showPagers(null);
     replace(this.problems);
     this.empty.hidden = true;
+    this.commands.hidden = true;
     this.form.refused(error);
   }
 
