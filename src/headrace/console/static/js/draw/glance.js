@@ -3,6 +3,8 @@
 import { h, setText } from "../dom.js";
 import { behind, count, duration, number, time } from "../format.js";
 import { memberNames, nameOf, partitionName, trendMark } from "./consumers.js";
+import { factsOf } from "./rebalance.js";
+import { whyRebalanced } from "./reasons.js";
 
 const card = (name, question) => {
   const [answer, more] = [h("p", { class: "answer" }), h("p", { class: "muted" })];
@@ -69,15 +71,8 @@ const partitionsText = (partitions) =>
 function rebalanceText(view) {
   const [latest] = view.rebalances;
   if (!latest) return ["none is known", null];
-  const paused = latest.moved.map((move) => move.paused).filter((each) => each !== null && each !== undefined);
-  return [
-    latest.text,
-    [
-      time(latest.at),
-      latest.took !== null && `took ${duration(latest.took)}`,
-      paused.length > 0 && `a moved partition was not read for at most ${duration(Math.max(...paused))}`,
-    ].filter(Boolean).join("; "),
-  ];
+  const names = memberNames(view.members, [...(latest.before ?? []), ...(latest.after ?? [])]);
+  return [whyRebalanced(view, 0, names), `${time(latest.at)} · ${factsOf(latest)}`];
 }
 
 function oneMoreText(view) {

@@ -8,9 +8,11 @@ import { glide } from "./flip.js";
 const BOXES = 100;
 const TILES = 600;
 const NOBODY = "";
+const BETWEEN_MS = 10_000;
 
 export class MembersDrawing {
   #tiles = new Map();
+  #between = new Between();
   #owners = "";
 
   constructor() {
@@ -21,7 +23,7 @@ export class MembersDrawing {
   }
 
   update(view) {
-    const lanes = lanesOf(view);
+    const lanes = lanesOf(view, this.#between.update(view));
     this.empty.hidden = lanes.length > 0;
     setText(this.empty, `No consumer runs, and no offset is committed. Start a consumer with group.id=${view.group.id}.`);
     const owners = JSON.stringify(lanes.map((each) => [each.id, each.partitions.map(partitionName)]));
@@ -73,8 +75,24 @@ export class MembersDrawing {
 const lagText = (partition) =>
   `${partitionName(partition)}: ${count(partition.lag, "record")} behind, ${behind(partition.behind, partition.behind_at_least)}`;
 
+// Partitions between two consumers: taken from one and not yet given to the next. Without a committed offset the view
+// does not list them then, and their tiles would vanish for that moment.
+class Between {
+  #seen = new Map();
+  #at = 0;
+
+  update(view) {
+    const assigned = view.members.flatMap((member) => member.partitions);
+    if (Math.abs(view.at - this.#at) > BETWEEN_MS) this.#seen.clear(); // another moment was chosen
+    this.#at = view.at;
+    for (const each of [...assigned, ...view.partitions]) this.#seen.set(partitionName(each), { topic: each.topic, partition: each.partition, at: view.at });
+    for (const [key, each] of this.#seen) if (view.at - each.at > BETWEEN_MS || each.at > view.at) this.#seen.delete(key);
+    return [...this.#seen.values()].filter((each) => each.at < view.at);
+  }
+}
+
 // The slow one is always drawn; partitions that nobody reads come last.
-function lanesOf(view) {
+function lanesOf(view, between) {
   const names = memberNames(view.members);
   const members = [...view.members].sort((a, b) => Number(b.slow) - Number(a.slow)).slice(0, BOXES).sort(byName(names));
   let room = TILES;
@@ -83,7 +101,7 @@ function lanesOf(view) {
     room -= partitions.length;
     return { id: member.member_id, name: nameOf(names, member.member_id), member, partitions, more: member.partitions.length - partitions.length };
   });
-  const free = view.partitions.filter((each) => each.member_id === null);
+  const free = [...view.partitions.filter((each) => each.member_id === null), ...between];
   if (free.length) {
     const partitions = [...free].sort(byPartition).slice(0, room);
     lanes.push({ id: NOBODY, name: "Nobody reads these", member: null, partitions, more: free.length - partitions.length });

@@ -3,6 +3,7 @@
 import { h, keyed, path, replace, setText } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { byName, byPartition, lane, memberNames, nameOf, partitionName } from "./consumers.js";
+import { whyRebalanced } from "./reasons.js";
 
 const LANES = 24;
 const MOVES = 40;
@@ -21,15 +22,17 @@ export class Rebalances {
     this.empty.hidden = view.rebalances.length > 0;
     const names = memberNames(view.members, view.rebalances.flatMap((each) => [...(each.before ?? []), ...(each.after ?? [])]));
     const newest = view.rebalances[0]?.at;
+    const numbers = new Map(view.rebalances.map((each, index) => [each, index]));
     keyed(this.list, view.rebalances, (each) => each.at, (each) => this.#entry(each), (entry, each) => {
-      const text = JSON.stringify(each);
+      const why = whyRebalanced(view, numbers.get(each), names);
+      const text = why + JSON.stringify(each);
       if (entry.shown !== text) {
         entry.shown = text;
         entry.drawn = false;
         entry.rebalance = each;
         entry.names = names;
         setText(entry.querySelector(".when"), time(each.at));
-        setText(entry.querySelector(".why"), each.text);
+        setText(entry.querySelector(".why"), why);
         setText(entry.querySelector(".facts"), factsOf(each));
       }
       if (!entry.touched) entry.open = each.at === newest;
@@ -62,13 +65,22 @@ function drawEntry(entry) {
     movesList(rebalance.moved, names));
 }
 
-const factsOf = ({ moved, given, taken, took }) =>
-  [
-    moved.length ? `${count(moved.length, "partition")} moved` : "no partition moved",
-    given > 0 && `${count(given, "partition")} given to a first owner`,
-    taken > 0 && `${count(taken, "partition")} left without an owner`,
+// Entries of `moved` without an owner before or after are given or taken, and counted as such.
+export function factsOf(rebalance) {
+  const { moved, took } = rebalance;
+  const changed = moved.filter((each) => each.from && each.to).length;
+  const given = Math.max(moved.filter((each) => !each.from).length, rebalance.given ?? 0);
+  const taken = Math.max(moved.filter((each) => !each.to).length, rebalance.taken ?? 0);
+  const paused = moved.map((each) => each.paused).filter((each) => typeof each === "number");
+  return [
+    changed > 0 && `${count(changed, "partition")} moved`,
+    given > 0 && `${count(given, "partition")} newly assigned`,
+    taken > 0 && `${count(taken, "partition")} left without a consumer`,
+    changed + given + taken === 0 && "no partition changed its consumer",
     took !== null && `took ${duration(took)}`,
+    paused.length > 0 && `not read for at most ${duration(Math.max(...paused))}`,
   ].filter(Boolean).join(" · ");
+}
 
 function side(title, name, members, names, moved, word) {
   if (!members) return h("div", { class: "side-drawing" }, h("h4", null, title), h("p", { class: "muted" }, "Not known."));
