@@ -6,6 +6,7 @@ The pictures are in build/screenshots, for people to look at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_a_page_is_drawn_whole(
 ) -> None:
     page = opened.open(size=SIZES[size], theme="dark" if theme == "dark" else "light", still=True)
     visit(page, console, path, rest_ms=1200)
-    name = path.strip("/").replace("/", "-") or "cluster"
+    name = re.sub(r"\W+", "-", path).strip("-") or "cluster"
     PICTURES.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=PICTURES / f"{name}-{size}-{theme}.png", full_page=True)
     too_wide, cut = page.evaluate(TOO_WIDE), page.evaluate(CUT_NAMES)

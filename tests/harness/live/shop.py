@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.client.tools.pipeline_reports import VERSION
+from headrace.client.tools.pipeline_reports import HEARTBEAT_MS, VERSION
 from headrace.client.tools.quotas import alter_quotas
 from headrace.client_quotas import PRODUCER_BYTE_RATE, QuotaEntity
 from headrace.types import PIPELINES_TOPIC
@@ -32,11 +32,24 @@ MEMBERS = ("billing-worker-1", "billing-worker-2", "billing-worker-3")
 _TIMEOUT_S = 60
 _RECORDS = 300
 _SLOW = "billing-worker-2"
-_FIRST = ("/", "/topics", "/topics/orders", "/topics/orders/messages", "/groups", f"/groups/{GROUP}")
 PATHS = (
-    *_FIRST,
-    *("/pipelines", f"/pipelines/{PIPELINE}", "/dead-letters", f"/dead-letters/{DEAD_LETTERS}"),
-    *("/transactions", "/clients", "/configs", "/security", "/plan"),
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/messages",
+    "/groups",
+    f"/groups/{GROUP}",
+    "/pipelines",
+    f"/pipelines/{PIPELINE}",
+    "/dead-letters",
+    f"/dead-letters/{DEAD_LETTERS}",
+    "/transactions",
+    "/clients",
+    "/configs",
+    "/configs?topic=clicks",
+    "/security",
+    "/security?part=quotas",
+    f"/plan?topic=orders&group={GROUP}",
 )
 """Every page of docs/design/console.md, with something to see."""
 
@@ -50,6 +63,7 @@ class Shop:
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._assigned: set[str] = set()
+        self._reported = threading.Event()
         self._open_transaction: Producer | None = None
 
     def __enter__(self) -> Shop:
@@ -59,7 +73,6 @@ class Shop:
             self._leave_a_lag("shipping", "orders", upto=40)
             self._leave_a_lag("audit-log-exporter-of-the-compliance-department", LONG_TOPIC, upto=1)
             self._write_dead_letters()
-            self._report_a_pipeline()
             alter_quotas(
                 self._bootstrap, QuotaEntity(client_id="clicks-loader"), {PRODUCER_BYTE_RATE: 1e6}, ()
             )
@@ -68,6 +81,8 @@ class Shop:
                 self._start(self._read, name)
             wait_until(lambda: self._assigned >= set(MEMBERS), "all members", timeout_s=_TIMEOUT_S)
             self._start(self._write)
+            self._start(self._report_pipelines)
+            assert self._reported.wait(_TIMEOUT_S), "the pipeline's report was not written"
         except BaseException:
             self.__exit__()
             raise
@@ -176,46 +191,54 @@ class Shop:
         producer.flush(_TIMEOUT_S)
         self._open_transaction = producer
 
-    def _report_a_pipeline(self) -> None:
-        now = int(time.time() * 1000)
-        report = {
-            "version": VERSION,
-            "at": now,
-            "name": PIPELINE,
-            "id": "5c3d6f1e-0000-4000-8000-000000000001",
-            "state": "running",
-            "started": now - 3_600_000,
-            "driver": "spark-driver-1",
-            "group": GROUP,
-            "batch": {
-                "id": 42,
-                "at": now - 2_000,
-                "ms": 1_430,
-                "durations": {"addBatch": 1_100, "queryPlanning": 90, "walCommit": 120},
-                "rows": 5_120,
-                "input_rate": 2_560.0,
-                "processed_rate": 3_580.0,
-                "state_rows": 18_400,
-                "state_bytes": 4_200_000,
-                "lag": 310,
-                "max_lag": 120,
-            },
-            "sources": [
-                {
-                    "description": "headrace[orders]",
-                    "rows": 5_120,
-                    "lag": 310,
-                    "behind": {"orders": {"0": 120}},
-                }
-            ],
-            "sink": "headrace_delta[bronze/orders]",
-            "recent": [[now - 2_000 * (40 - n), n, 4_000 + 60 * n, 900 + 130 * (n % 5)] for n in range(40)],
-        }
+    def _report_pipelines(self) -> None:
+        """Like a driver of Spark, until the end."""
         producer = self._producer(client_id="spark-driver-1")
-        producer.produce(PIPELINES_TOPIC, json.dumps(report).encode(), PIPELINE.encode())
-        assert producer.flush(_TIMEOUT_S) == 0
+        while True:
+            producer.produce(PIPELINES_TOPIC, json.dumps(_report()).encode(), PIPELINE.encode())
+            producer.flush(_TIMEOUT_S)
+            self._reported.set()
+            if self._closing.wait(HEARTBEAT_MS / 1000):
+                return
 
 
 def _produce(producer: Producer, topic: str, number: int) -> None:
     value = {"id": number, "customer": f"customer-{number % 37}", "amount": number * 7 % 400, "items": [1, 2]}
     producer.produce(topic, json.dumps(value).encode(), f"customer-{number % 37}".encode())
+
+
+def _report() -> dict[str, Any]:
+    now = int(time.time() * 1000)
+    return {
+        "version": VERSION,
+        "at": now,
+        "name": PIPELINE,
+        "id": "5c3d6f1e-0000-4000-8000-000000000001",
+        "state": "running",
+        "started": now - 3_600_000,
+        "driver": "spark-driver-1",
+        "group": GROUP,
+        "batch": {
+            "id": 42,
+            "at": now - 2_000,
+            "ms": 1_430,
+            "durations": {"addBatch": 1_100, "queryPlanning": 90, "walCommit": 120},
+            "rows": 5_120,
+            "input_rate": 2_560.0,
+            "processed_rate": 3_580.0,
+            "state_rows": 18_400,
+            "state_bytes": 4_200_000,
+            "lag": 310,
+            "max_lag": 120,
+        },
+        "sources": [
+            {
+                "description": "headrace[orders]",
+                "rows": 5_120,
+                "lag": 310,
+                "behind": {"orders": {"0": 120}},
+            }
+        ],
+        "sink": "headrace_delta[bronze/orders]",
+        "recent": [[now - 2_000 * (40 - n), n, 4_000 + 60 * n, 900 + 130 * (n % 5)] for n in range(40)],
+    }
