@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pages of administration share: refused answers, filters, badges, figures, commands in a table.
+import { openDialog } from "./dialog.js";
 import { h, replace, setText } from "./dom.js";
 import { banner, commandLine } from "./notices.js";
 
@@ -44,14 +45,11 @@ export function filterField(context, label) {
 export const badge = (level, text) => h("span", { class: `badge ${level}` }, text);
 
 // A box over the page. Rows of a table are made anew when they change, so that what unfolds is not in them.
-export function showBox(title, ...content) {
-  const close = h("button", { type: "button", class: "primary", onclick: () => box.close() }, "Close");
-  const box = h("dialog", { "aria-label": title, onclose: () => box.remove() },
-    h("h2", null, title), content, h("div", { class: "actions" }, close));
-  document.body.append(box);
-  box.showModal();
-  close.focus();
-}
+// It is in <main>: another page takes it away.
+export const showBox = (title, ...content) =>
+  openDialog(document.getElementById("main"), title, (dialog) => [
+    content, h("div", { class: "actions" }, h("button", { type: "button", class: "primary", onclick: dialog.close }, "Close")),
+  ]);
 
 export const commandCell = (command, label) =>
   command

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records whose handling failed: the topics that hold them, by error, and the records of one topic.
-import { AnswerNotice, badge, fields, Figure, showBox } from "../admin_parts.js";
+import { AnswerNotice, badge, fields, Figure, panel, showBox } from "../admin_parts.js";
+import { openReplay } from "../dead_letter_actions.js";
 import { h, keyed, path, replace, setText } from "../dom.js";
 import { ago, bytes, count, number, rate, time } from "../format.js";
 import { Table } from "../table.js";
@@ -57,13 +58,11 @@ function mountTopic(root, context) {
     { name: "size", label: "Value", numeric: true, value: (each) => each.value_bytes, cell: (each) => h("button", { type: "button", class: "small quiet", onclick: () => showRecord(topic, each) }, bytes(each.value_bytes)) },
   ];
   const table = new Table({ columns, key: (each) => `${each.partition}/${each.offset}`, caption: "Dead letters, newest first", empty: "None of the newest records of this topic has an error in its headers." });
-  const actions = h("div", { class: "replay" });
   replace(root,
     h("div", { class: "page-head" }, h("h1", null, `Dead letters in ${topic}`),
       h("div", { class: "tabs" }, h("a", { href: "/dead-letters" }, "All"), h("a", { href: path("topics", topic) }, "The topic"), h("a", { href: path("topics", topic, "messages") }, "Its messages"))),
     notice.element, h("div", { class: "figures" }, records.element, coming.element, kinds.element), from,
-    h("section", { class: "panel" }, h("h2", null, "By error, in the newest records"), errors, all), actions, table.element);
-  const replay = offerReplay(actions, topic, context);
+    panel(context.query.error ? `Only: ${context.query.error}` : "By error, in the newest records", errors, all), replayTools(topic, context.query.error ?? null, context), table.element);
   let seen = "";
   return {
     update(view) {
@@ -79,7 +78,6 @@ function mountTopic(root, context) {
       replace(from, "From ", it.sources.length ? topicLinks(it.sources) : "topics that are not told", it.groups.length > 0 && [", while group ", groupLinks(it.groups), " handled them"], it.makers.length > 0 && `; written by ${it.makers.join(", ")}.`);
       keyed(errors, it.errors, (each) => `${each.error} ${each.count} ${it.sampled}`, (each) => errorShare(each, it.sampled, topic));
     },
-    unmount: () => replay.close(),
   };
 }
 
@@ -106,22 +104,10 @@ function showRecord(topic, each) {
     h("p", { class: "muted" }, "The beginning of the value as text. ", h("a", { href: `${path("topics", topic, "messages")}?partition=${each.partition}&offset=${each.offset}` }, "The whole record, decoded")));
 }
 
-// Sending records again is an action of its own module.
-function offerReplay(place, topic, context) {
-  let open = true;
-  let actions = null;
-  if (!context.session?.read_only) {
-    import("../dead_letter_actions.js").then(
-      (module) => {
-        if (open) actions = module.mountReplay?.(place, { topic, session: context.session, api: context.api });
-      },
-      () => {},
-    );
-  }
-  return {
-    close() {
-      open = false;
-      actions?.close?.();
-    },
-  };
+// All of the topic's, or those with the chosen error.
+function replayTools(topic, error, { session, api }) {
+  const dialogs = h("div");
+  const button = h("button", { type: "button", onclick: () => openReplay(dialogs, { topic, error, session, api }) },
+    error ? "Send those with this error back …" : "Send them back …");
+  return h("div", { class: "toolbar" }, !session?.read_only && button, dialogs);
 }
