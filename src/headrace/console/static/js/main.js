@@ -27,6 +27,7 @@ class Console {
       router: null,
       session: () => this.state,
       connection: (state) => this.connection(state),
+      engine: (name) => this.#showEngine(name),
       announce: (text) => setText(byId("announcer"), text),
       unauthorized: () => this.start(),
     });
@@ -50,7 +51,7 @@ class Console {
     this.user.textContent = this.state.user ?? "";
     this.out.hidden = !(this.state.login_required && this.state.logged_in);
     this.readOnly.hidden = !this.state.read_only;
-    this.engine.textContent = [this.state.engine, this.state.version].filter((text) => text && text !== "unknown").join(" ");
+    this.#showEngine(this.state.engine);
     if (locked) showLogin(this.main, this.api, this.state, () => this.start());
     else this.router.start();
   }
@@ -58,6 +59,10 @@ class Console {
   connection(state) {
     this.dot.dataset.state = state;
     setText(this.dotText, CONNECTION[state]);
+  }
+
+  #showEngine(name) {
+    setText(this.engine, { headrace: "", kafka: "on Apache Kafka" }[name] ?? "");
   }
 
   #locked() {

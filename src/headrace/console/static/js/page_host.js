@@ -18,7 +18,8 @@ export class PageHost {
   #shown = 0;
   #leave = () => {};
 
-  // `shell`: {main, api, router, session(), connection(state), announce(text), unauthorized()}
+  // `shell`: {main, api, router, session(), connection(state), engine(name), announce(text),
+  // unauthorized()}
   constructor(shell) {
     this.shell = shell;
   }
@@ -156,6 +157,7 @@ class OpenPage {
     if (this.#closed) return;
     this.root.setAttribute("aria-busy", "false");
     this.notices.update(view);
+    this.shell.engine(view.engine);
     this.slider?.showing(view);
     this.page.update?.(view);
   }

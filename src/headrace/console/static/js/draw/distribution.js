@@ -13,7 +13,7 @@ function drawn(view) {
     h("p", { class: "muted" }, `Of a sample of ${count(sampled, "record")}: ${count(keys.distinct, "different key")}, ${count(keys.none, "record")} without a key.`),
     h("div", { class: "grid" },
       column("By partition", bars(partitions.map((each) => ({ label: `Partition ${each.partition}`, value: each.records, text: percent(each.share) })))),
-      column("By size", bars(sizes.map((each) => ({ label: `up to ${bytes(each.up_to)}`, value: each.count, text: number(each.count) })))),
+      column("By size", bars(sizes.map((each) => ({ label: each.up_to === null ? "larger" : `up to ${bytes(each.up_to)}`, value: each.count, text: number(each.count) })))),
       column("Most frequent keys", keys.top.length ? bars(keys.top.map((each) => ({ label: each.key, value: each.count, text: share(each.count) }))) : h("p", { class: "muted" }, "No record of the sample has a key."))),
   ];
 }
@@ -26,7 +26,7 @@ export function distributionPanel(api, topic) {
     replace(content, h("p", { class: "muted" }, "Reading …"));
     try {
       const view = await api.get("/views/topic-distribution", { topic });
-      replace(content, view.sampled ? drawn(view) : h("p", { class: "muted" }, "The topic has no records."));
+      replace(content, view.partitions.some((each) => each.records) ? drawn(view) : h("p", { class: "muted" }, "The topic has no records."));
     } catch (problem) {
       replace(content, banner("error", problem.message, problem.next));
     }

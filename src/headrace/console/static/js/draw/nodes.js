@@ -114,8 +114,8 @@ class NodeBox {
     this.disk.hidden = share === null;
     this.disk.className = `meter ${share >= DISK_BAD ? "bad" : share >= DISK_WARN ? "warn" : ""}`;
     if (share !== null) this.disk.firstChild.style.width = `${share * 100}%`;
-    const own = used === null ? "Disk –" : `Data ${bytes(used)}`;
-    setText(this.diskText, share === null ? own : `${own} · disk ${percent(share)} full, ${bytes(free)} free`);
+    const known = used === null ? "Disk –" : `Disk: ${bytes(used)} used`;
+    setText(this.diskText, share === null ? known : `Disk ${percent(share)} full: ${bytes(free)} of ${bytes(all)} free`);
   }
 }
 
