@@ -121,9 +121,9 @@ def test_headers_byte_by_byte_do_not_move_the_deadline(monkeypatch: pytest.Monke
     async def body() -> None:
         async with serving() as console:
             reader, writer = await console.request("GET / HTTP/1.1\nHost: localhost\n\n")
-            await reader.readuntil(b"200 OK")
+            await reader.readuntil(b"</html>")
             trickle = asyncio.ensure_future(_trickle(writer, b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000))
-            assert b"</html>" in await _ends(reader)
+            assert (await _ends(reader)).strip() == b""
             trickle.cancel()
             await asyncio.gather(trickle, return_exceptions=True)
             writer.close()
@@ -149,9 +149,8 @@ def test_a_body_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
                 f"Content-Type: application/json\nX-CSRF-Token: {session['csrf']}\n\n"
             )
             trickle = asyncio.ensure_future(_trickle(writer, b"x" * 100_000))
-            answer = await _ends(reader)
+            answer = await asyncio.wait_for(reader.readuntil(b"did not arrive within 0.5 s"), WAIT_S)
             assert answer.startswith(b"HTTP/1.1 408 ")
-            assert b"did not arrive within 0.5 s" in answer
             trickle.cancel()
             await asyncio.gather(trickle, return_exceptions=True)
             writer.close()
