@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.client.tools.groups import Groups
 from tests.harness.browser.chromium import PHONE, OpenBrowser
 from tests.harness.browser.console_process import ConsoleProcess
 from tests.harness.groups.polled_consumers import QUICK_GROUPS, PolledGroup
@@ -54,7 +55,8 @@ COUNT_GLIDES = """
 SIDE = """(side) => {
   const lanes = [...document.querySelectorAll(`details[open] [data-side="${side}"]`)];
   const tiles = (lane) => [...lane.querySelectorAll("[data-drawn]")].map((tile) => tile.dataset.drawn).sort();
-  return Object.fromEntries(lanes.map((lane) => [lane.querySelector(".lane-name").textContent, tiles(lane)]));
+  const name = (lane) => lane.querySelector(".consumer-lane-name").textContent;
+  return Object.fromEntries(lanes.map((lane) => [name(lane), tiles(lane)]));
 }"""
 
 Shares = dict[str, list[str]]
@@ -103,6 +105,11 @@ def produce(node: NodeProcess, topic: str, each: int) -> None:
     for number in range(4 * each):
         producer.produce(topic, f"{number}".encode(), partition=number % 4)
     assert producer.flush(CREATED_S) == 0
+
+
+def group_offsets(node: NodeProcess, topic: str) -> list[int]:
+    committed = Groups(node.bootstrap).committed(group_of(topic))
+    return [offset for _, offset in sorted(committed.items())]
 
 
 def open_group(browser: OpenBrowser, console: ConsoleProcess, topic: str, **options: Any) -> Page:
@@ -231,7 +238,7 @@ def test_one_consumer_more_is_drawn_with_what_it_would_take(
     group.join("A#0", [orders])
     page = open_group(browser, console, orders)
     see_shares(page, group, orders)
-    new = page.locator(".lane.new[data-side=then]")
+    new = page.locator(".consumer-lane.new[data-side=then]")
     see(group, new.count, bool, "the consumer that would be new")
     assert new.locator("[data-drawn]").count() == 2
     assert "would move here" in new.inner_text()
@@ -252,7 +259,7 @@ def test_the_lag_and_the_table_follow_commits(
 
 
 def test_offsets_are_changed_with_a_preview_and_only_without_consumers(
-    browser: OpenBrowser, console: ConsoleProcess, group: PolledGroup, orders: str
+    browser: OpenBrowser, console: ConsoleProcess, node: NodeProcess, group: PolledGroup, orders: str
 ) -> None:
     member = group.join("A#0", [orders])
     page = open_group(browser, console, orders)
@@ -264,6 +271,23 @@ def test_offsets_are_changed_with_a_preview_and_only_without_consumers(
     assert "Stop the consumer first" in text_of(page, "#offsets-reason")
     group.leave("A#0")
     wait_until(button.is_enabled, "the button is enabled", timeout_s=TIMEOUT_S)
+    button.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("the beginning").check()
+    dialog.get_by_role("button", name="Preview").click()
+    dialog.locator("#offsets-preview").wait_for()
+    assert [each.inner_text() for each in dialog.locator("tbody tr td:nth-child(4)").all()] == ["0"] * 4
+    assert "records read again" in dialog.inner_text()
+    dialog.get_by_role("button", name="Set these offsets").click()
+    dialog.get_by_text("The offsets of 4 partitions were set").wait_for()
+    dialog.get_by_role("button", name="Close").click()
+    see(
+        group,
+        lambda: text_of(page, '[data-answer="lag"] .answer'),
+        "40 records".__eq__,
+        "all to be read again",
+    )
+    assert group_offsets(node, orders) == [0, 0, 0, 0]
 
 
 def test_reduced_motion_moves_tiles_at_once(

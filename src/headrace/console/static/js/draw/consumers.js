@@ -61,13 +61,13 @@ export const topicLink = (topic, text = topic) => h("a", { href: path("topics", 
 // One consumer with its partitions, standing still: of the drawings of the past and of what would be.
 // `marked`: keys of partitions to point out, with the words for it.
 export const lane = ({ name, partitions, marked, word, isNew, side, id }) =>
-  h("div", { class: isNew ? "lane new" : "lane", "data-lane": id, "data-side": side },
-    h("div", { class: "lane-name" }, consumerFigure(), h("span", null, name)),
-    h("ul", { class: "shares plain" },
+  h("div", { class: isNew ? "consumer-lane new" : "consumer-lane", "data-lane": id, "data-side": side },
+    h("div", { class: "consumer-lane-name" }, consumerFigure(), h("span", null, name)),
+    h("ul", { class: "owned-list plain" },
       partitions.length === 0 && h("li", { class: "muted none" }, "no partitions"),
       [...partitions].sort(byPartition).map((each) => {
         const key = partitionName(each);
         const moved = marked.has(key);
-        return h("li", { class: moved ? "share marked" : "share", "data-drawn": key },
-          h("span", { class: "share-name" }, key), moved && h("span", { class: "share-note" }, word));
+        return h("li", { class: moved ? "owned marked" : "owned", "data-drawn": key },
+          h("span", { class: "owned-name" }, key), moved && h("span", { class: "owned-note" }, word));
       })));

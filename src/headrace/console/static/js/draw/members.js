@@ -40,7 +40,7 @@ export class MembersDrawing {
       fillBox(box, each, view.at);
       const tiles = each.partitions.map((partition) => this.#tile(partition, lags));
       for (const tile of tiles) kept.add(tile);
-      placeTiles(box.querySelector(".shares"), tiles);
+      placeTiles(box.querySelector(".owned-list"), tiles);
     });
     for (const [key, tile] of this.#tiles) {
       if (kept.has(tile)) continue;
@@ -53,15 +53,15 @@ export class MembersDrawing {
     const key = partitionName(partition);
     let tile = this.#tiles.get(key);
     if (!tile) {
-      tile = h("li", { class: "share", "data-tile": key }, topicLink(partition.topic, h("span", { class: "share-name" }, key)),
-        h("span", { class: "share-lag" }));
+      tile = h("li", { class: "owned", "data-tile": key }, topicLink(partition.topic, h("span", { class: "owned-name" }, key)),
+        h("span", { class: "owned-lag" }));
       this.#tiles.set(key, tile);
     }
     const known = lags.get(key);
     const lagging = Boolean(known?.lag);
     tile.classList.toggle("lagging", lagging);
     tile.title = known ? lagText(known) : "";
-    setText(tile.querySelector(".share-lag"), lagging ? `${short(known.lag)} behind` : known?.lag === 0 ? "up to date" : "lag not known");
+    setText(tile.querySelector(".owned-lag"), lagging ? `${short(known.lag)} behind` : known?.lag === 0 ? "up to date" : "lag not known");
     return tile;
   }
 
@@ -115,7 +115,7 @@ function memberBox(each) {
     class: each.member ? "member" : "member nobody", "data-member": each.id, "data-client": each.member?.client_id, "aria-label": each.name,
   },
     h("h3", null, each.member && consumerFigure(), h("span", { class: "name" }), h("span", { class: "badge warn slow", hidden: true }, "▲ slowest")),
-    facts, h("ul", { class: "shares plain" }), h("p", { class: "muted more", hidden: true }));
+    facts, h("ul", { class: "owned-list plain" }), h("p", { class: "muted more", hidden: true }));
 }
 
 function fillBox(box, each, at) {

@@ -4,6 +4,7 @@ import { nameOf } from "./consumers.js";
 
 const CAUSES = new Set(["join", "rejoin", "leave"]);
 const SHOWN = 3;
+const SOON_MS = 5_000;
 const LOOK_BACK_MS = 60_000;
 const ID = /\S+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 const READABLE = [
@@ -19,10 +20,16 @@ export function whyRebalanced(view, index, names) {
   const rebalance = view.rebalances[index];
   const after = Math.max(view.rebalances[index + 1]?.at ?? 0, rebalance.at - LOOK_BACK_MS);
   const causes = (view.timeline ?? []).filter((each) => CAUSES.has(each.kind) && each.at > after && each.at <= rebalance.at);
+  if (causes.length === 0 && isSecondStep(rebalance, view.rebalances[index + 1])) {
+    return `${whyRebalanced(view, index + 1, names)} (second step: consumers get what others gave up)`;
+  }
   if (causes.length === 0) return readable(rebalance.reason, names) || rebalance.text;
   const texts = [...new Set(causes.map((each) => causeText(each, names)))];
   return texts.slice(0, SHOWN).join(", ") + (texts.length > SHOWN ? ` and ${texts.length - SHOWN} more changes` : "");
 }
+
+// A cooperative rebalance has two: in the first one partitions are given up, in the second they find their consumers.
+const isSecondStep = (rebalance, before) => before?.taken > 0 && rebalance.at - (rebalance.took ?? 0) - before.at < SOON_MS;
 
 function causeText(event, names) {
   const name = names.get(event.member_id) ?? event.client_id ?? nameOf(names, event.member_id);

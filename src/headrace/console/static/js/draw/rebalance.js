@@ -65,12 +65,12 @@ function drawEntry(entry) {
     movesList(rebalance.moved, names));
 }
 
-// Entries of `moved` without an owner before or after are given or taken, and counted as such.
+// Entries of `moved` without an owner before or after are given or taken; the broker's counts where none are listed.
 export function factsOf(rebalance) {
   const { moved, took } = rebalance;
   const changed = moved.filter((each) => each.from && each.to).length;
-  const given = Math.max(moved.filter((each) => !each.from).length, rebalance.given ?? 0);
-  const taken = Math.max(moved.filter((each) => !each.to).length, rebalance.taken ?? 0);
+  const given = moved.length ? moved.filter((each) => !each.from).length : rebalance.given ?? 0;
+  const taken = moved.length ? moved.filter((each) => !each.to).length : rebalance.taken ?? 0;
   const paused = moved.map((each) => each.paused).filter((each) => typeof each === "number");
   return [
     changed > 0 && `${count(changed, "partition")} moved`,
@@ -125,7 +125,7 @@ export class OneMore {
     const moved = new Set(wanted.moves.map(partitionName));
     replace(this.element,
       h("p", null, wanted.text),
-      h("div", { class: "lanes" }, [...wanted.after].sort(newLast(here, byName(names))).slice(0, LANES).map((each) =>
+      h("div", null, [...wanted.after].sort(newLast(here, byName(names))).slice(0, LANES).map((each) =>
         lane({
           id: each.member_id, name: nameOf(names, each.member_id), partitions: each.partitions, marked: moved,
           word: "would move here", isNew: !here.has(each.member_id), side: "then",
