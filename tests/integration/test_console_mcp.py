@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -211,3 +212,17 @@ def test_it_ends_with_its_input_and_prints_nothing_else(shop: NodeProcess, tmp_p
     command = [sys.executable, *COMMAND, shop.bootstrap]
     done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_the_sdk_it_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['mcp'] = None\n")
+    done = subprocess.run(
+        [sys.executable, *COMMAND, "127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'headrace[mcp]'" in done.stderr
