@@ -16,7 +16,8 @@ from headrace.console.views.rebalances import places
 from headrace.console.views.view import Document
 from headrace.types import TopicPartition
 
-NEW_MEMBER = "(one more)"
+NEW_MEMBER = "~ one more"
+"""It comes after those that are there, as ids of members begin with a client id."""
 _MOST_PARTITIONS = 5_000
 Assign = Callable[[Iterable[Subscriber[str]], Mapping[str, int]], Assignment[str]]
 
