@@ -62,9 +62,9 @@ def _body(data: bytes) -> Message:
 async def view_frames(
     channel: Channel, is_live: Callable[[], bool], *, comment_s: float = COMMENT_S
 ) -> Frames:
-    """The newest document whenever there is one; ends with the session."""
+    """The newest document whenever there is one; ends with the session, and when the past has been played."""
     seen = 0
-    while not channel.closed:
+    while True:
         frame = await channel.next(seen, comment_s)
         if not is_live():
             yield event_frame("problem", _ENDED)
@@ -72,7 +72,9 @@ async def view_frames(
         if frame is not None:
             seen = frame.number
             yield frame.data
-        elif not channel.closed:
+        elif channel.closed:
+            return
+        else:
             yield _COMMENT
 
 

@@ -54,7 +54,7 @@ def event_frame(event: str, document: Document, number: int | None = None) -> by
 
 
 class Channel:
-    """The newest document of one view, for its viewers."""
+    """The newest document of one view, for its viewers. `closed`: no newer one will come."""
 
     def __init__(self, source: LiveSource, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -85,6 +85,8 @@ class Channel:
         while True:
             try:
                 await self._publish_all()
+                self.closed = True
+                self._wake()
                 return
             except HeadraceError as error:
                 self._publish_problem(error_document(error))
