@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -29,6 +30,7 @@ _READ_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 
 class ConsoleProcess:
@@ -176,3 +178,24 @@ def open_browser() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+class BrowserThread:
+    """A browser in a thread of its own: while Playwright is open, its thread runs an event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._open = ExitStack()
+
+    def __enter__(self) -> BrowserThread:
+        self._browser = self.call(lambda: self._open.enter_context(open_browser())).result()
+        self.page = self.call(self._browser.new_page).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.call(self._open.close).result()
+        self._thread.shutdown()
+
+    def call(self, function: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
+        """Run a call of `page` there."""
+        return self._thread.submit(function, *arguments, **named)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.client.tools.groups import Groups
 from headrace.console.actions.endpoints import ENDPOINTS
 from headrace.console.views.view import ViewError
-from tests.harness.console_source import plain_source
+from tests.harness.console.plain_source import plain_source
 from tests.harness.waiting import wait_until
 
 PREVIEW, SET = "/groups/offsets/preview", "/groups/offsets"

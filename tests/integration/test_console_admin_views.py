@@ -21,7 +21,7 @@ from headrace.client.tools.quotas import alter_quotas
 from headrace.client_quotas import QuotaEntity
 from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
 from headrace.console.observing.observer import Observer
-from tests.harness.console_source import plain_source
+from tests.harness.console.plain_source import plain_source
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.secured_node import set_password
 

@@ -228,8 +228,12 @@ def test_a_killed_consumer_is_named_when_its_session_expires(
         everything = {"A#0": [f"{orders}-{number}" for number in range(4)]}
         see(group, lambda: drawn(page), everything.__eq__, "all four with the one that is left")
         newest_rebalance(page, group, everything)
-        wanted = "rdkafka was lost: silent for 1 s, its session expired"
-        see(group, lambda: text_of(page, '[data-answer="rebalance"] .answer'), wanted.__eq__, "why")
+        see(
+            group,
+            lambda: text_of(page, '[data-answer="rebalance"] .answer'),
+            lambda text: text.startswith("rdkafka was lost") and "session" in text,
+            "why",
+        )
 
 
 def test_one_consumer_more_is_drawn_with_what_it_would_take(

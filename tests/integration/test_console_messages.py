@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError
 from headrace.console.endpoint import Download, Feed
 from headrace.console.messages.endpoints import ENDPOINTS
 from headrace.console.views.view import ViewError
-from tests.harness.console_source import plain_source
+from tests.harness.console.plain_source import plain_source
 
 START = 1_700_000_000_000
 PARTITIONS = 3

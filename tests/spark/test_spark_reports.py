@@ -19,7 +19,7 @@ from headrace.console.views import pipeline as pipeline_view
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.report_listener import report
 from headrace.pipelines.runner import Runner
-from tests.harness.console_source import plain_source
+from tests.harness.console.plain_source import plain_source
 from tests.spark.spark_lab import Broker, wait_until
 
 RECORDS = 30

@@ -7,9 +7,10 @@ Fixtures: fixtures.py. Read next: console_process.py.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from tests.harness.left_out import leave_out
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _BUSY_MACHINE_MS = 60_000
+T = TypeVar("T")
 WIDE, PHONE = (1280, 900), (390, 844)
 
 
@@ -72,6 +74,12 @@ class OpenBrowser:
     def _answered(self, response: Response) -> None:
         if urlsplit(response.url).hostname not in ("127.0.0.1", "localhost", None):
             self._outside.append(f"asked another server: {response.url}")
+
+
+def beside_the_browser(work: Callable[[], T]) -> T:
+    """In another thread: asyncio.run does not work beside Playwright's event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 @contextmanager

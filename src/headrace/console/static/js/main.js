@@ -73,8 +73,11 @@ class Console {
     if (this.#locked()) return;
     const here = route.page?.parent ?? route.page?.path;
     for (const link of byId("side").querySelectorAll("a")) {
-      if (link.getAttribute("href") === here) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (link.getAttribute("href") !== here) link.removeAttribute("aria-current");
+      else {
+        link.setAttribute("aria-current", "page");
+        link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      }
     }
     this.connection("waiting");
     this.host.show(route);

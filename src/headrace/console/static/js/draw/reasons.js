@@ -4,6 +4,7 @@ import { nameOf } from "./consumers.js";
 
 const CAUSES = new Set(["join", "rejoin", "leave"]);
 const SHOWN = 3;
+const NAMED = 5;
 const SOON_MS = 5_000;
 const LOOK_BACK_MS = 60_000;
 const ID = /\S+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
@@ -24,21 +25,35 @@ export function whyRebalanced(view, index, names) {
     return `${whyRebalanced(view, index + 1, names)} (second step: consumers get what others gave up)`;
   }
   if (causes.length === 0) return readable(rebalance.reason, names) || rebalance.text;
-  const texts = [...new Set(causes.map((each) => causeText(each, names)))];
-  return texts.slice(0, SHOWN).join(", ") + (texts.length > SHOWN ? ` and ${texts.length - SHOWN} more changes` : "");
+  const texts = causeTexts(causes, names);
+  return texts.slice(0, SHOWN).join("; ") + (texts.length > SHOWN ? ` and ${texts.length - SHOWN} more changes` : "");
 }
+
+// "3 consumers joined: a, b, c" where the same happened to several.
+function causeTexts(causes, names) {
+  const found = new Map();
+  for (const each of causes) {
+    const [name, what] = cause(each, names);
+    found.set(what, [...(found.get(what) ?? []), name]);
+  }
+  return [...found].map(([what, who]) => (who.length === 1 ? `${who[0]} ${what}` : `${who.length} consumers ${what}: ${listed(who)}`));
+}
+
+const listed = (who) => who.slice(0, NAMED).join(", ") + (who.length > NAMED ? " …" : "");
 
 // A cooperative rebalance has two: in the first one partitions are given up, in the second they find their consumers.
 const isSecondStep = (rebalance, before) => before?.taken > 0 && rebalance.at - (rebalance.took ?? 0) - before.at < SOON_MS;
 
-function causeText(event, names) {
+function cause(event, names) {
   const name = names.get(event.member_id) ?? event.client_id ?? nameOf(names, event.member_id);
-  if (event.kind === "join") return `${name} joined`;
-  if (event.kind === "rejoin") return `${name} came back`;
-  const reason = event.text.split(/ left: /)[1] ?? "";
+  if (event.kind === "join") return [name, "joined"];
+  if (event.kind === "rejoin") return [name, "came back"];
+  const [, reason = ""] = event.text.split(/ left: /);
+  const other = event.client_id && !event.text.includes(" left") && event.text.startsWith(`${event.client_id} `);
+  if (other) return [name, event.text.slice(event.client_id.length + 1)];
   const silent = /^silent for (\d+) ms/.exec(reason);
-  if (silent) return `${name} was lost: silent for ${Math.round(silent[1] / 100) / 10} s, its session expired`;
-  return reason && !["left", "not provided"].includes(reason) ? `${name} left: ${reason}` : `${name} left`;
+  if (silent) return [name, `was lost: silent for ${Math.round(silent[1] / 100) / 10} s, its session expired`];
+  return [name, reason && !["left", "not provided"].includes(reason) ? `left: ${reason}` : "left"];
 }
 
 function readable(reason, names) {

@@ -62,7 +62,7 @@ function drawEntry(entry) {
       side("Before", "before", rebalance.before, names, moved, "moves"),
       h("div", { class: "arrow", "aria-hidden": "true" }, "→"),
       side("After", "after", rebalance.after, names, moved, "moved here")),
-    movesList(rebalance.moved, names));
+    rebalance.moved.length > 0 || rebalance.given > 0 || rebalance.taken > 0 ? movesList(rebalance.moved, names) : h("p", { class: "muted" }, "Every partition stayed where it was."));
 }
 
 // Entries of `moved` without an owner before or after are given or taken; the broker's counts where none are listed.
@@ -93,7 +93,7 @@ function side(title, name, members, names, moved, word) {
 }
 
 function movesList(moves, names) {
-  if (moves.length === 0) return h("p", { class: "muted" }, "Every partition stayed where it was.");
+  if (moves.length === 0) return null;
   return h("ul", { class: "moves" },
     [...moves].sort(byPartition).slice(0, MOVES).map((move) =>
       h("li", { "data-move": partitionName(move) },
@@ -130,7 +130,7 @@ export class OneMore {
           id: each.member_id, name: nameOf(names, each.member_id), partitions: each.partitions, marked: moved,
           word: "would move here", isNew: !here.has(each.member_id), side: "then",
         }))),
-      wanted.moves.length > 0 && movesList(wanted.moves, names));
+      movesList(wanted.moves, names));
   }
 }
 

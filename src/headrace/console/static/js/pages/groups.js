@@ -20,7 +20,7 @@ export const stateBadge = (state) => {
 };
 
 export const clearText = (each) =>
-  each.lag === 0 ? "now" : each.clear_in === null && each.trend === "growing" ? "never at this rate" : duration(each.clear_in);
+  each.lag === 0 ? "now" : each.clear_in === null && each.trend === "growing" ? "never" : duration(each.clear_in);
 
 function topicsCell(topics) {
   const links = topics.slice(0, TOPICS_SHOWN).map((topic, index) => [index > 0 && ", ", topicLink(topic)]);
@@ -34,7 +34,7 @@ const COLUMNS = [
   { name: "lag", label: "Lag", numeric: true, title: "Records between the committed offset and the log end", value: (each) => each.lag, cell: (each) => number(each.lag) },
   { name: "behind", label: "Behind", numeric: true, title: "How long the next record to be read has been in the log", value: (each) => each.behind, cell: (each) => behind(each.behind) },
   { name: "trend", label: "Trend", value: (each) => each.trend, cell: (each) => trendMark(each.trend) },
-  { name: "clear_in", label: "Clear in", numeric: true, title: "When the lag is zero at the present rates", value: (each) => each.clear_in, cell: clearText },
+  { name: "clear_in", label: "Clear in", numeric: true, title: "When the lag is zero at the present rates; never: it grows", value: (each) => each.clear_in, cell: clearText },
   { name: "rate_in", label: "In", numeric: true, wide: true, title: "Records per second that producers write", value: (each) => each.rate_in, cell: (each) => rate(each.rate_in) },
   { name: "rate_out", label: "Out", numeric: true, wide: true, title: "Records per second that the group commits", value: (each) => each.rate_out, cell: (each) => rate(each.rate_out) },
   { name: "type", label: "Protocol", wide: true, value: (each) => each.type, cell: (each) => each.type },
@@ -58,6 +58,7 @@ export function mount(root, context) {
   const filter = h("input", { type: "search", value: context.query.q ?? "", oninput: typed, "aria-describedby": "groups-total", spellcheck: "false" });
   const state = h("select", { onchange: draw }, h("option", { value: "" }, "all"));
   total.id = "groups-total";
+  root.classList.add("groups-page");
   root.append(
     h("div", { class: "page-head" }, h("h1", null, "Consumer groups")),
     h("div", { class: "toolbar" },
