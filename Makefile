@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PART ?=
 ENGINE ?=
+CONSOLE ?=
 SCENE ?=
 SUITE ?=
 BASE ?=
@@ -63,8 +64,9 @@ java: ## install a Java runtime where apt-get does it without a question; elsewh
 	  $(FIND_JAVA) >/dev/null || \
 	  echo "Without Java, Spark, ZooKeeper and Apache Kafka are left out of the demo and the tests."; }
 
-demo: setup ## play all scenes of `headrace demo`; SCENE=NAME plays one; ENGINE=kafka: on Apache Kafka
-	@$(BIN)/headrace demo --pictures artifacts $(if $(SCENE),--scene $(SCENE)) $(if $(ENGINE),--engine $(ENGINE))
+demo: setup ## play all scenes of `headrace demo`; SCENE=NAME: one; ENGINE=kafka: on Apache Kafka; CONSOLE=1: in the browser, too
+	@$(BIN)/headrace demo --pictures artifacts $(if $(SCENE),--scene $(SCENE)) $(if $(ENGINE),--engine $(ENGINE)) \
+	  $(if $(CONSOLE),--console --report demo-report.html)
 
 tour: setup ## write docs/tour.md from a run of the demo, then `make rows`
 	$(BIN)/headrace demo --tour docs/tour.md --pictures docs/pictures
@@ -122,7 +124,7 @@ compat: setup packages ## JVM and Go clients, every CLI command against Apache K
 soak: setup ## long tests; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, security, testing) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, console, security, testing) runs one
 	$(BIN)/python -m bench $(SUITE)
 
 bench-compare: setup ## broker CPU per request: the commit BASE against this tree

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -27,3 +28,9 @@ def test_every_folder_of_tests_is_run_by_the_makefile() -> None:
     makefile = (TESTS.parent / "Makefile").read_text()
     folders = {file.relative_to(TESTS).parts[0] for file in TESTS.rglob("test_*.py")}
     assert not sorted(folder for folder in folders if f"tests/{folder}" not in makefile)
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports a file by its name alone: `pytest tests` could not collect the second."""
+    names = Counter(file.name for file in TESTS.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.browser.chromium import OpenBrowser, beside_the_browser
 from tests.harness.browser.fixtures import StartConsole
-from tests.harness.browser.looks import box_of, wait_for_page
+from tests.harness.browser.looks import drawn_leader, wait_for_page
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.waiting import poll, wait_until
 
@@ -33,22 +33,8 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
         yield cluster
 
 
-def leader_tile(partition: int) -> str:
-    return f'[data-tile="{TOPIC}-{partition}"][data-role=leader]'
-
-
-def drawn_leader(page: Page, partition: int) -> int | None:
-    """By the boxes: the node in whose box the leader's tile lies; None while it moves or there is none."""
-    tiles = page.locator(leader_tile(partition))
-    if tiles.count() != 1 or page.locator(".tile.moving").count():
-        return None
-    tile = box_of(tiles)
-    holding = [node for node in range(NODES) if box_of(page.locator(f'[data-node-box="{node}"]')).holds(tile)]
-    return holding[0] if len(holding) == 1 else None
-
-
 def drawn_leaders(page: Page) -> list[int | None]:
-    return [drawn_leader(page, partition) for partition in range(NODES)]
+    return [drawn_leader(page, f"{TOPIC}-{partition}", range(NODES)) for partition in range(NODES)]
 
 
 def new_leaders(cluster: LiveCluster) -> list[int]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.util import find_spec
 
 from headrace.cli.option_sets import takes_options
@@ -29,6 +28,8 @@ def mcp(*, connect: ConnectOptions) -> None:
         raise ClientError(
             "headrace mcp needs the Python package mcp", next_step="pip install 'headrace[mcp]'"
         )
+    import asyncio
+
     from headrace.console.assistant.server import serve
 
     asyncio.run(serve(connect.cluster()))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from collections.abc import Sequence
@@ -55,6 +54,8 @@ def top(
       headrace top --once
       headrace top --once --json
     """
+    import asyncio
+
     over_s = parse_duration_ms(over, "--over") / 1000
     if as_json and not once:
         raise UsageError("--json prints once", "add --once")

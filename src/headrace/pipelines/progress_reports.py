@@ -17,9 +17,8 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.settings import client_settings
 from headrace.client.tools.admin import Admin
-from headrace.client.tools.pipeline_reports import HEARTBEAT_MS, SETTINGS
+from headrace.client.tools.pipeline_reports import HEARTBEAT_MS, SETTINGS, report_producer
 from headrace.pipelines.reported_query import ENDED, ReportedQuery
 from headrace.types import PIPELINES_TOPIC
 
@@ -143,16 +142,7 @@ class ProgressReports:
                 _log.warning("the progress of queries is not reported: %s", error)
             self._failed = True
             return False
-        import confluent_kafka
-
-        self._producer = confluent_kafka.Producer(
-            client_settings(self._cluster)
-            | {
-                "message.timeout.ms": 10_000,
-                "queue.buffering.max.messages": 2 * _MOST_QUERIES,
-                "compression.type": "gzip",
-            }
-        )
+        self._producer = report_producer(self._cluster, most_queued=2 * _MOST_QUERIES)
         return True
 
     def _await_ends(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.cluster import Cluster
+from headrace.client.settings import client_settings
 from headrace.client.tools.admin import Admin
 from headrace.client.tools.reader import topic_reader
 from headrace.types import PIPELINES_TOPIC
@@ -51,6 +52,20 @@ def read_report(key: bytes | None, value: bytes | None) -> PipelineReport | None
         return PipelineReport(key=key.decode(), at_ms=int(fields["at"]), fields=fields)
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def report_producer(cluster: Cluster, *, most_queued: int) -> Any:
+    """confluent-kafka's producer, for reports that a newer one replaces: what is late is dropped."""
+    import confluent_kafka
+
+    return confluent_kafka.Producer(
+        client_settings(cluster)
+        | {
+            "message.timeout.ms": 10_000,
+            "queue.buffering.max.messages": most_queued,
+            "compression.type": "gzip",
+        }
+    )
 
 
 class PipelineReports:
