@@ -28,6 +28,8 @@ class ScrubPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
+    base_offset: int
+    """Of the segment."""
     path: Path
     position: int
     offset: int
@@ -73,5 +75,13 @@ def scrub(plan: ScrubPlan) -> ScrubReport:
         bytes_read += end.position
         if end.fault is not None:
             path = segment.pooled.path
-            faults.append(Fault(path=path, position=end.position, offset=end.next_offset, what=end.fault))
+            faults.append(
+                Fault(
+                    base_offset=base_offset,
+                    path=path,
+                    position=end.position,
+                    offset=end.next_offset,
+                    what=end.fault,
+                )
+            )
     return ScrubReport(batches=batches, bytes_read=bytes_read, faults=tuple(faults))

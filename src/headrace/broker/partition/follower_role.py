@@ -39,6 +39,10 @@ class FollowerRole(Role):
     def lag(self) -> int:
         return self.machine.lag
 
+    @property
+    def is_replaceable(self) -> bool:
+        return True
+
     def truncate_to(self, offset: int) -> None:
         """R12. Below the high watermark only after an unclean election (R19).
 

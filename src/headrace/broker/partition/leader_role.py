@@ -72,6 +72,10 @@ class LeaderRole(Role):
     def latest_is_known(self) -> bool:
         return self.machine.latest_is_known
 
+    @property
+    def is_replaceable(self) -> bool:
+        return self.machine.can_be_replaced
+
     def is_deleted_below(self, offset: int) -> bool:
         """Whether no live replica holds a record below `offset` any more."""
         return self.machine.low_watermark >= offset

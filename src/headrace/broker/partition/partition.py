@@ -22,12 +22,13 @@ from headrace.broker.partition.record_validation import DeepCheck, KeyRule, chec
 from headrace.broker.partition.roles import ReplicaFetch, Role, SoleReplica
 from headrace.broker.partition.storage_faults import failed_disk, will_pass
 from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
-from headrace.errors import ApiError, DiskFullError, StorageError
+from headrace.errors import ApiError, CorruptLogError, DiskFullError, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.log.producers.state import ProducerEntry, ProducerState
 from headrace.log.producers.verification import NotVerified as NotVerified
 from headrace.log.producers.verification import VerificationGuard as VerificationGuard
+from headrace.log.scrub import Fault
 from headrace.log.segments.cold_read import ColdRead as ColdRead
 from headrace.log.segments.log_slice import LogSlice
 from headrace.log.time_lookup import Ask, Found
@@ -135,6 +136,8 @@ class Partition:
         self.online = True
         self.damage: str | None = None
         """Why the log is offline (R27)."""
+        self.damaged_segments: tuple[Fault, ...] = ()
+        """Known damage of a log that stays online, since no other replica can take over (R27)."""
         self.recovery_limit: int | None = None
         """Set before a truncation: the recovery point in the checkpoint must not lie above it."""
         self._clock = clock
@@ -753,6 +756,24 @@ class Partition:
         return self.log.log_start_offset
 
     # Faults, end
+
+    def report_damage(self, faults: Sequence[Fault]) -> None:
+        """Damage that the scrub or a reader found on the disk (R27).
+
+        The partition goes offline where another replica can take over, and is repaired from it. A replica
+        that is needed serves what is sound; requests for the rest are answered with the error.
+        """
+        if not self.online:
+            return
+        if self.role.is_replaceable:
+            self.fault(CorruptLogError(str(faults[0])))
+            return
+        known = {each.base_offset for each in self.damaged_segments}
+        for each in faults:
+            if each.base_offset not in known:
+                name = self.topic_partition
+                logger.error("%s is damaged, and no other replica can take over: %s", name, each)
+        self.damaged_segments = tuple(faults)
 
     def fault(self, error: StorageError | OSError) -> ApiError:
         """The log could not be read or written: the partition goes offline (R27), unless it will pass."""

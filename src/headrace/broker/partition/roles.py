@@ -69,6 +69,11 @@ class Role:
         """Committed records that the leader has and this replica lacks."""
         return 0
 
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether another replica holds all that is committed, so that this one can go offline (R27)."""
+        return False
+
 
 class SoleReplica(Role):
     """The only replica: what is stored in its own log, as safe as the flush policy asks, is committed."""

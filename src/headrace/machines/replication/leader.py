@@ -186,6 +186,11 @@ class Leader:
         return self.high_watermark >= self.epoch_start_offset
 
     @property
+    def can_be_replaced(self) -> bool:
+        """Whether another in-sync replica can lead, should this one's log be damaged (R27)."""
+        return any(node != self.node_id and self._nodes.takes_on(node) for node in self.state.isr)
+
+    @property
     def low_watermark(self) -> int:
         """The smallest log start offset of all live replicas: DeleteRecords waits for it."""
         known = [r.log_start for n, r in self._replicas.items() if n in self._nodes.epochs]
