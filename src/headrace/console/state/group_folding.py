@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of coordinators, folded into a snapshot's groups. Pure: times are arguments.
 
-Read next: lag_folding.py (time behind, samples of the lag).
+Read next: folding.py (topics and nodes), event_folding.py.
 """
 
 from __future__ import annotations

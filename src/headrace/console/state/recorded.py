@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of `__headrace_events` as events (docs/events.md has their form), and which of them are about what.
+"""Records of `__headrace_events` as events (docs/groups.md, docs/cluster.md); which are about what.
 
 Records come from the cluster, but names in them from strangers: what has another form is left out.
 """

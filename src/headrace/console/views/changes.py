@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed in the cluster, newest first, in sentences. Events are as docs/events.md describes them."""
+"""What changed in the cluster, newest first, in sentences. The events: docs/cluster.md, docs/groups.md."""
 
 from __future__ import annotations
 
