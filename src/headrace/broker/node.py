@@ -65,6 +65,7 @@ from headrace.broker.quotas.client_throttles import make_throttles
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.peers import Peers
 from headrace.broker.replication.replicas import Replication
+from headrace.broker.reporting.cluster_timeline import RUN_S, ClusterTimeline
 from headrace.broker.reporting.group_timeline import WRITE_S, GroupTimeline
 from headrace.broker.reporting.http_endpoint import HttpEndpoint
 from headrace.broker.reporting.internal_topics import EVENTS, LAG, InternalTopicWriter
@@ -175,6 +176,7 @@ class Broker:
             counters=self.metrics.transactions,
         )
         self.timeline = self._make_timeline()
+        self.cluster_timeline = self._make_cluster_timeline()
         self.lag = self._make_lag_samples()
         self.connections = make_connections(world, self.metrics, config, max_connections=descriptors // 2)
         self.throttles = make_throttles(world.clock, self.metrics, config)
@@ -308,6 +310,17 @@ class Broker:
             topic=self.internal_topic(EVENTS),
         )
 
+    def _make_cluster_timeline(self) -> ClusterTimeline:
+        return ClusterTimeline(
+            world=self.world,
+            node_id=self.node_id,
+            cluster=self.cluster,
+            partitions=self.partitions,
+            groups=self.groups,
+            timeline=self.timeline,
+            events=self.events,
+        )
+
     def _make_lag_samples(self) -> LagSamples:
         return LagSamples(
             world=self.world,
@@ -360,6 +373,7 @@ class Broker:
                     run=self.transactions.check_expiration,
                 ),
                 PeriodicJob(name="group events", every=WRITE_S, run=self.timeline.write),
+                PeriodicJob(name="cluster events", every=RUN_S, run=self.cluster_timeline.run),
                 PeriodicJob(name="lag samples", every=SAMPLE_INTERVAL_S, run=self.lag.sample),
                 *self._certificate_jobs(),
             ),
@@ -646,6 +660,7 @@ class Broker:
             waits_for_admission=True,
             lossless=self.checkpoints.lossless,
         )
+        self.cluster_timeline.start()
         self.controller_loop.start()
         await self._wait_for_admission()
         await self.offsets.loss_is_known()
@@ -776,7 +791,7 @@ class Broker:
         await self.transactions.stop()
         await self.groups.stop()
         await self.replication.stop()
-        await self.timeline.write()
+        await self.timeline.finish()
         await self.lag.finish()
         await self._request_tasks.stop()
         if self.failure is None:

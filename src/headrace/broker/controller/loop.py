@@ -82,6 +82,7 @@ class ControllerLoop:
         self._events = events
         self._counters = counters
         self._tasks = world.tasks
+        self._clock = world.clock
         self._settings_of = settings_of
         self._wake = asyncio.Event()
         self._dirty: set[str] | None = None
@@ -90,6 +91,8 @@ class ControllerLoop:
         """Nodes that refuse connections, with their node epoch."""
         self._failing_over: dict[int, int] = {}
         """The same, until other nodes lead their partitions; for _FAILOVER_TIMEOUT_S at most."""
+        self._lost_at: dict[int, float] = {}
+        """When a node was first found to refuse connections, for the time that a failover took."""
         self._rules: dict[str, tuple[tuple[Mapping[str, str], int], Any, TopicRules]] = {}
         """By topic: its configs and replica count, the configs of nodes, and the rules made of both."""
         self._task: asyncio.Task[None] | None = None
@@ -140,6 +143,8 @@ class ControllerLoop:
             self._dead = {node: epoch for node, epoch in self._dead.items() if _is_live(new, node, epoch)}
             for node_id in old.nodes.keys() - new.nodes.keys():
                 self._departed(old.nodes[node_id])
+            for node_id in new.nodes.keys() - old.nodes.keys():
+                self._lost_at.pop(node_id, None)
             self._peers.watch(node_id for node_id in new.nodes if node_id != self._node_id)
         elif self._dirty is not None:
             self._dirty.update(self._cluster.changed_topics(old, new))
@@ -155,6 +160,8 @@ class ControllerLoop:
         """Its connection ended and it refuses new ones: fences it before its session expires."""
         if node_id == self._node_id:
             return
+        if self._dead.get(node_id) != node_epoch:
+            self._lost_at[node_id] = self._clock.monotonic()
         self._dead[node_id] = self._failing_over[node_id] = node_epoch
         self._tasks.call_later(_FAILOVER_TIMEOUT_S, self._failing_over.pop, node_id, None)
         self._wake.set()
@@ -339,10 +346,18 @@ class ControllerLoop:
     def record_change(self, change: StateChange) -> None:
         self._counters.count(change.before, change.after, lossy=change.lossy)
         kind = "leader" if change.after.leader != change.before.leader else "isr"
-        self._events.note_partition(change.partition, kind, _details(change))
+        self._events.note_partition(change.partition, kind, {**_details(change), **self._took(change)})
         if change.lossy:
             audit = audit_election(change, peers=self._peers, tasks=self._tasks, events=self._events)
             self._tasks.spawn(audit, name=f"audit of {change.partition}")
+
+    def _took(self, change: StateChange) -> dict[str, int]:
+        """From the moment at which the old leader was found dead to the new one."""
+        old = change.before.leader
+        lost_at = self._lost_at.get(old)
+        if lost_at is None or old in self._cluster.view.nodes or change.after.leader in (old, NO_NODE):
+            return {}
+        return {"took_ms": round((self._clock.monotonic() - lost_at) * 1000)}
 
 
 def _details(change: StateChange) -> dict[str, Any]:

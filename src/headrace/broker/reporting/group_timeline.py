@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of groups and partitions, written to `__headrace_events` once a second (D21).
+"""Events of groups, partitions and nodes, written to `__headrace_events` (D21).
 
 Most group events come from the machines (machines/machine.py, TimelineEvent); first fetches are detected
-here. Events wait in a queue; those that do not fit are dropped and counted. The kinds of events are listed in
-docs/groups.md. Read next: internal_topics.py, first_fetches.py, client/tools/group_events.py.
+here. Events wait in a queue for SOON_S, commits and first fetches for WRITE_S; those that do not fit are
+dropped and counted. The kinds of events are listed in docs/events.md.
+Read next: internal_topics.py, cluster_timeline.py, first_fetches.py, client/tools/group_events.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from typing import Any
@@ -18,6 +20,7 @@ from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.fetch_sessions import FetchEntry
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.reporting.first_fetches import FirstFetch, FirstFetches, holdings
+from headrace.broker.reporting.group_snapshot import group_snapshot
 from headrace.broker.reporting.internal_topics import InternalRecord, InternalTopicWriter
 from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import ClusterMetadata
@@ -27,6 +30,8 @@ from headrace.types import EVENTS_VERSION
 from headrace.world import World
 
 WRITE_S = 1.0
+SOON_S = 0.1
+"""Whoever watches the cluster sees what happened no later than this, and the time of a write."""
 UPDATE_AFTER_S = 0.1
 MOST_QUEUED = 20_000
 _LONGEST_TEXT = 1_000
@@ -34,6 +39,7 @@ _LONGEST_TEXT = 1_000
 _PARTITIONS_NAMED = 20
 _WHOLE_GROUP = ("assigned", "rejoin", "downgrade", "upgrade")
 _NOBODY_LEFT = ("empty", "deleted")
+_FREQUENT = ("commit", "first_fetch")
 _TIMED_OUT = ("silent for", "did not", "session timed out")
 
 
@@ -53,11 +59,18 @@ class GroupTimeline:
         self._events = events
         self._clock = world.clock
         self._tasks = world.tasks
+        self._node_id: int = config["node.id"]
         self._cluster = cluster
         self._groups = groups
         self._queue: deque[tuple[str, TimelineEvent]] = deque()
         self.moved: dict[str, str | None] = {}
         """Groups with assignments that changed; the member, when it is only one."""
+        self._writing = asyncio.Lock()
+        self._write_scheduled = False
+        self._stopped = False
+        self.reassigned: set[str] = set()
+        """Groups of which the next write has a snapshot."""
+        events.on_noted = self._write_soon
         if config["headrace.events.enable"]:
             groups.on_timeline = self.note
             groups.on_loaded = self.loaded
@@ -83,6 +96,8 @@ class GroupTimeline:
             self._topic.drop(1)
         else:
             self._queue.append((group_id, event))
+            if event.kind not in _FREQUENT:
+                self._write_soon()
 
     def _update_owners_soon(self, group_id: str, member_id: str | None) -> None:
         """After the rebalance, or at the next fetch: members wait for replies now."""
@@ -99,6 +114,8 @@ class GroupTimeline:
             group = self._groups.peek(group_id)
             if group is not None:
                 self.first_fetches.assigned(group_id, holdings(group, names, member_id), now)
+                self.reassigned.add(group_id)
+                self._write_soon()
 
     def loaded(self, group: Group) -> None:
         """A group was loaded from the log: its assignments are not new."""
@@ -114,14 +131,51 @@ class GroupTimeline:
 
     # The topic
 
+    def _write_soon(self) -> None:
+        if not self._write_scheduled and not self._stopped:
+            self._write_scheduled = True
+            self._tasks.call_later(SOON_S, self._start_writing)
+
+    def _start_writing(self) -> None:
+        self._write_scheduled = False
+        if not self._stopped:
+            self._tasks.spawn(self.write(), name="group events")
+
     async def write(self) -> None:
+        async with self._writing:
+            await self._write_queued()
+
+    async def finish(self) -> None:
+        """The node stops."""
+        self._stopped = True
+        await self.write()
+
+    async def _write_queued(self) -> None:
         self.first_fetches.forget_old(self._clock.monotonic())
+        self._note_snapshots()
         if not self._queue and not self._events:
             return
+        wanted = self._queue or self._events.creates_topic or self._topic.exists
         queued, self._queue = self._queue, deque()
-        records = [InternalRecord(*event) for event in self._events.take_all()]
+        taken = self._events.take_all()
+        if not wanted:  # nobody uses groups or several nodes yet: the next snapshot has what happened
+            return
+        records = [InternalRecord(*event) for event in taken]
         records += [_record(group_id, event) async for group_id, event in yielding(queued)]
         await self._topic.append(records)
+
+    def _note_snapshots(self) -> None:
+        reassigned, self.reassigned = self.reassigned, set()
+        for group_id in reassigned:
+            group = self._groups.peek(group_id)
+            if group is not None:
+                self.note_snapshot(group, offsets=False)
+
+    def note_snapshot(self, group: Group, *, offsets: bool) -> None:
+        names, now_ms = self._cluster.view.topic_names, self._clock.wall_ms()
+        parts = group_snapshot(group, names, node_id=self._node_id, at_ms=now_ms, offsets=offsets)
+        for part in parts:
+            self._events.note_group_state(group.group_id, "group_snapshot", part)
 
 
 def _first_fetch(first: FirstFetch) -> dict[str, Any]:

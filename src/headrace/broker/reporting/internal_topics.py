@@ -3,7 +3,7 @@
 
 Records that cannot be written (full disk, no topic, no leader) are dropped and counted: no request waits for
 them or fails because of them. Batches are sent to the leader when that is another node.
-Read next: group_timeline.py and lag_samples.py (the writers), docs/groups.md.
+Read next: group_timeline.py and lag_samples.py (the writers), docs/events.md.
 """
 
 from __future__ import annotations

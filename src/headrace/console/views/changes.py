@@ -56,7 +56,7 @@ def _leader(event: Event) -> str:
     if old is not None:
         text += f" in place of node {old}"
     if details.get("took_ms") is not None:
-        text += f", {duration(details['took_ms'])} after that was last seen"
+        text += f", {duration(details['took_ms'])} after that was found dead"
     return text + (" (unclean election: records may be lost)" if details.get("unclean") else "")
 
 

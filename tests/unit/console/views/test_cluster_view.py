@@ -62,7 +62,7 @@ def test_a_dead_nodes_tile_is_in_the_box_of_the_new_leader() -> None:
 def test_changes_say_who_took_over_and_how_long_it_took_newest_first() -> None:
     leader, down = show("cluster", dead())["changes"]
     assert (leader["kind"], leader["from"], leader["to"], leader["took"]) == ("leader", 1, 2, 120)
-    assert leader["text"] == "Node 2 leads orders 0 in place of node 1, 120 ms after that was last seen"
+    assert leader["text"] == "Node 2 leads orders 0 in place of node 1, 120 ms after that was found dead"
     assert (down["kind"], down["text"]) == ("node_down", "Node 1 is down")
 
 
