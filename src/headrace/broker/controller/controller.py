@@ -317,10 +317,12 @@ class Controller:
         """The states under the configs of `topic`: with a lower min.insync.replicas the high watermark
         advances again, and replicas of the ELR no longer have all committed records."""
         given = configured_min_insync(self._config, view, topic)
-        return tuple(
-            with_min_insync(state, effective_min_insync(given, len(state.replicas)))
-            for state in topic.partitions
-        )
+        states = []
+        for state in topic.partitions:
+            after = with_min_insync(state, effective_min_insync(given, len(state.replicas)))
+            changed = after is not state
+            states.append(replace(after, controller_epoch=view.controller_epoch) if changed else state)
+        return tuple(states)
 
     async def alter_node_configs(self, node: str, changes: Changes, *, validate_only: bool = False) -> None:
         """`node`: a live node's id as text, or "" for the default of all nodes. Raises ApiError."""
