@@ -67,6 +67,7 @@ class GroupTimeline:
         """Groups with assignments that changed; the member, when it is only one."""
         self._writing = asyncio.Lock()
         self._write_scheduled = False
+        self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self.reassigned: set[str] = set()
         """Groups of which the next write has a snapshot."""
@@ -139,18 +140,21 @@ class GroupTimeline:
     def _start_writing(self) -> None:
         self._write_scheduled = False
         if not self._stopped:
-            self._tasks.spawn(self.write(), name="group events")
+            self._task = self._tasks.spawn(self.write(), name="group events")
 
     async def write(self) -> None:
         async with self._writing:
             await self._write_queued()
 
     async def finish(self) -> None:
-        """The node stops."""
+        """The node stops, and waits for no other one: what cannot be written at once is dropped."""
         self._stopped = True
-        await self.write()
+        if self._task is not None:
+            self._task.cancel()
+        async with self._writing:
+            await self._write_queued(attempts=1)
 
-    async def _write_queued(self) -> None:
+    async def _write_queued(self, attempts: int | None = None) -> None:
         self.first_fetches.forget_old(self._clock.monotonic())
         self._note_snapshots()
         if not self._queue and not self._events:
@@ -162,7 +166,7 @@ class GroupTimeline:
             return
         records = [InternalRecord(*event) for event in taken]
         records += [_record(group_id, event) async for group_id, event in yielding(queued)]
-        await self._topic.append(records)
+        await (self._topic.append(records, attempts=attempts) if attempts else self._topic.append(records))
 
     def _note_snapshots(self) -> None:
         reassigned, self.reassigned = self.reassigned, set()

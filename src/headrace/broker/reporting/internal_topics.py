@@ -105,12 +105,12 @@ class InternalTopicWriter:
     def exists(self) -> bool:
         return self.name in self._cluster.view.topics
 
-    async def append(self, records: Sequence[InternalRecord]) -> int:
+    async def append(self, records: Sequence[InternalRecord], *, attempts: int = _ATTEMPTS) -> int:
         """Returns how many, from the first on, were written; the others are dropped and counted."""
         written = 0
         try:
             async for batch in yielding(_batches(records), 1):
-                await self._write_retrying(build_batch(batch))
+                await self._write_retrying(build_batch(batch), attempts)
                 written += len(batch)
         except HeadraceError as refusal:
             self._log_failure(refusal)
@@ -119,9 +119,9 @@ class InternalTopicWriter:
             self._log_failure(None)
         return written
 
-    async def _write_retrying(self, batch: bytearray) -> None:
+    async def _write_retrying(self, batch: bytearray, attempts: int) -> None:
         """A new topic, or one whose leader just failed, has a leader a moment later."""
-        for attempts_left in reversed(range(_ATTEMPTS)):
+        for attempts_left in reversed(range(attempts)):
             try:
                 await self._write(batch)
                 break
