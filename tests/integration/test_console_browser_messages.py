@@ -62,6 +62,7 @@ def test_records_are_paged_filtered_and_opened_and_the_address_says_so(
     url = f"{start_console(bootstrap).url}/topics/{orders}/messages"
     page.goto(url)
     wait_for_records(page, offsets(COUNT - 1, COUNT - 51, -1))
+    assert not page.locator("#connection").is_visible(), "nothing on this page is live before it is asked for"
     page.click("button[data-way=older] >> nth=0")
     wait_for_records(page, offsets(COUNT - 51, COUNT - 101, -1))
     page.fill("#messages-filter", "value.number < 3")

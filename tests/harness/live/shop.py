@@ -240,5 +240,5 @@ def _report() -> dict[str, Any]:
             }
         ],
         "sink": "headrace_delta[bronze/orders]",
-        "recent": [[now - 2_000 * (40 - n), n, 4_000 + 60 * n, 900 + 130 * (n % 5)] for n in range(40)],
+        "recent": [[now - 2_000 * (40 - n), n + 3, 4_000 + 60 * n, 900 + 130 * (n % 5)] for n in range(40)],
     }

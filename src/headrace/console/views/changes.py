@@ -10,12 +10,16 @@ from headrace.console.state.model import Event, Snapshot
 from headrace.console.views.durations import duration
 from headrace.console.views.view import Document
 
-MOST_CHANGES = 50
+MOST_CHANGES = 200
+MOST_ISR_CHANGES = 50
+"""A dead node leaves the in-sync replicas of all its partitions, which must not hide who leads them now."""
 
 
-def changes(snapshot: Snapshot, most: int = MOST_CHANGES) -> list[Document]:
-    newest = sorted(snapshot.events, key=lambda event: event.at_ms, reverse=True)[:most]
-    return [change_document(event) for event in newest]
+def changes(snapshot: Snapshot) -> list[Document]:
+    newest = sorted(snapshot.events, key=lambda event: event.at_ms, reverse=True)
+    isr = [event for event in newest if event.kind == "isr"][:MOST_ISR_CHANGES]
+    others = [event for event in newest if event.kind != "isr"][: MOST_CHANGES - len(isr)]
+    return [change_document(e) for e in sorted([*isr, *others], key=lambda e: e.at_ms, reverse=True)]
 
 
 def change_document(event: Event) -> Document:

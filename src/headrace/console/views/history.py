@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """View `history`: from when to when the past can be shown, and what happened, for the time slider.
 
-from, to (null: no events are kept), marks: [{at, kind, text, path}], at most 500, oldest first
+recorded (whether events are; null: not known yet), from, to (null: none are kept), marks: [{at, kind, text,
+path}], at most 500, oldest first
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _GROUP_MARKS = ("join", "leave", "assigned", "empty", "deleted", "offsets_reset"
 async def build(source: Source, snapshot: Snapshot, params: Params) -> Document:
     marks = sorted(_marks(snapshot), key=lambda mark: int(mark["at"]))[-MOST_MARKS:]
     parts: Document = {
+        "recorded": snapshot.records_events,
         "from": snapshot.events_from_ms,
         "to": None if snapshot.events_from_ms is None else snapshot.at_ms,
         "marks": marks,

@@ -31,8 +31,9 @@ def test_marks_are_what_happened_oldest_first() -> None:
 
 
 def test_a_cluster_that_records_nothing_has_no_past() -> None:
-    document = show("history", planted())
+    document = show("history", replace(planted(), records_events=False))
     assert (document["from"], document["to"], document["marks"]) == (None, None, [])
+    assert document["recorded"] is False
 
 
 def test_marks_are_bounded() -> None:

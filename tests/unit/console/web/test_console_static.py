@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import headrace.console
 from headrace.client.errors import ClientError
 from headrace.console.web.static_files import StaticFiles
 from tests.harness.console.asgi_client import ask
 from tests.harness.console.web_app import running
+
+STATIC = Path(headrace.console.__file__).parent / "static"
+MOST_BYTES = 300_000
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,13 @@ def test_other_files_do_not_exist(tmp_path: Path, target: str) -> None:
             assert b"outside" not in answer.data
 
     asyncio.run(body())
+
+
+def test_all_files_together_are_small() -> None:
+    """Unpacked: what one viewer can load, whichever pages are opened."""
+    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    assert len(files) > 40
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
 
 
 def test_files_have_types_tags_and_are_packed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import { Router } from "./router.js";
 import { Search } from "./search.js";
 import { themeButton } from "./theme.js";
 
-const CONNECTION = { live: "Live", past: "Past", lost: "Connection lost, trying again …", waiting: "Connecting …" };
+const CONNECTION = { live: "Live", past: "Past", lost: "Connection lost, trying again …", waiting: "Connecting …", none: "" };
 const TRY_AGAIN_MS = 2000;
 
 const byId = (id) => document.getElementById(id);

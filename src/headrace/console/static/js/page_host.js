@@ -91,6 +91,7 @@ class OpenPage {
   start() {
     this.page = this.module.mount(this.root, this.context) ?? {};
     if (this.wanted) this.#open(this.slider ?? { at: null, speed: 0 });
+    else this.shell.connection("none"); // it asks when it is told to
   }
 
   close() {

@@ -7,7 +7,10 @@ const SPANS = [["5 min", 300_000], ["1 h", 3_600_000], ["1 day", 86_400_000], ["
 const SPEEDS = [1, 5, 20, 60];
 const MARKS_DRAWN = 160;
 const ASK_AGAIN_MS = 15_000;
+const ASK_SOON_MS = 1_000; // until the console has read the first events
 const STEP_MS = 100;
+const NEVER = "This cluster keeps no events: only the present can be shown.";
+const NOT_YET = "No events are kept yet: the past can be shown from the first consumer group on, unless headrace.events.enable is false.";
 
 // `moved({at, speed})`: show that moment (speed 0: it stands still); at null: live.
 export class Slider {
@@ -34,7 +37,7 @@ export class Slider {
     this.ticks = h("div", { class: "ticks", "aria-hidden": "true" });
     this.clock = h("output", { class: "clock" });
     this.live = h("button", { type: "button", class: "small live", onclick: () => this.#go(null, 0) }, "Live");
-    this.note = h("p", { class: "muted", hidden: true }, "This cluster keeps no events: only the present can be shown.");
+    this.note = h("p", { class: "muted", hidden: true });
     this.controls = h("div", { class: "slider", role: "group", "aria-label": "Time" },
       this.before, this.play, this.after, this.speeds, h("div", { class: "track" }, this.ticks, this.range), this.span, this.clock, this.live);
     this.element = h("div", null, this.controls, this.note);
@@ -45,6 +48,7 @@ export class Slider {
 
   close() {
     clearInterval(this.timer);
+    clearTimeout(this.soon);
   }
 
   // The document that is now on the screen.
@@ -60,13 +64,16 @@ export class Slider {
   }
 
   async #ask() {
+    clearTimeout(this.soon);
     try {
       const history = await this.api.get("/views/history");
       this.#from = history.from;
       this.#now = Math.max(history.to ?? 0, this.#now);
       this.#marks = history.marks ?? [];
-      this.note.hidden = history.from !== null;
+      this.note.hidden = history.from !== null || history.recorded !== false;
+      setText(this.note, history.engine === "headrace" ? NOT_YET : NEVER);
       this.controls.hidden = history.from === null && this.at === null;
+      if (history.from === null && history.recorded !== false) this.soon = setTimeout(() => this.#ask(), ASK_SOON_MS);
     } catch {
       // The page itself tells that the server does not answer.
     }

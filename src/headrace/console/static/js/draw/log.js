@@ -7,6 +7,7 @@ import { ago, behind, bytes, count, number, rate, short, time } from "../format.
 const SEGMENTS_DRAWN = 40;
 const READERS_DRAWN = 8;
 const BESIDE_UP_TO = 0.65; // a reader's label is to the right of its marks, further on to their left
+const INSIDE_FROM = 0.45; // between marks so far from each other there is room for it
 
 const percent = (share) => `${(share * 100).toFixed(3)}%`;
 
@@ -178,11 +179,13 @@ export class Lane {
     if (at !== null) place(span, at, Math.max(reads ?? at, at));
     const right = Math.max(at ?? 0, reads ?? 0);
     const left = Math.min(at ?? right, reads ?? right);
-    const before = left > BESIDE_UP_TO;
+    const inside = right - left > INSIDE_FROM;
+    const before = !inside && left > BESIDE_UP_TO;
     label.classList.toggle("before", before);
-    label.style.left = before ? "auto" : `calc(${percent(right)} + 10px)`;
+    label.classList.toggle("inside", inside);
+    label.style.left = before ? "auto" : `calc(${percent(inside ? left : right)} + 10px)`;
     label.style.right = before ? `calc(${percent(1 - left)} + 10px)` : "auto";
-    label.style.maxWidth = before ? `calc(${percent(left)} - 12px)` : `calc(${percent(1 - right)} + var(--beside))`;
+    label.style.maxWidth = inside ? `calc(${percent(right - left)} - 24px)` : before ? `calc(${percent(left)} - 12px)` : `calc(${percent(1 - right)} + var(--beside))`;
     setText(label.children[1], who(reader));
     setText(label.children[2], readerText(reader));
   }

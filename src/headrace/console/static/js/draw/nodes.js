@@ -5,12 +5,14 @@ import { h, keyed, replace, setText } from "../dom.js";
 import { bytes, count, number, percent, rate, time } from "../format.js";
 import { glide } from "./flip.js";
 
-const LABELLED_UP_TO = 150; // tiles over all nodes; more are drawn small, without text
+const LABELLED_UP_TO = 150; // tiles over all nodes; more are drawn small, without text, those of internal topics first
 const GLIDING_AT_MOST = 200;
 const DISK_WARN = 0.85;
 const DISK_BAD = 0.95;
 
 const nameOf = (tile) => `${tile.topic}-${tile.partition}`;
+
+const isInternal = ({ topic }) => topic.startsWith("__");
 
 const stateOf = (tile, up) => (tile.offline || !up ? "offline" : tile.in_sync === false ? "out-of-sync" : "in-sync");
 
@@ -47,7 +49,7 @@ class Tiles {
   }
 
   #element(tile) {
-    return h("li", { class: "tile", "data-tile": nameOf(tile), "data-topic": tile.topic },
+    return h("li", { class: "tile", "data-tile": nameOf(tile), "data-topic": tile.topic, "data-internal": isInternal(tile) },
       h("span", { class: "vh" }), h("span", { class: "tile-text", "aria-hidden": "true" },
         h("span", { class: "tile-topic" }, tile.topic), h("span", { class: "tile-partition" }, `·${tile.partition}`)));
   }
@@ -139,8 +141,9 @@ export class ClusterMap {
   }
 
   update(nodes) {
-    const drawn = nodes.reduce((sum, node) => sum + node.tiles.length, 0);
-    this.boxes.classList.toggle("compact", drawn > LABELLED_UP_TO);
+    const tiles = nodes.flatMap((node) => node.tiles);
+    this.boxes.classList.toggle("compact", tiles.filter((tile) => !isInternal(tile)).length > LABELLED_UP_TO);
+    this.boxes.classList.toggle("compact-internal", tiles.length > LABELLED_UP_TO);
     glide(this.#moving(nodes), () => this.#put(nodes));
   }
 

@@ -5,7 +5,7 @@ import { h, keyed, path, setText } from "../dom.js";
 import { count, duration, number, rate, time } from "../format.js";
 
 const CHANGES_FIRST = 12;
-const CHANGES_SENT = 50; // the view has no more
+const CHANGES_SENT = 150; // of leaders, nodes and topics: the view may have left some out
 const NAMED = 3;
 const NEWS_MS = 600_000;
 const TOGETHER_MS = 60_000;
@@ -31,7 +31,7 @@ export function takeover(changes) {
   if (!taken.length) return null;
   const counts = new Map();
   for (const change of taken) counts.set(change.to, (counts.get(change.to) ?? 0) + 1);
-  const least = changes.length >= CHANGES_SENT ? "at least " : "";
+  const least = changes.filter((change) => change.kind !== "isr").length >= CHANGES_SENT ? "at least " : "";
   const who = [...counts].sort((a, b) => b[1] - a[1])
     .map(([node, partitions]) => `node ${node} took over ${least}${count(partitions, "partition")}`);
   const times = taken.map((change) => change.took).filter((took) => took !== null && took !== undefined);

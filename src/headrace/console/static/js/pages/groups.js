@@ -29,8 +29,8 @@ function topicsCell(topics) {
 
 const COLUMNS = [
   { name: "id", label: "Group", value: (each) => each.id, cell: (each) => h("a", { href: path("groups", each.id) }, each.id) },
-  { name: "state", label: "State", value: (each) => each.state, cell: (each) => stateBadge(each.state) },
-  { name: "members", label: "Consumers", numeric: true, value: (each) => each.members, cell: (each) => number(each.members) },
+  { name: "state", label: "State", wide: true, value: (each) => each.state, cell: (each) => stateBadge(each.state) },
+  { name: "members", label: "Consumers", wide: true, numeric: true, value: (each) => each.members, cell: (each) => number(each.members) },
   { name: "lag", label: "Lag", numeric: true, title: "Records between the committed offset and the log end", value: (each) => each.lag, cell: (each) => number(each.lag) },
   { name: "behind", label: "Behind", numeric: true, title: "How long the next record to be read has been in the log", value: (each) => each.behind, cell: (each) => behind(each.behind) },
   { name: "trend", label: "Trend", value: (each) => each.trend, cell: (each) => trendMark(each.trend) },

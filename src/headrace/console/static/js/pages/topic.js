@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A topic: its partitions as logs, who writes and who reads, its groups, keys and sizes, and its configs.
+import { trendMark } from "../draw/consumers.js";
 import { distributionPanel } from "../draw/distribution.js";
 import { Lane } from "../draw/log.js";
 import { scaleOf } from "../draw/scale.js";
@@ -11,7 +12,6 @@ const COMPACT_FROM = 13;
 const GROUPS_DRAWN = 6;
 const COLORS = 8;
 const LANES_AT_MOST = 500;
-const TREND = { growing: "↗ growing", shrinking: "↘ shrinking", steady: "→ steady", none: "no lag" };
 
 export const view = (params) => ({ name: "topic", params: { topic: params.topic } });
 export const title = (params) => `Topic ${params.topic}`;
@@ -59,7 +59,7 @@ class GroupTable {
         { name: "state", label: "State", value: (group) => group.state, cell: (group) => group.state || "–" },
         { name: "lag", label: "Lag", numeric: true, value: (group) => group.lag, cell: (group) => number(group.lag) },
         { name: "behind", label: "Behind", numeric: true, value: (group) => group.behind, cell: (group) => behind(group.behind) },
-        { name: "trend", label: "Trend", wide: true, value: (group) => group.trend, cell: (group) => TREND[group.trend] ?? "–" },
+        { name: "trend", label: "Trend", wide: true, value: (group) => group.trend, cell: (group) => trendMark(group.trend) },
       ],
     });
     this.element = h("section", { class: "panel" }, h("h2", null, "Groups"), this.table.element);
