@@ -28,6 +28,8 @@ PIPELINES_TOPIC = "__headrace_pipelines"
 """Where drivers of Spark queries report their progress, on any Kafka: client/tools/pipeline_reports.py."""
 READERS = "headrace.readers"
 """Key under which a topic's configs list the clients that fetch from it, only when asked for."""
+SEGMENTS = "headrace.segments"
+"""Key under which they list the segments of its partitions, only when asked for."""
 OWN_TOPICS = frozenset({EVENTS_TOPIC, LAG_TOPIC})
 """Internal topics that Apache Kafka does not have."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"}) | OWN_TOPICS

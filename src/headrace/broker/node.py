@@ -545,6 +545,7 @@ class Broker:
                 config=config,
                 node_id=node_id,
                 readers=self.partitions.readers,
+                segments=self.partitions.segments,
             ),
             CoordinatorHandlers(groups=groups, transactions=self.transactions, metrics=metrics),
             group_offsets,

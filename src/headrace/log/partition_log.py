@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
@@ -157,6 +158,11 @@ class PartitionLog:
     @property
     def segment_count(self) -> int:
         return len(self._segments)
+
+    def segments_from_oldest(self, most: int) -> list[tuple[int, int, int | None]]:
+        """Base offset, bytes, largest timestamp where it is known."""
+        oldest = islice(self._segments, most)
+        return [(each.base_offset, each.size, each.known_max_timestamp) for each in oldest]
 
     @property
     def wants_flush(self) -> bool:

@@ -39,7 +39,7 @@ class AdminNode:
             "config": self.config,
             "node_id": self.node_id,
         }
-        configs = ConfigHandlers(**parts, readers=lambda topic: {})
+        configs = ConfigHandlers(**parts, readers=lambda topic: {}, segments=lambda topic: {})
         users = UserHandlers(cluster=cluster, controller=self.controller)
         world = RealWorld()
         self.throttles = make_throttles(world.clock, Metrics(world.clock), self.config)

@@ -4,8 +4,9 @@
 A node resource with an empty name holds the configs altered for all nodes. Broker logger resources have no
 configs: described as an empty list, refused when altered.
 
-Only when `headrace.readers` is among the keys asked for, a topic also has the entries `headrace.readers.N`:
-the clients that fetch from partition N, which this node leads (broker/partition/readers.py).
+Only when they are among the keys asked for, a topic also has entries about each partition N that this node
+leads: `headrace.readers.N`, the clients that fetch from it (broker/partition/readers.py), and
+`headrace.segments.N`, the oldest segments of its log.
 
 Gaps: client metrics resources.
 """
@@ -36,7 +37,7 @@ from headrace.broker.partition.readers import ReaderPosition
 from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
-from headrace.types import READERS
+from headrace.types import READERS, SEGMENTS
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
@@ -58,6 +59,9 @@ class _Resource(NamedTuple):
 ReadersOfTopic = Callable[[str], Mapping[int, Sequence[ReaderPosition]]]
 """By partition that this node leads."""
 
+SegmentsOfTopic = Callable[[str], Mapping[int, Mapping[str, Any]]]
+"""By partition that this node leads."""
+
 _DESCRIBED_PER_YIELD = 5
 """Fewer than usual: a resource has dozens of configs, each with its synonyms."""
 
@@ -73,12 +77,14 @@ class ConfigHandlers:
         config: NodeConfig,
         node_id: int,
         readers: ReadersOfTopic,
+        segments: SegmentsOfTopic,
     ) -> None:
         self._cluster = cluster
         self._controller = controller
         self._config = config
         self._node_id = node_id
         self._readers = readers
+        self._segments = segments
 
     def by_key(self) -> dict[int, Handler]:
         return {
@@ -109,8 +115,8 @@ class ConfigHandlers:
                 "configs": [],
             }
         configs = [entry for entry in entries if not wanted or entry["name"] in wanted]
-        if READERS in wanted and resource.resource_type == ResourceType.TOPIC:
-            configs += self._reader_entries(resource.resource_name)
+        if resource.resource_type == ResourceType.TOPIC:
+            configs += self._entries_of_partitions(resource.resource_name, wanted)
         return {**result, "error_code": ErrorCode.none, "configs": configs}
 
     def _describe(self, resource: _Resource, shown: Shown) -> list[dict[str, Any]]:
@@ -139,10 +145,16 @@ class ConfigHandlers:
                 return group_entries(layers, self._cluster.view.group_configs.get(name, {}), shown)
         raise _unsupported(resource)
 
-    def _reader_entries(self, topic: str) -> list[dict[str, Any]]:
+    def _entries_of_partitions(self, topic: str, wanted: Collection[str]) -> list[dict[str, Any]]:
+        told: dict[str, Callable[[str], Mapping[int, Any]]] = {
+            READERS: self._readers,
+            SEGMENTS: self._segments,
+        }
         return [
-            status_entry(f"{READERS}.{partition}", json.dumps(readers))
-            for partition, readers in self._readers(topic).items()
+            status_entry(f"{key}.{partition}", json.dumps(value))
+            for key, of_topic in told.items()
+            if key in wanted
+            for partition, value in of_topic(topic).items()
         ]
 
     def _check_this_node(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from headrace.broker.metrics import Metrics
@@ -32,6 +33,8 @@ from headrace.world import World
 
 logger = logging.getLogger(__name__)
 
+MOST_SEGMENTS = 50
+"""Listed of one partition."""
 MOST_SLICES_PER_REPLY = 1024
 CLOSED_TOGETHER = 64
 """Their files stay open until all are synced."""
@@ -110,6 +113,18 @@ class Partitions:
         """Clients that fetch from the partitions of a topic that this node leads."""
         now, partitions = self._world.clock.monotonic(), self._by_name.get(topic, {})
         return {index: each.readers.listed(now) for index, each in sorted(partitions.items()) if each.leads}
+
+    def segments(self, topic: str) -> dict[int, dict[str, Any]]:
+        """The oldest segments of the partitions that this node leads, and how many more there are."""
+        partitions = sorted(self._by_name.get(topic, {}).items())
+        return {
+            index: {
+                "segments": (shown := each.log.segments_from_oldest(MOST_SEGMENTS)),
+                "more": each.log.segment_count - len(shown),
+            }
+            for index, each in partitions
+            if each.leads
+        }
 
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """By name, or by id where there is one. Raises ApiError as Kafka would."""

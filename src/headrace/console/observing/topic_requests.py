@@ -17,10 +17,9 @@ from headrace.client.tools.positions import Reader, read_readers
 from headrace.console.observing.broker_calls import BrokerCalls, of_each
 from headrace.console.observing.offset_requests import by_leader
 from headrace.console.state.model import ProducerState, SegmentState, TopicState
-from headrace.types import READERS, TopicPartition
+from headrace.types import READERS, SEGMENTS, TopicPartition
 from headrace.wire.api_key import ApiKey
 
-SEGMENTS = "headrace.segments"
 _TOPIC_RESOURCE = 2
 Segments = Mapping[TopicPartition, tuple[tuple[SegmentState, ...], int]]
 

@@ -250,6 +250,11 @@ class Segment:
             self.max_timestamp, self.max_timestamp_offset = last.timestamp, place.last_offset
             self._timestamps_known = True
 
+    @property
+    def known_max_timestamp(self) -> int | None:
+        """None without records, and while its indexes were not needed yet."""
+        return self.max_timestamp if self._timestamps_known and self.max_timestamp >= 0 else None
+
     def earliest_offset_after(self, timestamp: int) -> int:
         """No record before this offset is later than `timestamp`."""
         entry = self.times.last_at_or_below(timestamp)
