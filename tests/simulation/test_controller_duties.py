@@ -317,6 +317,7 @@ def test_an_unclean_election_names_what_was_given_up(caplog: pytest.LogCaptureFi
         for node_id in behind:
             lab.nodes[node_id].stop_cleanly()
         await lab.until(lambda: lab.state.isr == (last,), "it is alone")
+        await lab.until(lambda: view(lab).controller_id == last, "it answers requests to the controller")
         setting = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
         resource = {"resource_type": 2, "resource_name": TOPIC, "configs": [setting]}
         await ask(lab, last, ALTER_CONFIGS, resources=[resource], validate_only=False)
