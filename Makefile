@@ -39,7 +39,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help tour recording rows setup java demo test check packages lint coverage dist wheels licences bench bench-compare compat soak compatibility docs docs-serve lock sbom audit clean
+.PHONY: help tour recording pictures rows setup java demo test check packages lint coverage dist wheels licences bench bench-compare compat soak compatibility docs docs-serve lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ demo: setup ## play all scenes of `headrace demo`; SCENE=NAME: one; ENGINE=kafka
 tour: setup ## write docs/tour.md from a run of the demo, then `make rows`
 	$(BIN)/headrace demo --tour docs/tour.md --pictures docs/pictures
 	@$(MAKE) --no-print-directory rows
+
+pictures: setup ## write the console's pictures in docs/pictures from a live cluster (needs Chromium)
+	$(BIN)/python -m tests.harness.console_pictures docs/pictures
 
 recording: setup ## write docs/pictures/demo.svg from two scenes of the demo
 	$(BIN)/python -m tests.harness.recording docs/pictures/demo.svg

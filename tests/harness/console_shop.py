@@ -19,11 +19,11 @@ _READY = ".page[aria-busy=false]"
 
 
 @contextmanager
-def shop_console(folder: Path) -> Iterator[ConsoleProcess]:
+def shop_console(folder: Path) -> Iterator[tuple[ConsoleProcess, LiveCluster]]:
     with LiveCluster(folder / "cluster") as cluster, Shop(cluster.bootstrap, replicas=3):
         console = ConsoleProcess(cluster.bootstrap, folder / "console.log").start()
         try:
-            yield console
+            yield console, cluster
         finally:
             console.stop()
 

@@ -31,7 +31,7 @@ def opened() -> Iterator[OpenBrowser]:
 
 @pytest.fixture(scope="module")
 def console(opened: OpenBrowser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
-    with shop_console(tmp_path_factory.mktemp("shop")) as console:
+    with shop_console(tmp_path_factory.mktemp("shop")) as (console, _):
         yield console
 
 

@@ -14,6 +14,8 @@ from headrace.console.state.polls import DiskPoll, Offsets, TopologyPoll
 from headrace.console.state.rates import Rates
 from headrace.types import TopicPartition
 
+_NAMED_WHEN_DEAD_MS = 2_000
+"""Headrace's Metadata goes on naming a dead node for that long; its events say when it died."""
 _NODE_SEEN_LONG_MS = 3_600_000
 """A node that is down and holds no replica is forgotten after an hour."""
 
@@ -80,7 +82,13 @@ def _nodes(
     before: Snapshot, poll: TopologyPoll, topics: Mapping[str, TopicState], at_ms: int
 ) -> Mapping[int, NodeState]:
     """Live ones; those seen before; and those that hold replicas, which are down when Metadata lacks them."""
-    found = {node_id: _live(before.nodes.get(node_id), node, at_ms) for node_id, node in poll.nodes.items()}
+    found = {}
+    for node_id, node in poll.nodes.items():
+        old = before.nodes.get(node_id)
+        just_died = (
+            before.records_events and old is not None and _died_after(old, at_ms - _NAMED_WHEN_DEAD_MS)
+        )
+        found[node_id] = old if old is not None and just_died else _live(old, node, at_ms)
     holding = replica_holders(topics)
     for node_id, node in before.nodes.items():
         recent = node.since_ms is not None and at_ms - node.since_ms < _NODE_SEEN_LONG_MS
@@ -89,6 +97,10 @@ def _nodes(
     for node_id in holding - found.keys():
         found[node_id] = NodeState(node_id=node_id, host="", port=0, up=False)
     return dict(sorted(found.items()))
+
+
+def _died_after(node: NodeState | None, at_ms: int) -> bool:
+    return node is not None and not node.up and node.since_ms is not None and node.since_ms > at_ms
 
 
 def replica_holders(topics: Mapping[str, TopicState]) -> set[int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of coordinators, folded into a snapshot's groups. Pure: times are arguments.
 
-Read next: folding.py (topics and nodes), event_folding.py.
+Read next: group_snapshots.py (recorded groups), observing/lag_samples.py.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _without_leader(topics: Sequence[TopicState]) -> Iterator[Document]:
 def _under_replicated(topics: Sequence[TopicState]) -> Iterator[Document]:
     found = [
         (topic.name, partition.partition)
-        for topic in topics
+        for topic in sorted(topics, key=lambda each: each.internal or each.name.startswith("__"))
         for partition in topic.partitions.values()
         if partition.under_replicated and partition.leader is not None
     ]

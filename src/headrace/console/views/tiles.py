@@ -35,7 +35,7 @@ def tiles_by_node(snapshot: Snapshot, most: int = MOST_TILES) -> dict[int, Tiles
 
 
 def _drawn(topic: TopicState) -> tuple[bool, str]:
-    return topic.internal, topic.name
+    return topic.internal or topic.name.startswith("__"), topic.name
 
 
 def _chosen(snapshot: Snapshot, most: int) -> set[tuple[str, int]]:

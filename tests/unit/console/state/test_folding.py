@@ -11,6 +11,7 @@ from headrace.console.state.folding import (
     fold_problems,
     fold_starts,
     fold_topology,
+    node_down,
 )
 from headrace.console.state.model import NodeState, PartitionState, Snapshot, TopicState
 from headrace.console.state.polls import DiskPoll, TopologyPoll
@@ -84,6 +85,17 @@ def test_a_node_that_metadata_lacks_is_down_since_then_and_back_later() -> None:
     assert still.nodes[1].since_ms == 2_000
     back = fold_topology(still, poll(topic()), 4_000)
     assert (back.nodes[1].up, back.nodes[1].since_ms) == (True, 4_000)
+
+
+def test_metadata_that_still_names_a_node_does_not_undo_its_recorded_death() -> None:
+    before = replace(snapshot(), records_events=True)
+    dead = replace(before, nodes={**before.nodes, 1: node_down(before.nodes[1], 2_000)})
+    soon = fold_topology(dead, poll(topic()), 3_500)
+    assert (soon.nodes[1].up, soon.nodes[1].since_ms) == (False, 2_000)
+    gone = fold_topology(soon, poll(topic(), nodes=(2, 3)), 4_500)
+    assert gone.nodes[1].since_ms == 2_000
+    back = fold_topology(gone, poll(topic()), 9_000)
+    assert (back.nodes[1].up, back.nodes[1].since_ms) == (True, 9_000)
 
 
 def test_a_replica_holder_that_was_never_seen_is_down() -> None:

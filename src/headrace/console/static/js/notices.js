@@ -4,7 +4,7 @@ import { h, keyed, replace, setText } from "./dom.js";
 import { ago, time } from "./format.js";
 
 const SIGN = { error: "✖", warning: "▲", info: "ℹ" };
-const ALARMS_SHOWN = 5;
+const ALARMS_SHOWN = 3; // the page below them is what the reader came for
 
 export const banner = (level, text, next) =>
   h("div", { class: `notice ${level}`, role: level === "error" ? "alert" : "status" },
@@ -35,11 +35,12 @@ export function commandLine(command) {
 const alarmBox = (alarm) =>
   h("li", { class: `notice ${alarm.level}`, "data-alarm": alarm.level },
     h("span", { class: "sign", "aria-hidden": "true" }, SIGN[alarm.level] ?? "ℹ"),
-    h("div", null,
-      h("span", { class: "vh" }, `${alarm.level}: `),
-      h("strong", null, alarm.path ? h("a", { href: alarm.path }, alarm.text) : alarm.text),
-      h("span", { class: "muted since" }),
-      alarm.next && h("p", null, alarm.next),
+    h("div", { class: "alarm" },
+      h("div", null,
+        h("span", { class: "vh" }, `${alarm.level}: `),
+        h("strong", null, alarm.path ? h("a", { href: alarm.path }, alarm.text) : alarm.text),
+        h("span", { class: "muted since" }),
+        alarm.next && h("p", null, alarm.next)),
       alarm.command && commandLine(alarm.command)));
 
 export class Notices {
@@ -79,7 +80,8 @@ export class Notices {
     keyed(this.alarms, shown, (alarm) => JSON.stringify([alarm.level, alarm.text, alarm.command, alarm.next]), alarmBox,
       (box, alarm) => setText(box.querySelector(".since"), alarm.since ? ` since ${time(alarm.since)} (${ago(alarm.since, at)})` : ""));
     this.more.hidden = shown.length === alarms.length;
-    setText(this.more, `${alarms.length - shown.length} more alarms`);
+    const left = alarms.length - shown.length;
+    setText(this.more, left === 1 ? "1 more alarm" : `${left} more alarms`);
   }
 
   #showAll() {

@@ -75,9 +75,22 @@ function rebalanceText(view) {
   return [whyRebalanced(view, 0, names), `${time(latest.at)} · ${factsOf(latest)}`];
 }
 
+// Which partitions, and whether that helps the consumer that needs it.
+function movesText(view) {
+  const { moves } = view.what_if;
+  const slow = view.members.find((member) => member.slow);
+  const names = memberNames(view.members);
+  const taken = moves.length > 0 && moves.length <= 3
+    && moves.map((each) => `${partitionName(each)} from ${nameOf(names, each.from)}`).join(", ");
+  const helps = slow && (moves.some((each) => each.from === slow.member_id)
+    ? `It takes work from ${nameOf(names, slow.member_id)}.`
+    : `${nameOf(names, slow.member_id)}, the slowest, would keep all of its partitions.`);
+  return [taken && `${taken}.`, helps].filter(Boolean).join(" ");
+}
+
 function oneMoreText(view) {
   const wanted = view.what_if;
   if (!wanted) return [view.members.length ? "not known" : "it would read everything", null];
-  const idle = wanted.idle > 0 ? `${count(wanted.idle, "consumer")} would have no partition.` : null;
-  return [wanted.text, idle];
+  const idle = wanted.idle > 0 && `${count(wanted.idle, "consumer")} would have no partition.`;
+  return [wanted.text, [movesText(view), idle].filter(Boolean).join(" ")];
 }

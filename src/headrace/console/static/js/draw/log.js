@@ -127,7 +127,7 @@ export class Lane {
     this.producers.title = names.length ? `Producers: ${names.slice(0, 20).join(", ")}` : "";
   }
 
-  #showEdges({ start, end, last_stable: stable, retention_edge: edge, open_transactions: transactions }) {
+  #showEdges({ start, end, last_stable: stable, retention_edge: edge, open_transactions: transactions, producers }) {
     this.deleted.hidden = !edge || edge.offset <= start || this.x(edge.offset) === 0;
     if (edge) {
       place(this.deleted, this.x(start), this.x(Math.min(edge.offset, end)));
@@ -140,7 +140,8 @@ export class Lane {
       this.transaction.title = transactions.slice(0, 10)
         .map((each) => `Open transaction ${each.transactional_id ?? each.producer_id} from offset ${number(each.start)}`).join("\n");
     }
-    this.stable.hidden = stable === null || stable === undefined || stable >= end;
+    const held = oldest || !producers; // else it is only older than the end: that is asked for more often
+    this.stable.hidden = !held || stable === null || stable === undefined || stable >= end;
     if (!this.stable.hidden) {
       place(this.stable, this.x(stable));
       this.stable.title = `Last stable offset ${number(stable)}: readers of committed records wait here`;

@@ -35,7 +35,7 @@ export function takeover(changes) {
   const who = [...counts].sort((a, b) => b[1] - a[1])
     .map(([node, partitions]) => `node ${node} took over ${least}${count(partitions, "partition")}`);
   const times = taken.map((change) => change.took).filter((took) => took !== null && took !== undefined);
-  const took = times.length ? ` It took ${duration(Math.max(...times))}.` : "";
+  const took = times.length ? ` It took ${duration(Math.max(...times))} from when it was found dead.` : "";
   return { node: death.node, at: death.at, text: `Node ${death.node} went down at ${time(death.at)}: ${who.join(", ")}.${took}` };
 }
 
