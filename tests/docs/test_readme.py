@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MOST_BYTES = 9_000
+MOST_PICTURE_BYTES = 150_000
 FOR_DEVELOPERS = {"bench", "dev", "docs", "fuzz"}
 BENCHMARKS = ROOT / "docs" / "benchmarks"
 REASONS = {"tables": "arrow.md", "tests": "testing.md", "failover": "cluster.md"}
@@ -30,6 +31,14 @@ def _section(title: str) -> str:
 
 def test_it_is_short() -> None:
     assert len(README.encode()) <= MOST_BYTES
+
+
+def test_its_pictures_exist_and_are_small() -> None:
+    """`make recording` and `make pictures` write them."""
+    shown = re.findall(r'<img src="([^"]+)"', README)
+    assert {"docs/pictures/demo.svg", "docs/pictures/console-cluster.png"} <= set(shown)
+    for name in shown:
+        assert (ROOT / name).stat().st_size < MOST_PICTURE_BYTES, name
 
 
 def test_reasons_and_limitations_come_before_the_installation() -> None:
