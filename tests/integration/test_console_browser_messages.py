@@ -107,10 +107,10 @@ def test_a_live_tail_shows_what_comes_and_can_be_paused(
     send(bootstrap, orders, [{"live": 1}, {"other": 2}])
     wait_for_records(page, [f"0:{COUNT}"])
     page.wait_for_selector("#tail-status:has-text('1 did not match')")
-    page.click("text=Pause")
+    page.click("button:text-is('Pause')")
     send(bootstrap, orders, [{"live": 2}])
     page.wait_for_selector("#tail-status:has-text('Paused')")
-    page.click("text=Resume")
+    page.click("button:text-is('Resume')")
     page.wait_for_selector("#tail-status:has-text('Live')")
     send(bootstrap, orders, [{"live": 3}])
     wait_for_records(page, [f"0:{COUNT + 3}", f"0:{COUNT}"])
@@ -167,13 +167,14 @@ def test_offsets_of_a_group_are_changed_in_the_dialog_after_a_preview(
 ) -> None:
     group = f"{orders}-group"
     entries = ConsumerGroupTopicPartitions(group, [TopicPartition(orders, 0, 50)])
-    AdminClient({"bootstrap.servers": bootstrap}).alter_consumer_group_offsets([entries])[group].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its requests end with it
+    admin.alter_consumer_group_offsets([entries])[group].result(30)
     page = browser.open()
     page.goto(f"{start_console(bootstrap).url}/groups/{group}")
     page.click("button:has-text('Change offsets'):enabled")
     page.check("dialog input[value=shift]")
     page.fill("[aria-label='Records, negative for back']", "-20")
-    page.click("dialog >> text=Preview")
+    page.click("dialog button:text-is('Preview')")
     page.wait_for_selector("#offsets-preview >> text=20 again")
     assert list(Groups(bootstrap).committed(group).values()) == [50]
     page.click("text=Set these offsets")

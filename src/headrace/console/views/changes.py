@@ -78,6 +78,11 @@ def _node_down(event: Event) -> str:
     return f"Node {event.node} " + ("was stopped" if event.details.get("orderly") else "is down")
 
 
+def _partitions(event: Event) -> str:
+    count = event.details["count"]
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
 def _disk_full(event: Event) -> str:
     return f"The disk of node {event.node} is full: {event.details.get('reason') or 'no room is left'}"
 
@@ -90,9 +95,9 @@ _TEXTS: Mapping[str, Callable[[Event], str]] = {
     "controller": lambda event: f"Node {event.node} is the controller now",
     "disk_full": _disk_full,
     "disk_room": lambda event: f"The disk of node {event.node} has room again",
-    "topic_created": lambda event: f"Topic {event.topic} was created: {event.details['count']} partitions",
+    "topic_created": lambda event: f"Topic {event.topic} was created: {_partitions(event)}",
     "topic_deleted": lambda event: f"Topic {event.topic} was deleted",
-    "partitions_added": lambda event: f"Topic {event.topic} has {event.details['count']} partitions now",
+    "partitions_added": lambda event: f"Topic {event.topic} has {_partitions(event)} now",
     "unclean": lambda event: f"Unclean election of {event.topic} {event.partition}: records may be lost",
     "given_up": lambda event: f"Records of {event.topic} {event.partition} were given up",
     "offline": lambda event: (

@@ -7,6 +7,7 @@ import { ago, behind, bytes, count, number, rate, short, time } from "../format.
 const SEGMENTS_DRAWN = 40;
 const READERS_DRAWN = 8;
 const BESIDE_UP_TO = 0.65; // a reader's label is to the right of its marks, further on to their left
+const NARROW_PX = 900;
 const INSIDE_FROM = 0.45; // between marks so far from each other there is room for it
 
 const percent = (share) => `${(share * 100).toFixed(3)}%`;
@@ -180,7 +181,7 @@ export class Lane {
     if (at !== null) place(span, at, Math.max(reads ?? at, at));
     const right = Math.max(at ?? 0, reads ?? 0);
     const left = Math.min(at ?? right, reads ?? right);
-    const inside = right - left > INSIDE_FROM;
+    const inside = right - left > INSIDE_FROM && innerWidth > NARROW_PX;
     const before = !inside && left > BESIDE_UP_TO;
     label.classList.toggle("before", before);
     label.classList.toggle("inside", inside);
