@@ -3,20 +3,32 @@
 
 Every value is sent once and is unique in its partition. A send ends `ok` (acknowledged), `fail` (it did not
 happen) or `info` (unknown: time-outs and lost connections are never `fail`). For simulation and live tests.
+The anomalies that Jepsen has names for are found by jepsen/checker.py; what only the final log can tell is
+found here. Read next: jepsen/checker.py.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.types import TopicPartition
+from tests.harness.jepsen.checker import analyze
+from tests.harness.jepsen.operations import (
+    Anomaly,
+    FinalLog,
+    Key,
+    Operation,
+    Outcome,
+    Polled,
+    Records,
+    Sent,
+    Value,
+)
 
-Outcome = Literal["ok", "fail", "info"]
-Value = bytes
-Records = Sequence[tuple[int, Value]]
+__all__ = ["Anomaly", "FinalLog", "History", "Outcome", "Poll", "Records", "Send", "Value", "check"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +43,8 @@ class Send:
     """Whether the producer promised order: values of its ordered sends appear in the order they were sent."""
     outcome: Outcome = "info"
     offset: int | None = None
+    invoked_at: int = 0
+    completed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,154 +54,119 @@ class Poll:
     records: Records
     seek: bool = False
     """The reader asked for this position itself, so a step back or ahead of its last poll is no fault."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anomaly:
-    kind: str
-    partition: TopicPartition
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} in {self.partition}: {self.detail}"
+    answered_at: int = 0
 
 
 @dataclass(slots=True)
 class History:
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
+    clock: Callable[[], int] = time.monotonic_ns
+    """Nanoseconds."""
+    _now: int = 0
+
+    def tick(self) -> int:
+        """The time, later than every earlier one."""
+        self._now = max(self._now + 1, self.clock())
+        return self._now
 
     def sent(self, send: Send) -> Send:
+        send.invoked_at = self.tick()
         self.sends.append(send)
         return send
 
+    def ended(self, send: Send, outcome: Outcome, offset: int | None = None) -> None:
+        send.outcome, send.offset = outcome, offset
+        send.completed_at = self.tick()
+
     def polled(self, poll: Poll) -> None:
-        self.polls.append(poll)
+        self.polls.append(replace(poll, answered_at=self.tick()))
 
     def outcomes(self) -> Counter[Outcome]:
         return Counter(send.outcome for send in self.sends)
 
+    def operations(self, final: Mapping[Key, FinalLog] | None = None) -> list[Operation]:
+        """In the order of their invocation, which is that of the lists for each client."""
+        stored = {key: {value for _, value in log.records} for key, log in (final or {}).items()}
+        made = [
+            _operation_of(number, send, stored.get(send.partition)) for number, send in enumerate(self.sends)
+        ]
+        made += _poll_operations(self.polls)
+        return sorted(made, key=lambda operation: operation.invoked_at)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalLog:
-    """One partition as a reader finds it after the faults; what was below `log_start` is deleted."""
 
-    records: Records
-    log_start: int = 0
-    gaps_allowed: bool = False
-    """Compaction and transactions leave gaps."""
+def _operation_of(number: int, send: Send, stored: set[Value] | None) -> Operation:
+    """What is acknowledged, not durable and gone counts as unknown."""
+    gone = not send.durable and stored is not None and send.value not in stored
+    outcome: Outcome = "info" if send.outcome == "ok" and gone else send.outcome
+    return Operation(
+        process=send.producer if send.ordered else f"{send.producer}, send {number}",
+        type=outcome,
+        f="send",
+        value=(Sent(send.partition, send.value, send.offset),),
+        invoked_at=send.invoked_at,
+        completed_at=None if outcome == "info" else send.completed_at,
+    )
+
+
+def _poll_operations(polls: Sequence[Poll]) -> Iterable[Operation]:
+    """A seek is an assignment without the partition and one with it: both forget its position."""
+    read: dict[str, set[TopicPartition]] = defaultdict(set)
+    for poll in polls:
+        at, assigned = poll.answered_at, read[poll.reader]
+        assigned.add(poll.partition)
+        if poll.seek:
+            for keys in (assigned - {poll.partition}, set(assigned)):
+                yield Operation(
+                    process=poll.reader, type="ok", f="assign", keys=keys, invoked_at=at, completed_at=at
+                )
+        value = (Polled({poll.partition: poll.records}),)
+        yield Operation(process=poll.reader, type="ok", f="poll", value=value, invoked_at=at, completed_at=at)
 
 
 def check(history: History, final: Mapping[TopicPartition, FinalLog]) -> list[Anomaly]:
-    """Every anomaly that is invalid in every configuration; an empty list is a pass."""
-    anomalies: list[Anomaly] = []
+    """Every anomaly that is invalid in every configuration; an empty list is a pass.
+
+    Sends of single records are points in time: not even G0 may be found, in which an acknowledged record is
+    behind one that was sent later.
+    """
     sends: dict[TopicPartition, list[Send]] = defaultdict(list)
     for send in history.sends:
         sends[send.partition].append(send)
+    operations = history.operations(final)
+    anomalies = [
+        each for each in analyze(operations, final, ww_dependencies=True) if each.kind != "G0-process"
+    ]
     for partition, log in final.items():
-        anomalies += _check_log(partition, log)
-        anomalies += _check_sends(partition, log, sends[partition])
-    anomalies += _check_polls(history.polls, final)
+        anomalies += _check_log(partition, log, sends[partition])
+    anomalies += _check_still_there(history.polls, final)
     return anomalies
 
 
-def _check_log(partition: TopicPartition, log: FinalLog) -> Iterable[Anomaly]:
-    expected = log.log_start
-    for offset, _ in log.records:
-        if offset < expected or (offset > expected and not log.gaps_allowed):
-            yield Anomaly(kind="offset-gap", partition=partition, detail=f"{offset} where {expected} was due")
-        expected = offset + 1
-    for value, count in Counter(value for _, value in log.records).items():
-        if count > 1:
-            offsets = [offset for offset, other in log.records if other == value]
-            yield Anomaly(kind="duplicate", partition=partition, detail=f"{value!r} at {offsets}")
-
-
-def _check_sends(partition: TopicPartition, log: FinalLog, sends: Sequence[Send]) -> Iterable[Anomaly]:
+def _check_log(partition: TopicPartition, log: FinalLog, sends: Sequence[Send]) -> Iterable[Anomaly]:
+    """What only the final log tells."""
+    if log.records and log.records[0][0] != log.log_start and not log.gaps_allowed:
+        detail = f"{log.records[0][0]} where {log.log_start} was due"
+        yield Anomaly(kind="offset-gap", partition=partition, detail=detail)
     offset_of = {value: offset for offset, value in log.records}
     known = {send.value for send in sends}
     for offset, value in log.records:
         if value not in known:
             yield Anomaly(kind="invented", partition=partition, detail=f"{value!r} at {offset} was not sent")
     for send in sends:
-        anomaly = _check_send(send, offset_of.get(send.value), log)
-        if anomaly is not None:
-            yield anomaly
-    yield from _check_order(partition, offset_of, sends)
+        found = offset_of.get(send.value, send.offset)
+        if send.outcome == "ok" and send.offset is not None and found != send.offset:
+            detail = f"{send.producer} {send.value!r}: acknowledged at {send.offset}, found at {found}"
+            yield Anomaly(kind="moved", partition=partition, detail=detail)
 
 
-def _check_send(send: Send, found: int | None, log: FinalLog) -> Anomaly | None:
-    def anomaly(kind: str, detail: str) -> Anomaly:
-        detail = f"{send.producer} {send.value!r}: {detail}"
-        return Anomaly(kind=kind, partition=send.partition, detail=detail)
-
-    if send.outcome == "fail":
-        return None if found is None else anomaly("failed-write-present", f"at {found}")
-    if send.outcome == "info":
-        return None
-    if found is None:
-        # Without an offset, as what is acknowledged by what follows it, it may have been deleted since.
-        lost = send.durable and (send.offset or 0) >= log.log_start
-        return anomaly("lost-write", f"acknowledged at {send.offset}") if lost else None
-    if send.offset is not None and found != send.offset:
-        return anomaly("moved", f"acknowledged at {send.offset}, found at {found}")
-    return None
-
-
-def _check_order(
-    partition: TopicPartition, offset_of: Mapping[Value, int], sends: Sequence[Send]
-) -> Iterable[Anomaly]:
-    last: dict[str, tuple[int, Value]] = {}
-    for send in sends:
-        offset = offset_of.get(send.value)
-        if offset is None or not send.ordered:
-            continue
-        before = last.get(send.producer)
-        if before is not None and offset <= before[0]:
-            detail = (
-                f"{send.producer} sent {before[1]!r} before {send.value!r}, found at {before[0]} and {offset}"
-            )
-            yield Anomaly(kind="nonmonotonic-send", partition=partition, detail=detail)
-        last[send.producer] = (offset, send.value)
-
-
-def _check_polls(polls: Sequence[Poll], final: Mapping[TopicPartition, FinalLog]) -> Iterable[Anomaly]:
-    seen: dict[tuple[TopicPartition, int], Value] = {
-        (partition, offset): value for partition, log in final.items() for offset, value in log.records
-    }
-    position: dict[tuple[str, TopicPartition], int] = {}
+def _check_still_there(polls: Iterable[Poll], final: Mapping[TopicPartition, FinalLog]) -> Iterable[Anomaly]:
     for poll in polls:
         log = final.get(poll.partition)
+        if log is None or log.gaps_allowed:
+            continue
+        end = log.log_start + len(log.records)
         for offset, value in poll.records:
-            other = seen.setdefault((poll.partition, offset), value)
-            if other != value:
-                detail = f"offset {offset} was {value!r} and is {other!r}"
-                yield Anomaly(kind="inconsistent-offsets", partition=poll.partition, detail=detail)
-            elif log is not None and offset >= log.log_start and not log.gaps_allowed:
-                yield from _check_still_there(poll, offset, value, log)
-        yield from _check_position(poll, position, log)
-
-
-def _check_still_there(poll: Poll, offset: int, value: Value, log: FinalLog) -> Iterable[Anomaly]:
-    index = offset - log.log_start
-    if index >= len(log.records):
-        detail = f"{poll.reader} read {value!r} at {offset}; the log now ends before it"
-        yield Anomaly(kind="read-then-lost", partition=poll.partition, detail=detail)
-
-
-def _check_position(
-    poll: Poll, position: dict[tuple[str, TopicPartition], int], log: FinalLog | None
-) -> Iterable[Anomaly]:
-    if not poll.records:
-        return
-    key = (poll.reader, poll.partition)
-    expected = None if poll.seek else position.get(key)
-    first = poll.records[0][0]
-    gaps_allowed = log is not None and log.gaps_allowed
-    if expected is not None and first < expected:
-        detail = f"{poll.reader} got {first} after {expected - 1}"
-        yield Anomaly(kind="nonmonotonic-poll", partition=poll.partition, detail=detail)
-    elif expected is not None and first > expected and not gaps_allowed:
-        detail = f"{poll.reader} got {first} where {expected} was due"
-        yield Anomaly(kind="poll-skip", partition=poll.partition, detail=detail)
-    position[key] = poll.records[-1][0] + 1
+            if offset >= end:
+                detail = f"{poll.reader} read {value!r} at {offset}; the log now ends before it"
+                yield Anomaly(kind="read-then-lost", partition=poll.partition, detail=detail)

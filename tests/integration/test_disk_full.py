@@ -68,7 +68,7 @@ class Writer:
         send = self.history.sent(Send(producer="writer", partition=partition, value=value, durable=True))
         code, offset = self._client.produce(TOPIC, simple_batch(value))
         if code is ErrorCode.none:
-            send.outcome, send.offset = "ok", offset
+            self.history.ended(send, "ok", offset)
         return code
 
     def send_until(self, wanted: Callable[[ErrorCode], bool], *, within_s: float = 30) -> None:

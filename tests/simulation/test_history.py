@@ -46,10 +46,16 @@ def test_a_clean_history_passes() -> None:
         ("lost-write", [sent(b"a"), sent(b"b", offset=0)], [(0, b"b")]),
         ("duplicate", [sent(b"a", offset=0)], [(0, b"a"), (1, b"a")]),
         ("invented", [], [(0, b"a")]),
-        ("failed-write-present", [sent(b"a", "fail")], [(0, b"a")]),
+        ("G1a", [sent(b"a", "fail")], [(0, b"a")]),
         ("moved", [sent(b"a", offset=1), sent(b"b", "info")], [(0, b"a"), (1, b"b")]),
         ("nonmonotonic-send", [sent(b"a", "info"), sent(b"b", "info")], [(0, b"b"), (1, b"a")]),
-        ("offset-gap", [sent(b"a", "info"), sent(b"b", "info")], [(0, b"a"), (2, b"b")]),
+        ("offset-gap", [sent(b"a", "info")], [(1, b"a")]),
+        ("int-poll-skip", [sent(b"a", "info"), sent(b"b", "info")], [(0, b"a"), (2, b"b")]),
+        (
+            "int-nonmonotonic-poll",
+            [sent(b"a", "info", producer="q"), sent(b"b", "info")],
+            [(1, b"b"), (0, b"a")],
+        ),
     ],
 )
 def test_an_anomaly_of_sends_is_found(
@@ -94,3 +100,21 @@ def test_a_reader_that_seeks_may_step_back() -> None:
         ],
     )
     assert kinds(history, (0, b"a"), (1, b"b")) == []
+
+
+def test_an_acknowledged_send_before_one_that_was_sent_earlier_is_found() -> None:
+    """Of two producers, so that no promise of order of one of them is broken."""
+    history = History()
+    first = history.sent(sent(b"a"))
+    history.ended(first, "ok", 1)
+    second = history.sent(sent(b"b", producer="q"))
+    history.ended(second, "ok", 0)
+    assert kinds(history, (0, b"b"), (1, b"a")) == ["G0-realtime"]
+
+
+def test_sends_that_overlap_in_time_may_be_stored_in_either_order() -> None:
+    history = History()
+    first, second = history.sent(sent(b"a")), history.sent(sent(b"b", producer="q"))
+    history.ended(first, "ok", 1)
+    history.ended(second, "ok", 0)
+    assert kinds(history, (0, b"b"), (1, b"a")) == []

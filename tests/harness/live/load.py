@@ -118,7 +118,7 @@ class HeavyProducer(_Background):
     def _delivered(self, send: Send) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                send.outcome, send.offset = "ok", message.offset()
+                self.history.ended(send, "ok", message.offset())
                 self.acknowledged_at.append(time.monotonic())
 
         return note

@@ -152,7 +152,7 @@ class OneNodeRun:
         self.simulation = simulation
         self.plan = plan
         self.random = simulation.random_for("scenario")
-        self.history = History()
+        self.history = History(clock=lambda: int(simulation.loop.time() * 1e9))
         self.target = Target(host=HOST, port=PORT, topic=TOPIC, partitions=plan.partitions)
         self.world = simulation.start_process("clients")
         state = MemoryState(simulation.start_process("store"))

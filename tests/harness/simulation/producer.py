@@ -53,11 +53,10 @@ class _Batch:
     def __str__(self) -> str:
         return f"{self.sends[0].value[:20]!r} to partition {self.partition}"
 
-    def ended(self, outcome: Outcome, base_offset: int = -1) -> None:
+    def ended(self, history: History, outcome: Outcome, base_offset: int = -1) -> None:
+        has_offset = outcome == "ok" and base_offset >= 0
         for index, send in enumerate(self.sends):
-            send.outcome = outcome
-            if outcome == "ok" and base_offset >= 0:
-                send.offset = base_offset + index
+            history.ended(send, outcome, base_offset + index if has_offset else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +222,9 @@ class SimProducer:
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
             if self.kind.idempotent:
                 self._acknowledge_before(batch)
-            batch.ended("ok", result.base_offset)
+            batch.ended(self._history, "ok", result.base_offset)
         else:
-            batch.ended(self._outcome_of(code))
+            batch.ended(self._history, self._outcome_of(code))
         self._unacknowledged.remove(batch)
         return True
 
@@ -240,7 +239,7 @@ class SimProducer:
         It need not know them any more when they come again, as it remembers the last five batches.
         """
         for other in self._before(batch):
-            other.ended("ok")
+            other.ended(self._history, "ok")
             self._unacknowledged.remove(other)
 
     def _outcome_of(self, code: ErrorCode) -> Outcome:

@@ -56,7 +56,7 @@ class ClusterRun:
         self.simulation = simulation
         self.plan = plan
         self.random = simulation.random_for("scenario")
-        self.history = History()
+        self.history = History(clock=lambda: int(simulation.loop.time() * 1e9))
         self.cluster = cluster = SimCluster(simulation, plan, busy_topics=(TOPIC,))
         self.world, self.store, self.nodes = cluster.world, cluster.store, cluster.nodes
         self.addresses, self.invariants, self.faults = cluster.addresses, cluster.invariants, cluster.faults

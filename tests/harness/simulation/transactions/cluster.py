@@ -114,7 +114,7 @@ class TransactionRun:
     def __init__(self, simulation: Simulation, plan: TransactionPlan) -> None:
         self.simulation = simulation
         self.plan = plan
-        self.history = History()
+        self.history = History(clock=lambda: int(simulation.loop.time() * 1e9))
         """Of the input."""
         self.transactions = TransactionHistory()
         self.cluster = SimCluster(simulation, plan.cluster, busy_topics=TOPICS, settings=SETTINGS)
