@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace import types
 from tests.harness.history import History, check
+from tests.harness.jepsen.edn import export
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.load import GroupCommitter, HeavyProducer, SteadyReader, read_all
 
@@ -71,5 +72,7 @@ def test_the_leader_of_a_partition_dies_and_another_node_takes_over(cluster: Liv
     for client in (*producers, reader, group):
         client.finish()
     history = History([send for each in producers for send in each.history.sends], reader.history.polls)
-    assert check(history, {each: read_all(cluster.bootstrap, each) for each in partitions}) == []
+    final = {each: read_all(cluster.bootstrap, each) for each in partitions}
+    export("drawn-cluster", history.operations(final), final)
+    assert check(history, final) == []
     assert set(history.outcomes()) == {"ok"}

@@ -16,6 +16,7 @@ import pytest
 from headrace.types import TopicPartition
 from tests.harness import soak
 from tests.harness.history import History, check
+from tests.harness.jepsen.edn import export
 from tests.harness.live.load import HeavyProducer, read_all
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.raw_client import RawClient
@@ -54,6 +55,7 @@ def kill_again_and_again(node: NodeProcess, kills: int, seed: int) -> dict[str, 
     history = History([send for producer in producers for send in producer.history.sends])
     partitions = [TopicPartition(TOPIC, index) for index in range(3)]
     final = {partition: read_all(node.bootstrap, partition) for partition in partitions}
+    export("kills", history.operations(final), final)
     assert check(history, final) == []
     outcomes = history.outcomes()
     assert outcomes["ok"] > 500 * kills

@@ -27,7 +27,7 @@ def analyze(
 ) -> list[Anomaly]:
     """`operations` are in the order of their invocation; `final` counts as a last poll of each key."""
     final = final or {}
-    analysis = Analysis([*operations, *final_polls(final)])
+    analysis = Analysis(with_final_polls(operations, final))
     contiguous = {key for key, log in final.items() if not log.gaps_allowed}
     orders = versions.version_orders(analysis, contiguous)
     return [
@@ -49,10 +49,17 @@ def invalid(anomalies: Iterable[Anomaly]) -> list[Anomaly]:
     return [anomaly for anomaly in anomalies if anomaly.kind not in NORMAL]
 
 
-def final_polls(final: Mapping[Key, FinalLog]) -> list[Operation]:
-    return [
+def with_final_polls(operations: Sequence[Operation], final: Mapping[Key, FinalLog]) -> list[Operation]:
+    end = max((each.completed_at or each.invoked_at for each in operations), default=0)
+    polls = [
         Operation(
-            process=FINAL_READER, type="ok", f="poll", value=(Polled({key: log.records}),), invoked_at=0
+            process=FINAL_READER,
+            type="ok",
+            f="poll",
+            value=(Polled({key: log.records}),),
+            invoked_at=end + 1,
+            completed_at=end + 1,
         )
         for key, log in final.items()
     ]
+    return [*operations, *polls]

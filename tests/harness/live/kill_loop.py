@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self, get_args
 from headrace.client.tools.reassignments import reassign
 from headrace.types import TopicPartition
 from tests.harness.history import Anomaly, FinalLog, History, check
+from tests.harness.jepsen.edn import export
 from tests.harness.live.cluster import LiveCluster, Role
 from tests.harness.live.load import GroupCommitter, HeavyProducer, SteadyReader, read_all
 from tests.harness.waiting import poll, wait_until
@@ -267,6 +268,7 @@ class ConfluentLoad:
         )
         partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         final = {each: read_all(self._bootstrap, each, options=self._options) for each in partitions}
+        export("kill-loop", history.operations(final), final)
         report.anomalies = [*check(history, final), *self._judge_group(final)]
         report.sends = {str(name): count for name, count in history.outcomes().items()}
         report.read = sum(len(poll.records) for poll in history.polls)

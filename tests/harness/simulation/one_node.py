@@ -25,6 +25,7 @@ from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
 from tests.harness.history import FinalLog, History, check
+from tests.harness.jepsen.edn import export
 from tests.harness.simulation import faults
 from tests.harness.simulation.clients import (
     EARLIEST,
@@ -307,6 +308,7 @@ class OneNodeRun:
     def _judge(self, final: Mapping[TopicPartition, FinalLog]) -> None:
         if self.node.failures and not self.faults.broke_the_disk:
             raise BrokenPromise(f"the node ended itself: {self.node.failures[0]}")
+        export(f"one-node-{self.simulation.seed}", self.history.operations(final), final)
         anomalies = check(self.history, final)
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))

@@ -19,6 +19,7 @@ from headrace.testing.simworld import Simulation
 from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
 from tests.harness.history import FinalLog, History, check
+from tests.harness.jepsen.edn import export
 from tests.harness.simulation.clients import (
     EARLIEST,
     LATEST,
@@ -191,6 +192,7 @@ class ClusterRun:
 
     def _judge(self, final: Mapping[TopicPartition, FinalLog]) -> None:
         self.cluster.check_that_no_node_ended_itself()
+        export(f"several-nodes-{self.simulation.seed}", self.history.operations(final), final)
         anomalies = check(self.history, final)
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))
