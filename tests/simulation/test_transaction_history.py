@@ -12,6 +12,8 @@ from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.types import TopicPartition
 from headrace.wire.batch import assign, read_header
 from headrace.wire.records import Record, build_batch
+from tests.harness.jepsen.checker import analyze
+from tests.harness.jepsen.operations import FinalLog, Polled, Sent
 from tests.harness.transactions.history import (
     CommittedRead,
     OffsetRead,
@@ -259,3 +261,59 @@ def test_the_fold_of_a_log_knows_what_each_marker_ended() -> None:
         Written(5, b"e", True),
         Written(8, b"f", None),
     ]
+
+
+def final_logs(right: Right) -> dict[TopicPartition, FinalLog]:
+    inputs = {each: FinalLog(records=list(enumerate(log))) for each, log in right.inputs.items()}
+    outputs = {
+        each: FinalLog(records=[(w.offset, w.value) for w in log if w.committed], gaps_allowed=True)
+        for each, log in right.outputs.items()
+    }
+    return {**inputs, **outputs}
+
+
+def analyzed(right: Right) -> set[str]:
+    return {each.kind for each in analyze(right.history.operations(), final_logs(right))}
+
+
+def test_a_right_history_passes_the_checker_of_operations_too() -> None:
+    assert analyzed(Right()) == set()
+
+
+def plant_read_of_another_life(right: Right) -> None:
+    """The third transaction goes on behind a record that its own client has not read."""
+    second, third = right.history.transactions[2], right.history.transactions[3]
+    second.client = third.client = "copier, life 1"
+    second.polled, third.polled = [(0, b"a")], [(2, b"c")]
+
+
+def plant_reader_that_goes_back(right: Right) -> None:
+    right.history.reads[2] = right.history.reads[0]._replace(answered_at=right.history.tick())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "plant"),
+    [
+        ({"G1a"}, plant_aborted_read),
+        ({"lost-write"}, plant_lost_commit_without_a_record),
+        ({"poll-skip"}, plant_read_of_another_life),
+        ({"nonmonotonic-poll"}, plant_reader_that_goes_back),
+    ],
+)
+def test_the_checker_of_operations_finds_a_planted_anomaly(
+    kinds: set[str], plant: Callable[[Right], None]
+) -> None:
+    right = Right()
+    plant(right)
+    assert analyzed(right) == kinds
+
+
+def test_a_transaction_is_an_operation_that_polls_and_sends() -> None:
+    right = Right()
+    right.history.transactions[2].polled = [(0, b"a"), (1, b"b")]
+    aborted, committed, *_ = (each for each in right.history.operations() if each.f == "txn")
+    assert (aborted.type, aborted.completed_at) == ("fail", None)
+    assert (committed.type, committed.completed_at is not None) == ("ok", True)
+    assert committed.value == (
+        Polled({IN: [(0, b"a"), (1, b"b")]}), Sent(OUT, b"a|2"), Sent(OTHER, b"b|2"),
+    )  # fmt: skip

@@ -6,21 +6,24 @@ each to partitions of the output, and commits the offset behind them. A copy nam
 copies of two attempts differ; so does the metadata of a committed offset. At the end every input record has
 one committed copy. Whether a transaction is committed is told by the markers in the output's logs alone, read
 without any index. Independent of how clients ran: for simulation and live tests. Read next:
-tests/harness/history.py.
+tests/harness/history.py, tests/harness/jepsen/checker.py (operations of both are one history).
 """
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from headrace.log.producers.markers import read_marker
 from headrace.types import TopicPartition
 from headrace.wire.batch import read_header
 from headrace.wire.records import read_records
-from tests.harness.history import Anomaly
+from tests.harness.jepsen.operations import Anomaly, Operation, Outcome, Polled, Sent
 
 Value = bytes
 _BEFORE_NUMBER = b"|"
@@ -40,6 +43,10 @@ class Transaction:
     """When its client first asked for a commit; None: never, so that nothing of it may ever be read."""
     committed_at: int | None = None
     """When the commit was acknowledged."""
+    client: str = ""
+    """One life of it: another may have a position of its own."""
+    polled: Sequence[tuple[int, Value]] = ()
+    began_at: int = 0
 
 
 class CommittedRead(NamedTuple):
@@ -82,12 +89,20 @@ class TransactionHistory:
     transactions: dict[int, Transaction] = field(default_factory=dict)
     reads: list[CommittedRead] = field(default_factory=list)
     offset_reads: list[OffsetRead] = field(default_factory=list)
+    clock: Callable[[], int] = time.monotonic_ns
+    """Nanoseconds."""
     _now: int = 0
+    _lives: int = 0
 
     def tick(self) -> int:
-        """A time that orders what is recorded."""
-        self._now += 1
+        """The time, later than every earlier one."""
+        self._now = max(self._now + 1, self.clock())
         return self._now
+
+    def begin_life(self, transactional_id: str) -> str:
+        """The name of a client that has this id from now on."""
+        self._lives += 1
+        return f"{transactional_id}, life {self._lives}"
 
     def begin(
         self,
@@ -95,6 +110,9 @@ class TransactionHistory:
         first_offset: int,
         next_offset: int,
         assigned: Mapping[TopicPartition, Sequence[Value]],
+        *,
+        client: str = "",
+        polled: Sequence[tuple[int, Value]] = (),
     ) -> Transaction:
         """`assigned`: values of the input for each partition of the output."""
         number = len(self.transactions) + 1
@@ -106,6 +124,9 @@ class TransactionHistory:
             copies={
                 where: [copy_of(value, number) for value in values] for where, values in assigned.items()
             },
+            client=client,
+            polled=polled,
+            began_at=self.tick(),
         )
         self.transactions[number] = transaction
         return transaction
@@ -117,6 +138,36 @@ class TransactionHistory:
     def committed(self, transaction: Transaction) -> None:
         if transaction.committed_at is None:
             transaction.committed_at = self.tick()
+
+    def operations(self) -> list[Operation]:
+        """In the order of their invocation. Who looks at an earlier range is a reader of its own."""
+        made = [_operation_of(each) for each in self.transactions.values()]
+        for number, read in enumerate(self.reads):
+            made.append(
+                Operation(
+                    process=f"{read.reader}, look {number}" if read.seek else read.reader,
+                    type="ok",
+                    f="poll",
+                    value=(Polled({read.partition: read.records}),),
+                    invoked_at=read.answered_at,
+                    completed_at=read.answered_at,
+                )
+            )
+        return sorted(made, key=lambda operation: operation.invoked_at)
+
+
+def _operation_of(transaction: Transaction) -> Operation:
+    """Without a request for its commit it has failed, whenever that is decided."""
+    outcome: Outcome = "info" if transaction.committed_at is None else "ok"
+    sent = [Sent(where, copy) for where, copies in transaction.copies.items() for copy in copies]
+    return Operation(
+        process=transaction.client,
+        type="fail" if transaction.commit_asked_at is None else outcome,
+        f="txn",
+        value=(Polled({transaction.source: transaction.polled}), *sent),
+        invoked_at=transaction.began_at,
+        completed_at=transaction.committed_at,
+    )
 
 
 def copy_of(value: Value, number: int) -> Value:
@@ -257,6 +308,7 @@ def _check_reads(
     history: TransactionHistory, outputs: Mapping[TopicPartition, Sequence[Written]]
 ) -> Iterator[Anomaly]:
     positions: dict[tuple[str, TopicPartition], int] = {}
+    offsets = {partition: [each.offset for each in log] for partition, log in outputs.items()}
     for read in history.reads:
         before = positions.get((read.reader, read.partition), 0)
         if not read.seek:
@@ -264,16 +316,19 @@ def _check_reads(
                 detail = f"{read.reader} went on at {read.start} instead of {before}"
                 yield Anomaly(kind="moved-reader", partition=read.partition, detail=detail)
             positions[read.reader, read.partition] = read.end
-        yield from _check_read(history, read, outputs[read.partition])
+        first, end = (bisect_left(offsets[read.partition], each) for each in (read.start, read.end))
+        yield from _check_read(history, read, outputs[read.partition][first:end])
 
 
 def _check_read(
-    history: TransactionHistory, read: CommittedRead, log: Sequence[Written]
+    history: TransactionHistory, read: CommittedRead, passed: Sequence[Written]
 ) -> Iterator[Anomaly]:
+    """`passed`: the records in the log between the positions of the read."""
+
     def anomaly(kind: str, detail: str) -> Anomaly:
         return Anomaly(kind=kind, partition=read.partition, detail=f"{read.reader}: {detail}")
 
-    due = {each.offset: each for each in log if read.start <= each.offset < read.end}
+    due = {each.offset: each for each in passed}
     for offset, value in read.records:
         written = due.pop(offset, None)
         if written is None or written.value != value:
@@ -328,14 +383,27 @@ def _check_rise(
 
     What was acknowledged before, too, where the reader asked to wait for the markers.
     """
-    shown = sorted((read.answered_at, read.offset) for read in reads)
-    acknowledged = sorted(
+    shown = _Risen((read.answered_at, read.offset) for read in reads)
+    acknowledged = _Risen(
         (each.committed_at, each.next_offset) for each in transactions if each.committed_at is not None
     )
     for read in reads:
-        known = [offset for at, offset in shown if at <= read.asked_at]
+        known = shown.highest(read.asked_at)
         if read.stable:
-            known += [offset for at, offset in acknowledged if at <= read.asked_at]
-        if read.offset < max(known, default=-1):
-            detail = f"{read.offset} is read where {max(known)} was known"
+            known = max(known, acknowledged.highest(read.asked_at))
+        if read.offset < known:
+            detail = f"{read.offset} is read where {known} was known"
             yield Anomaly(kind="fallen-offset", partition=source, detail=detail)
+
+
+class _Risen:
+    """The highest offset up to each time."""
+
+    def __init__(self, events: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(events)
+        self._times = [at for at, _ in ordered]
+        self._highest = list(accumulate((offset for _, offset in ordered), max, initial=-1))
+
+    def highest(self, at: int) -> int:
+        """-1: none."""
+        return self._highest[bisect_right(self._times, at)]

@@ -25,6 +25,8 @@ from headrace.wire.batch import read_header
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.history import FinalLog, History
 from tests.harness.history import check as check_sends
+from tests.harness.jepsen.checker import analyze, invalid
+from tests.harness.jepsen.edn import export
 from tests.harness.simulation import cluster_faults
 from tests.harness.simulation.clients import LATEST, BrokenPromise, TryAgain, list_offset
 from tests.harness.simulation.cluster import PROGRESS_S, SimCluster
@@ -114,9 +116,9 @@ class TransactionRun:
     def __init__(self, simulation: Simulation, plan: TransactionPlan) -> None:
         self.simulation = simulation
         self.plan = plan
-        self.history = History(clock=lambda: int(simulation.loop.time() * 1e9))
+        self.transactions = TransactionHistory(clock=lambda: int(simulation.loop.time() * 1e9))
+        self.history = History(clock=self.transactions.tick)
         """Of the input."""
-        self.transactions = TransactionHistory()
         self.cluster = SimCluster(simulation, plan.cluster, busy_topics=TOPICS, settings=SETTINGS)
         self.faults = self.cluster.faults
         self.invariants = TransactionInvariants(
@@ -312,8 +314,21 @@ class TransactionRun:
             name: FinalLog(records=[(each.offset, each.value) for each in log])
             for name, log in inputs.items()
         }
+        committed = {
+            name: FinalLog(
+                records=[(each.offset, each.value) for each in log if each.committed], gaps_allowed=True
+            )
+            for name, log in outputs.items()
+        }
         values = {name: [each.value for each in log] for name, log in inputs.items()}
-        anomalies = [*check_sends(self.history, final), *check(self.transactions, values, outputs)]
+        operations = [*self.history.operations(final), *self.transactions.operations()]
+        operations.sort(key=lambda operation: operation.invoked_at)
+        export(f"transactions-{self.simulation.seed}", operations, {**final, **committed})
+        anomalies = [
+            *check_sends(self.history, final),
+            *check(self.transactions, values, outputs),
+            *invalid(analyze(operations, {**final, **committed})),
+        ]
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))
 

@@ -83,6 +83,7 @@ class Life:
         self.position = -1
         """Of the input: where the next transaction begins."""
         self.versions = versions
+        self._name = surroundings.history.begin_life(transactional_id)
         self._around = surroundings
         self._source = source
         self._random = random
@@ -194,7 +195,10 @@ class Life:
             target = self._random.choice(self._around.outputs)
             assigned.setdefault(target.partition(target.index), []).append(record.value or b"")
         history = self._around.history
-        return history.begin(self._input, self.position, records[-1].offset + 1, assigned)
+        polled = [(record.offset, record.value or b"") for record in records]
+        return history.begin(
+            self._input, self.position, records[-1].offset + 1, assigned, client=self._name, polled=polled
+        )
 
     async def _write(self, transaction: Transaction) -> None:
         """All copies, then the offset."""
