@@ -117,3 +117,17 @@ def test_what_clients_recorded_is_exported_with_the_final_log(
         (":ok", ":poll", read),
         (":info", ":send", [[":send", 0, 1]]),
     ]
+
+
+def test_what_was_deleted_before_anybody_read_it_is_not_told_as_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    sends = [
+        operation(10 * at, Sent(X, value, at), until=10 * at + 5) for at, value in enumerate((b"a", b"b"))
+    ]
+    export("run", sends, {X: FinalLog(records=[(1, b"b")], log_start=1)})
+    lines = (tmp_path / "run.edn").read_text().splitlines()[1:]
+    assert [each[:2] for each in shapes([read_edn(line) for line in lines]) if each[0] != ":invoke"] == [
+        (":info", ":send"), (":ok", ":send"), (":ok", ":poll"),
+    ]  # fmt: skip

@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.jepsen.checker import with_final_polls
-from tests.harness.jepsen.operations import FinalLog, Key, Operation, Polled, Sent, Value
+from tests.harness.jepsen.operations import Analysis, FinalLog, Key, Operation, Polled, Sent, Value
+from tests.harness.jepsen.visibility import was_deleted
 
 FOLDER = "HEADRACE_HISTORIES"
 """The variable that names where histories of simulations and live tests are written."""
@@ -35,7 +37,9 @@ def export(name: str, operations: Sequence[Operation], final: Mapping[Key, Final
     if not folder:
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{line}\n" for line in edn_lines(with_final_polls(operations, final)))
+    text = "".join(
+        f"{line}\n" for line in edn_lines(with_final_polls(_without_deleted(operations, final), final))
+    )
     for number in count(1):
         path = Path(folder) / (f"{name}.edn" if number == 1 else f"{name}-{number}.edn")
         try:
@@ -44,6 +48,20 @@ def export(name: str, operations: Sequence[Operation], final: Mapping[Key, Final
         except FileExistsError:
             continue
         return
+
+
+def _without_deleted(operations: Sequence[Operation], final: Mapping[Key, FinalLog]) -> list[Operation]:
+    """What was deleted before anybody read it ends as :info: Jepsen knows no deletion, and calls it lost."""
+    read = Analysis(with_final_polls(operations, final)).read
+
+    def is_gone(operation: Operation) -> bool:
+        return operation.type == "ok" and any(
+            was_deleted(record, final.get(key)) and record.value not in read[key]
+            for key, sent in operation.sends().items()
+            for record in sent
+        )
+
+    return [replace(each, type="info") if is_gone(each) else each for each in operations]
 
 
 def edn_lines(operations: Sequence[Operation]) -> Iterator[str]:
@@ -126,9 +144,8 @@ def _value(
 
     def sent(step: Sent) -> str:
         value = str(number(step.key, step.value))
-        if type_ == "ok":
-            offset = "nil" if step.offset is None else step.offset
-            value = f"[{offset} {value}]"
+        if type_ == "ok" or (type_ == "info" and step.offset is not None):
+            value = f"[{'nil' if step.offset is None else step.offset} {value}]"
         return f"[:send {keys[step.key]} {value}]"
 
     def polled(step: Polled) -> str:

@@ -51,7 +51,7 @@ def lost_and_unseen(
         for key, sent in analysis.sends[number].items():
             seen = found.get(key, analysis.read[key])
             for record in sent:
-                if record.value in seen or _was_deleted(record, final.get(key)):
+                if record.value in seen or was_deleted(record, final.get(key)):
                     continue
                 rank = orders.get(key, EMPTY).rank(record)
                 detail = f"{operation.process} {record.value!r}: acknowledged at {record.offset}"
@@ -71,6 +71,6 @@ def _highest_reads(analysis: Analysis, orders: Mapping[Key, VersionOrder]) -> di
     return bounds
 
 
-def _was_deleted(record: Record, log: FinalLog | None) -> bool:
+def was_deleted(record: Record, log: FinalLog | None) -> bool:
     """Without an offset, as what is acknowledged by what follows it, it may have been deleted."""
     return log is not None and (record.offset or 0) < log.log_start
