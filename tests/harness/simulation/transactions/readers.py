@@ -161,5 +161,5 @@ class OffsetWatcher:
         number = int(found.metadata) if found.metadata else None
         answered_at = self._history.tick()
         self._history.offset_reads.append(
-            OffsetRead(self._source, self.offset, number, asked_at, answered_at)
+            OffsetRead(self._source, self.offset, number, asked_at, answered_at, stable)
         )
