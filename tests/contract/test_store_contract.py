@@ -12,6 +12,7 @@ import pytest
 
 from headrace.coordination.store import (
     MAX_COMMIT_BYTES,
+    WHOLE_STORE,
     Applied,
     Changes,
     Check,
@@ -58,6 +59,39 @@ def test_every_effective_commit_raises_and_returns_the_version(run: Run) -> None
         assert isinstance(first, Applied)
         assert isinstance(second, Applied)
         assert first.version < second.version == (await store.view()).version
+
+    run(scenario)
+
+
+def test_commits_are_counted(run: Run) -> None:
+    async def scenario(backend: Backend) -> None:
+        store, other = await backend.open(), await backend.open()
+        assert (await store.view()).commits == 0
+        for number in range(3):
+            await other.commit([Create(f"/{number}", b"")])
+        view = await store.view()
+        assert view.commits == 3
+        assert (await store.changes(0, 60_000)).commits == 3
+        assert (await store.changes(view.version, 0)).commits == 3
+
+    run(scenario)
+
+
+def test_a_commit_may_depend_on_the_store_as_a_whole(run: Run) -> None:
+    """Of another process's commit in between nothing is overwritten, and nothing of its own applied."""
+
+    async def scenario(backend: Backend) -> None:
+        store, other = await backend.open(), await backend.open()
+        commits = (await store.view()).commits
+        await other.commit([Create("/a", b"other")])
+        late = await store.commit([Check(WHOLE_STORE, commits), Create("/b", b"late")])
+        assert late == Conflict(WHOLE_STORE)
+        assert await values(store) == {"/a": b"other"}
+        present = Check(WHOLE_STORE, (await store.view()).commits)
+        assert isinstance(await store.commit([present, Create("/b", b"now")]), Applied)
+        assert await values(other) == {"/a": b"other", "/b": b"now"}
+        with pytest.raises(ValueError):
+            await store.commit([Create(WHOLE_STORE, b"")])
 
     run(scenario)
 
@@ -358,9 +392,10 @@ def test_without_a_change_the_time_out_ends_the_wait(run: Run) -> None:
     async def scenario(backend: Backend) -> None:
         store = await backend.open()
         await store.commit([Create("/a", b"1")])
-        version = (await store.view()).version
+        view = await store.view()
         started = time.monotonic()
-        assert await store.changes(version, 50) == Changes(version=version, changed={})
+        unchanged = Changes(version=view.version, changed={}, commits=view.commits)
+        assert await store.changes(view.version, 50) == unchanged
         assert 0.04 < time.monotonic() - started < 3
 
     run(scenario)

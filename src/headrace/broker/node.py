@@ -86,12 +86,16 @@ from headrace.broker.transactions.enrolment import Enrolment
 from headrace.broker.transactions.marker_sender import MarkerSender
 from headrace.broker.transactions.marker_writer import MarkerWriter
 from headrace.config import ListenerConfig, NodeConfig, resolve_topic
+from headrace.config.coordination_address import SqliteAddress
 from headrace.config.metrics_settings import uses_tls
 from headrace.config.security.acl_settings import super_users
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.hosts import boot_id
 from headrace.coordination.open_store import open_store
-from headrace.coordination.store import Store
+from headrace.coordination.restore.backups import CHECK_S, StoreBackups
+from headrace.coordination.restore.remembered import RememberedStore
+from headrace.coordination.sqlite import ENTRIES_FILE
+from headrace.coordination.store import Store, StoreWentBack
 from headrace.coordination.zookeeper_security import zookeeper_security
 from headrace.errors import ConfigError, CoordinationError, HeadraceError, StorageError
 from headrace.log.checkpoints import check_meta_properties
@@ -101,6 +105,7 @@ from headrace.world import FileLock, Listener, World, new_uuid
 
 logger = logging.getLogger(__name__)
 
+REMEMBER_S = 2.0
 DEFAULT_DESCRIPTORS = 1024
 _USUAL_ADMISSION_MS = 3_000
 _ADMISSION_TIMEOUT_MS = 60_000
@@ -122,6 +127,9 @@ class Broker:
         lock: FileLock,
         descriptors: int,
         directory_id: str,
+        remembered_store: RememberedStore,
+        store_was_restored: bool,
+        over_sqlite: bool,
     ) -> None:
         self.world = world
         self.config = config
@@ -135,6 +143,9 @@ class Broker:
         self.metrics_address: tuple[str, int] | None = None
         self._lock = lock
         self._directory_id = directory_id
+        self._remembered_store = remembered_store
+        self._store_was_restored = store_was_restored
+        self._over_sqlite = over_sqlite
         self._listeners: list[Listener] = []
         self.tls = {each.name: ListenerTls(world, config, each.name) for each in config.listeners if each.tls}
         self._metrics_tls = ListenerTls(world, config, None) if uses_tls(config) else None
@@ -184,6 +195,7 @@ class Broker:
         self._token_logins = make_token_logins(world, config)
         self.dispatcher = self._make_dispatcher()
         self.disk_report = self._make_disk_report()
+        self._store_backups = self._make_store_backups()
         self._housekeeping = self._make_housekeeping()
         self._http = HttpEndpoint(world, self.metric_sources(), self.why_not_ready, self._metrics_token)
         self._connect()
@@ -199,6 +211,7 @@ class Broker:
             opened_late=self._opened_late,
             disk_changed=self.disk_report.disk_changed,
         )
+        self.cluster.on_store_went_back(self._store_went_back)
 
     def _opened_late(self, name: TopicPartition) -> None:
         self.groups.opened_late(name)
@@ -339,6 +352,14 @@ class Broker:
             events=self.events,
         )
 
+    def _make_store_backups(self) -> StoreBackups:
+        return StoreBackups(
+            self.world,
+            self.config.coordination_directory / ENTRIES_FILE,
+            setting=self.controller.node_setting,
+            is_controller=lambda: self.cluster.is_controller,
+        )
+
     def internal_topic(self, topic: NewTopic) -> InternalTopicWriter:
         return InternalTopicWriter(
             topic,
@@ -375,9 +396,21 @@ class Broker:
                 PeriodicJob(name="group events", every=WRITE_S, run=self.timeline.write),
                 PeriodicJob(name="cluster events", every=RUN_S, run=self.cluster_timeline.run),
                 PeriodicJob(name="lag samples", every=SAMPLE_INTERVAL_S, run=self.lag.sample),
+                PeriodicJob(name="store position", every=REMEMBER_S, run=self._remember_store),
+                *self._backup_jobs(),
                 *self._certificate_jobs(),
             ),
         )
+
+    def _backup_jobs(self) -> tuple[PeriodicJob, ...]:
+        """The servers of ZooKeeper keep snapshots of their own."""
+        if not self._over_sqlite:
+            return ()
+        run = self._store_backups.take_if_due
+        return (PeriodicJob(name="backup of the coordination store", every=CHECK_S, run=run),)
+
+    async def _remember_store(self) -> None:
+        await self._remembered_store.save(self.cluster)
 
     def _certificate_jobs(self) -> tuple[PeriodicJob, ...]:
         reloaded: list[Reloaded] = list(self.tls.values())
@@ -402,6 +435,7 @@ class Broker:
             view=lambda: self.cluster.view,
             is_controller=lambda: self.cluster.is_controller,
             wall_ms=self.world.clock.wall_ms,
+            store_backup_age_s=lambda: self._store_backups.age_s,
         )
 
     def _make_authorization(self) -> Authorization | None:
@@ -665,13 +699,19 @@ class Broker:
         self.controller_loop.start()
         await self._wait_for_admission()
         await self.offsets.loss_is_known()
-        if not self.config.alone:
-            self.partitions.removals.strays(self.cluster.view)
+        self._remove_strays()
+        await self._remember_store()  # only now: the next start would remove the strays of a restored store
         self.replication.check_session()
         await self._start_http()
         self._housekeeping.start()
         self._phase = None
         self.connections.start(self.dispatcher, self.dispatcher.before_login)
+
+    def _remove_strays(self) -> None:
+        if self._store_was_restored:
+            self.partitions.removals.keep_strays(self.cluster.view)
+        elif not self.config.alone:
+            self.partitions.removals.strays(self.cluster.view)
 
     def _apply_quotas(self, old: ClusterView, new: ClusterView) -> None:
         self.throttles.apply_view(old, new)
@@ -806,6 +846,8 @@ class Broker:
             return
         try:
             await self.offsets.save(offsets)
+            if self._remembered_store.saved:
+                await self._remember_store()
             if clean:
                 await self.offsets.mark_clean(self.cluster.node_epoch or -1)
         except OSError as error:
@@ -824,6 +866,13 @@ class Broker:
 
     def _log_offsets(self) -> dict[TopicPartition, LogOffsets]:
         return self.partitions.log_offsets()
+
+    def _store_went_back(self, error: StoreWentBack) -> None:
+        """Stops the node: what it would do next was decided on entries that the store does not have."""
+        if self.failure is None:
+            self.failure = CoordinationError(self._remembered_store.refusal(str(error)))
+            logger.critical("%s", self.failure)
+            self.stop_wanted.set()
 
     def _disk_failed(self, error: OSError) -> None:
         """R24: stops the node; after a failed fsync the page cache cannot be trusted."""
@@ -879,6 +928,7 @@ async def _assemble(
     directory = config.data_directory
     checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
     checkpoints.load()
+    over_sqlite = store is None and isinstance(config.coordination, SqliteAddress)
     if store is None:
         store = await open_store(
             world, config.coordination, config.coordination_directory, zookeeper_security(config)
@@ -896,6 +946,8 @@ async def _assemble(
             node_id=config["node.id"],
             new_directory_id=str(new_uuid(world.random)),
         )
+        remembered = RememberedStore(world, directory, config.coordination_address)
+        store_was_restored = await remembered.check(cluster)
         return Broker(
             world=world,
             config=config,
@@ -904,6 +956,9 @@ async def _assemble(
             lock=lock,
             descriptors=descriptors,
             directory_id=directory_id,
+            remembered_store=remembered,
+            store_was_restored=store_was_restored,
+            over_sqlite=over_sqlite,
         )
     except BaseException:
         await cluster.close()

@@ -123,6 +123,13 @@ class NodeConfig(Mapping[str, Any]):
         return parse_coordination(self["headrace.coordination"])
 
     @property
+    def coordination_address(self) -> str:
+        """As it is given to a command that does not have this node's settings."""
+        given: str = self["headrace.coordination"]
+        sqlite = isinstance(self.coordination, SqliteAddress)
+        return f"sqlite:{self.coordination_directory}" if sqlite else given
+
+    @property
     def coordination_directory(self) -> Path:
         """The directory of the SQLite store."""
         directory = getattr(self.coordination, "directory", None)

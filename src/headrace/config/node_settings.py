@@ -69,6 +69,20 @@ IDENTITY = (
         _COORDINATION,
     ),
     node_setting(
+        "headrace.coordination.backup.interval.ms",
+        "long",
+        600_000,
+        "How often the controller backs up a SQLite store to the folder `backups` beside it; 0: never.",
+        at_least(0),
+    ),
+    node_setting(
+        "headrace.coordination.backups.kept",
+        "int",
+        24,
+        "How many of these backups are kept; the oldest are removed.",
+        at_least(1),
+    ),
+    node_setting(
         "headrace.allow.same.host",
         "boolean",
         False,

@@ -23,7 +23,10 @@ from headrace.coordination.node_lifecycle import DiskState, NodeLifecycle, Regis
 from headrace.coordination.outcomes import commit_resolving_unknown
 from headrace.coordination.producer_ids import ProducerIds
 from headrace.coordination.projection import Projection
+from headrace.coordination.recovery import history
+from headrace.coordination.recovery.history import StoreHistory
 from headrace.coordination.store import (
+    WHOLE_STORE,
     Applied,
     Changes,
     Check,
@@ -33,6 +36,7 @@ from headrace.coordination.store import (
     Operation,
     Set,
     Store,
+    StoreWentBack,
 )
 from headrace.errors import ApiError, CoordinationError
 from headrace.scram_credential import UserCredentials
@@ -41,6 +45,8 @@ from headrace.world import World, new_uuid
 
 _CHANGES_TIMEOUT_MS = 30_000
 _RETRY_S = 0.2
+_EPOCH_ATTEMPTS = 50
+_WENT_BACK_S = 30.0
 _NODE_SECRET_BYTES = 32
 _CLOSED = "the cluster view was closed"
 
@@ -82,6 +88,8 @@ class ClusterMetadata:
         """Whether to become controller again after a lost session."""
         self._producer_ids = ProducerIds(self, projection)
         self._follower: asyncio.Task[None] | None = None
+        self._went_back_at: float | None = None
+        self._on_store_went_back: Callable[[StoreWentBack], None] | None = None
 
     @classmethod
     async def open(cls, store: Store, world: World) -> ClusterMetadata:
@@ -111,6 +119,15 @@ class ClusterMetadata:
         return self._projection.node_secret
 
     @property
+    def store_history(self) -> StoreHistory:
+        return self._projection.store_history
+
+    @property
+    def commits(self) -> int:
+        """Of the store, as of the view."""
+        return self._projection.commits
+
+    @property
     def session_may_have_expired(self) -> bool:
         """True when this node's session may have ended already: stop acting as leader first (R7)."""
         return self._lifecycle is not None and self._lifecycle.session_may_have_expired
@@ -129,6 +146,33 @@ class ClusterMetadata:
             return self._last_step.topics
         names = dict.fromkeys((*old.topics, *new.topics))
         return tuple(name for name in names if old.topics.get(name) is not new.topics.get(name))
+
+    async def begin_store_epoch(self) -> None:
+        """Called by a node before it writes anything else (coordination/recovery/history.py).
+
+        The number of commits at which an epoch begins must be exact: nothing may be committed in between.
+        """
+        for _ in range(_EPOCH_ATTEMPTS):
+            epoch_id = f"{self._world.random.getrandbits(64):016x}"
+            begun = self.store_history.with_epoch(epoch_id, self.commits)
+            write = self.write(history.KEY, history.encode(begun))
+            if isinstance(await self.commit([Check(WHOLE_STORE, self.commits), write]), Applied):
+                await self.wait_for_own_commits()
+                return
+            await self.catch_up()
+        _log.warning("other commits kept coming in between: no new epoch of the coordination store")
+
+    def on_store_went_back(self, callback: Callable[[StoreWentBack], None]) -> None:
+        """Called when the store stays older than what was read of it."""
+        self._on_store_went_back = callback
+
+    def store_went_back(self, error: StoreWentBack) -> None:
+        """Not at once: a server that was cut off from the ensemble answers with old entries for a while."""
+        now = self._world.clock.monotonic()
+        if self._went_back_at is None:
+            self._went_back_at = now
+        elif now - self._went_back_at >= _WENT_BACK_S and self._on_store_went_back is not None:
+            self._on_store_went_back(error)
 
     async def wait_for_own_commits(self) -> None:
         """Waits until the view has this process's last commit and its subscribers were called."""
@@ -468,7 +512,10 @@ class ClusterMetadata:
                 changes = await self._store.changes(self.view.version, _CHANGES_TIMEOUT_MS)
                 if changes.version > self.view.version:
                     self._apply_changes(changes)
+                self._went_back_at = None
             except Exception as error:  # noqa: BLE001 - without updates the node would act on an old view
+                if isinstance(error, StoreWentBack):
+                    self.store_went_back(error)
                 unforeseen = None if isinstance(error, CoordinationError) else error
                 _log.warning("cannot read changes of the cluster, retrying: %s", error, exc_info=unforeseen)
                 await self._world.tasks.sleep(_RETRY_S)

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Literal
 
 from headrace.coordination.store import (
+    WHOLE_STORE,
     Applied,
     Changes,
     Check,
@@ -68,13 +69,17 @@ class MemoryState:
         self._waiters: list[asyncio.Future[None]] = []
 
     def view(self) -> View:
-        return View(version=self.version, entries=dict(sorted(self._entries.items())))
+        return View(version=self.version, entries=dict(sorted(self._entries.items())), commits=self.version)
 
     def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
         self._check_owners(operations)
         version = self.version + 1
         touched: dict[str, Entry | None] = {}
         for operation in operations:
+            if operation.key == WHOLE_STORE:
+                if isinstance(operation, Check) and operation.version == self.version:
+                    continue
+                return Conflict(operation.key)
             current = touched[operation.key] if operation.key in touched else self._entries.get(operation.key)
             expected = None if isinstance(operation, Create) else operation.version
             if (None if current is None else current.version) != expected:
@@ -87,10 +92,12 @@ class MemoryState:
 
     def changes_since(self, version: int) -> Changes:
         if version < self._horizon:
-            return Changes(version=self.version, changed=self.view().entries, complete=True)
+            return Changes(
+                version=self.version, changed=self.view().entries, complete=True, commits=self.version
+            )
         changed: dict[str, Entry | None] = dict.fromkeys(_after(self._removed, version))
         changed.update((key, self._entries[key]) for key in _after(self._modified, version))
-        return Changes(version=self.version, changed=dict(sorted(changed.items())))
+        return Changes(version=self.version, changed=dict(sorted(changed.items())), commits=self.version)
 
     async def wait_for_change(self, timeout_s: float) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -27,6 +27,7 @@ from headrace.coordination.store import (
     SessionLost,
     Set,
     Store,
+    StoreWentBack,
 )
 from headrace.coordination.transaction_version import SERVED
 from headrace.errors import CoordinationError
@@ -76,6 +77,7 @@ class MetadataAccess(Protocol):
     async def catch_up(self) -> None: ...
     async def wait_for_own_commits(self) -> None: ...
     async def become_controller(self, node_id: int) -> int | None: ...
+    def store_went_back(self, error: StoreWentBack) -> None: ...
 
 
 class NodeLifecycle:
@@ -230,6 +232,8 @@ class NodeLifecycle:
                 await self._renew()
             except CoordinationError as error:
                 _log.warning("node %d could not renew its session: %s", self._registration.node_id, error)
+                if isinstance(error, StoreWentBack):
+                    self._cluster.store_went_back(error)
             except Exception:  # noqa: BLE001  without renewals the node would never lead again
                 _log.exception("node %d could not renew its session", self._registration.node_id)
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from headrace.coordination import documents
+from headrace.coordination.recovery import history
+from headrace.coordination.recovery.history import StoreHistory
 from headrace.coordination.store import Changes, Entry, View
 from headrace.coordination.transaction_version import level_in_effect
 from headrace.errors import CoordinationError
@@ -30,7 +32,9 @@ class Projection:
         self.node_secret = b""
         self._registered: Mapping[int, documents.RegisteredNode] = {}
         self._admissions: Mapping[int, documents.Admission] = {}
-        self.apply(Changes(version=view.version, changed=view.entries, complete=True))
+        self.commits = 0
+        self.store_history = StoreHistory()
+        self.apply(Changes(version=view.version, changed=view.entries, complete=True, commits=view.commits))
 
     def apply(self, changes: Changes) -> ClusterView:
         changed: Mapping[str, Entry | None] = changes.changed
@@ -46,6 +50,9 @@ class Projection:
                 raise CoordinationError(f"the coordination entry {key} cannot be read: {error!r}") from error
         if draft.registered is not self._registered or draft.admissions is not self._admissions:
             draft.sort_nodes()
+        if history.KEY in changed:
+            self.store_history = _history_of(changed[history.KEY])
+        self.commits = changes.commits
         for key, entry in changed.items():
             self._note(key, entry)
         self.view = draft.finish(changes.version)
@@ -61,6 +68,15 @@ class Projection:
         self.versions[key] = entry.version
         if entry.owner is not None:
             self.owners[key] = entry.owner
+
+
+def _history_of(entry: Entry | None) -> StoreHistory:
+    if entry is None:
+        return StoreHistory()
+    try:
+        return history.decode(history.KEY, entry.value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CoordinationError(f"the coordination entry {history.KEY} cannot be read: {error!r}") from error
 
 
 class _Draft:

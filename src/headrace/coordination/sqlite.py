@@ -16,6 +16,8 @@ from typing import TypeVar
 
 from headrace.coordination.hosts import boot_id, network_file_system
 from headrace.coordination.lease_watch import LeaseWatch
+from headrace.coordination.recovery.integrity import DamagedDatabase
+from headrace.coordination.restore.backups import FOLDER, list_backups
 from headrace.coordination.sqlite_files import EntryDatabase, LeaseDatabase
 from headrace.coordination.store import (
     Applied,
@@ -166,11 +168,14 @@ class SqliteStore:
         leases_path = _leases_path(files, directory)
         for path in (leases_path, directory / ENTRIES_FILE):
             files.open(path, "create").close()  # private; SQLite would make it world-readable
-        self._leases = LeaseDatabase(leases_path)
+        self._leases = _open_leases(leases_path)
         self._signal = _ChangeSignal(self._world, files.open(directory / _SIGNAL_FILE, "create"))
-        self._entries_db = EntryDatabase(
-            directory / ENTRIES_FILE, LeaseDatabase(leases_path), remembered_removals=remembered_removals
-        )
+        try:
+            self._entries_db = EntryDatabase(
+                directory / ENTRIES_FILE, _open_leases(leases_path), remembered_removals=remembered_removals
+            )
+        except DamagedDatabase as error:
+            raise DamagedDatabase(f"{error}. {_next_step(files, directory)}") from error
         if self._entries_db.has_orphans():  # left by another boot of this machine
             self._end_sessions([])
 
@@ -196,6 +201,27 @@ def _leases_path(files: Files, directory: Path) -> Path:
             with contextlib.suppress(FileNotFoundError):  # another node of this host is starting, too
                 files.unlink(directory / name)
     return directory / prefix
+
+
+def _open_leases(path: Path) -> LeaseDatabase:
+    try:
+        return LeaseDatabase(path)
+    except DamagedDatabase as error:
+        raise DamagedDatabase(
+            f"{error}. It has only the sessions of running nodes: stop all nodes of this host, remove it, "
+            "and start them again"
+        ) from error
+
+
+def _next_step(files: Files, directory: Path) -> str:
+    folder = directory / FOLDER
+    backups = list_backups(files, folder)
+    if not backups:
+        return f"There is no backup in {folder}: look for a copy of {ENTRIES_FILE} elsewhere (docs/backup.md)"
+    return (
+        "Stop all nodes, then restore the newest backup: "
+        f"headrace store restore {folder / backups[-1]} --coordination sqlite:{directory}"
+    )
 
 
 class _SqliteSession(Session):

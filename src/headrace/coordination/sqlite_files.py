@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from headrace.coordination import store
+from headrace.coordination.recovery.integrity import DamagedDatabase, check_integrity, is_damage
 from headrace.coordination.store import (
     Applied,
     Changes,
@@ -29,7 +31,7 @@ from headrace.coordination.store import (
 from headrace.errors import CoordinationError, OutcomeUnknown
 
 FORMAT = 1
-_APPLICATION_ID = 0x48_52_43_4F  # "HRCO": identifies the file as ours
+APPLICATION_ID = 0x48_52_43_4F  # "HRCO": identifies the file as ours
 _BUSY_TIMEOUT_S = 1.0  # below a third of the shortest sensible lease (R10)
 _SET_UP_TIMEOUT_S = 10.0
 _WAL_ATTEMPTS = 50
@@ -72,11 +74,13 @@ class EntryDatabase:
             self._connection.execute("PRAGMA synchronous = FULL")
             if self._pragma("user_version") == 0:
                 self._create(path)
-        if self._pragma("application_id") != _APPLICATION_ID:
+        if self._pragma("application_id") != APPLICATION_ID:
             raise CoordinationError(_FOREIGN.format(path))
         found = self._pragma("user_version")
         if found > FORMAT:
             raise CoordinationError(f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade")
+        with _explained(f"cannot check the coordination database {path}"):
+            check_integrity(self._connection, path)
 
     def _create(self, path: Path) -> None:
         with self._transaction():
@@ -86,23 +90,26 @@ class EntryDatabase:
                 raise CoordinationError(_FOREIGN.format(path))
             for statement in _TRUTH_SCHEMA:
                 self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def view(self) -> View:
         with _explained("cannot read the coordination database"), self._snapshot():
-            return View(version=self._state()[0], entries=self._entries(_READ_ALL))
+            version = self._state()[0]
+            return View(version=version, entries=self._entries(_READ_ALL), commits=version)
 
     def changes_since(self, version: int) -> Changes:
         with _explained("cannot read the coordination database"), self._snapshot():
             current, horizon = self._state()
             if version >= current:
-                return Changes(version=current, changed={})
+                return Changes(version=current, changed={}, commits=current)
             if version < horizon:
-                return Changes(version=current, changed=self._entries(_READ_ALL), complete=True)
+                entries = self._entries(_READ_ALL)
+                return Changes(version=current, changed=entries, complete=True, commits=current)
             gone = self._connection.execute("SELECT key FROM removed WHERE version > ?", (version,))
             changed: dict[str, Entry | None] = {key: None for (key,) in gone}
-            return Changes(version=current, changed=changed | self._entries(_READ_CHANGED, version))
+            changed |= self._entries(_READ_CHANGED, version)
+            return Changes(version=current, changed=changed, commits=current)
 
     def commit(self, operations: Sequence[Operation]) -> Applied | Conflict:
         with self._transaction() as transaction:
@@ -147,6 +154,8 @@ class EntryDatabase:
     def _apply(self, operation: Operation, version: int) -> bool:
         execute = self._connection.execute
         match operation:
+            case Check(store.WHOLE_STORE, expected):
+                return self._state()[0] == expected
             case Check(key, expected):
                 found = execute("SELECT 1 FROM entries WHERE key = ? AND version = ?", (key, expected))
                 return found.fetchone() is not None
@@ -321,7 +330,8 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise CoordinationError(f"{what}: {error}") from error
+        kind = DamagedDatabase if is_damage(error) else CoordinationError
+        raise kind(f"{what}: {error}") from error
 
 
 def _entry(row: Row) -> Entry:

@@ -19,8 +19,15 @@ from headrace.world import Clock
 MAX_COMMIT_BYTES = 1_000_000
 """Limit of the keys and values of one commit, for all stores: ZooKeeper refuses packets above 1 MiB."""
 
+WHOLE_STORE = "/"
+"""The key of a Check of the store as a whole: its version is `View.commits`."""
+
 _KEY = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._-]{1,255})+")
 _SAFE_SHARE = 2 / 3
+
+
+class StoreWentBack(CoordinationError):
+    """The store is older than what this process has read of it: it was put back to an older copy."""
 
 
 class SessionLost(CoordinationError):
@@ -45,10 +52,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All entries at one version of the store."""
+    """All entries at one version of the store.
+
+    `commits` counts the changes. It only grows, as `version` does, which may be much higher: ZooKeeper raises
+    it whenever its servers elect a leader, also after they were restored from an old snapshot.
+    """
 
     version: int
     entries: Mapping[str, Entry]
+    commits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +74,15 @@ class Changes:
     version: int
     changed: Mapping[str, Entry | None]
     complete: bool = False
+    commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The key must exist at this version; nothing is written."""
+    """The key must exist at this version; nothing is written.
+
+    For WHOLE_STORE: nothing was committed since the view with this number of commits.
+    """
 
     key: str
     version: int
@@ -186,7 +202,8 @@ def check_operations(operations: Sequence[Operation]) -> None:
     """Reject operations that any one store cannot accept, so that all stores behave alike."""
     size = 0
     for operation in operations:
-        if not is_key(operation.key):
+        of_whole_store = operation.key == WHOLE_STORE and isinstance(operation, Check)
+        if not of_whole_store and not is_key(operation.key):
             raise ValueError(f"not a coordination key: {operation.key!r}")
         if not isinstance(operation, Create) and operation.version < 0:
             # In ZooKeeper -1 means "any version", an unconditional write, which is not allowed here.

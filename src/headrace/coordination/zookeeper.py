@@ -263,6 +263,7 @@ class _ZooKeeperSession(Session):
             _start(self.client, self._store._hosts, max(self.ttl_ms, _SHORTEST_TTL_MS))
             self.client.add_listener(self._on_state)
             self.id = self.client.client_id[0]
+            self._store._tree.position(self.client)  # an old snapshot refuses only connections that are older
             with explained("cannot open a coordination session"):
                 lease = self._store._tree.lease_path(self.id)
                 self.client.create_async(lease, ephemeral=True).get(timeout=ANSWER_TIMEOUT_S)

@@ -56,14 +56,17 @@ class Mirror:
             self._horizon = self._removed.pop(next(iter(self._removed)))
 
     def view(self) -> View:
-        return View(version=self.version, entries=dict(sorted(self._entries.items())))
+        entries = dict(sorted(self._entries.items()))
+        return View(version=self.version, entries=entries, commits=self.commits)
 
     def changes_since(self, version: int) -> Changes:
         if version < self._horizon:
-            return Changes(version=self.version, changed=self.view().entries, complete=True)
+            entries = self.view().entries
+            return Changes(version=self.version, changed=entries, complete=True, commits=self.commits)
         changed: dict[str, Entry | None] = dict.fromkeys(_after(self._removed, version))
         changed.update((key, self._entries[key]) for key in _after(self._modified, version))
-        return Changes(version=self.version, changed=dict(sorted(changed.items())))
+        found = dict(sorted(changed.items()))
+        return Changes(version=self.version, changed=found, commits=self.commits)
 
 
 def _after(versions: dict[str, int], version: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from headrace.coordination.store import (
+    WHOLE_STORE,
     Applied,
     Check,
     Conflict,
@@ -35,6 +36,7 @@ from headrace.coordination.store import (
     Operation,
     SessionLost,
     Set,
+    StoreWentBack,
 )
 from headrace.coordination.zookeeper_mirror import Mirror
 from headrace.coordination.zookeeper_reads import read_many_async
@@ -121,13 +123,24 @@ class Tree:
 
     # Reading
 
-    def position(self) -> Position:
-        """The latest position of the whole ensemble."""
+    def position(self, client: KazooClient | None = None) -> Position:
+        """The latest position of the whole ensemble. `client`: a connection other than the tree's own."""
+        client = client or self._client
+        least = self._known_commits
         with explained("cannot read from ZooKeeper"):
-            synced = self._client.sync_async(self._entries)
-            stat = self._client.exists_async(self._entries)
+            synced = client.sync_async(self._entries)
+            stat = client.exists_async(self._entries)
             _answer(synced)
-            return self._position(_answer(stat))
+            return self._checked(self._position(_answer(stat)), least)
+
+    def _checked(self, position: Position, least: int) -> Position:
+        """`least`: the commits known before the question; the answer cannot have fewer, or it went back."""
+        if position.commits < least:
+            raise StoreWentBack(
+                f"ZooKeeper has {position.commits} commits below {self._root}, and this node has read "
+                f"{least}: it was restored from an older snapshot"
+            )
+        return position
 
     def catch_up(self) -> None:
         """Update the mirror to a consistent state that is not older than this call (R6).
@@ -151,11 +164,12 @@ class Tree:
         raise CoordinationError("ZooKeeper's entries change faster than they can be read")
 
     def _watched_position(self) -> Position:
+        least = self._known_commits
         with explained("cannot read from ZooKeeper"):
             synced = self._client.sync_async(self._entries)
             stat = self._client.exists_async(self._entries, watch=self._on_news)
             _answer(synced)
-            position = self._position(_answer(stat))
+            position = self._checked(self._position(_answer(stat)), least)
         self._known_commits = max(self._known_commits, position.commits)
         return position
 
@@ -298,6 +312,8 @@ class Tree:
 
     def _path(self, key: str) -> str:
         """Entries are siblings: in ZooKeeper an ephemeral node cannot have children."""
+        if key == WHOLE_STORE:
+            return self._entries
         return f"{self._entries}/{key[1:].replace('/', ':')}"
 
     def _page(self, number: int) -> str:

@@ -10,6 +10,7 @@ MAX_NAME_BYTES = 255
 """Of every file system that matters; topic names are ASCII."""
 DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+KEPT_SUFFIX = "-kept"
 STRAY_MARK = "~"
 """In a stray's name that was shortened: its topic cannot be read from it any more."""
 
@@ -21,6 +22,11 @@ def deleted_name(name: str, unique: str) -> str:
 
 def stray_name(name: str, stamp: int) -> str:
     return _fitted(name, f".{stamp}{STRAY_SUFFIX}", STRAY_MARK)
+
+
+def kept_name(name: str, stamp: int) -> str:
+    """Of a log that a restored coordination store does not have; no start removes it."""
+    return _fitted(name, f".{stamp}{KEPT_SUFFIX}", STRAY_MARK)
 
 
 def _fitted(name: str, suffix: str, mark: str) -> str:

@@ -23,5 +23,6 @@ def metric_sources(metrics: Metrics, **sources: Any) -> MetricSources:
         "view": lambda: view,
         "is_controller": lambda: True,
         "wall_ms": lambda: 0,
+        "store_backup_age_s": lambda: None,
     }
     return MetricSources(metrics=metrics, **{**absent, **sources})

@@ -192,6 +192,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
             groups=lambda: [Group("g", GroupSettings(), view)],
             transactions=lambda: TransactionFigures(by_state={"PrepareCommit": 1}, pending_markers=2),
             wall_ms=lambda: 2_000,
+            store_backup_age_s=lambda: 12.5,
         )
         families = {
             family.name: family for family in text_string_to_metric_families(scrape(simulation, sources))
@@ -214,6 +215,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
     assert values["headrace_partitions",] == 3
     assert values["headrace_partitions_offline",] == 1
     assert values["headrace_partition_offline", "1", "orders"] == 1
+    assert values["headrace_coordination_backup_age_seconds",] == 12.5
     assert values["headrace_connections",] == 3
     assert values["headrace_clients_seen_total", "librdkafka", "2.15.0"] == 1
     assert values["headrace_transactions", "PrepareCommit"] == 1

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from headrace.log.directory_names import DELETED_SUFFIX, deleted_name, stray_name
+from headrace.log.directory_names import DELETED_SUFFIX, deleted_name, kept_name, stray_name
 from headrace.log.partition_metadata import may_be_of, topic_id_of
 from headrace.machines.replication.reassignment import strays
 from headrace.types import ClusterView, TopicPartition
@@ -74,6 +74,16 @@ class LogRemovals:
         """Removes logs whose topic was deleted or moved to other nodes while this node was down."""
         for renamed in rename_strays(self._files, self._directory, self._node_id, view):
             self.later(partial(self._files.remove_tree, renamed))
+
+    def keep_strays(self, view: ClusterView) -> None:
+        """Instead of `strays` when the store was restored: it may lack what was created since (R27)."""
+        stamp = self._clock.wall_ms()
+        for name, partition, topic_id in list(_on_disk(self._files, self._directory)):
+            if strays(self._node_id, {partition: topic_id}, view.topics):
+                target = self._directory / kept_name(name, stamp)
+                self._files.rename(self._directory / name, target)
+                logger.warning("%s is not in the restored coordination store; it is kept as %s", name, target)
+        self._files.sync_directory(self._directory)
 
     def set_aside(self, name: str, why: str = "belongs to no topic") -> None:
         """Renames a log of no known topic, or a damaged one, so that its records stay on the disk."""

@@ -37,6 +37,11 @@ def health(view: ClusterView) -> Health:
     return Health(under, offline, same_host, moving)
 
 
+def _backup_age(sources: MetricSources) -> list[Sample]:
+    age_s = sources.store_backup_age_s()
+    return [] if age_s is None else [((), age_s)]
+
+
 def _of_view(read: Callable[[ClusterView], float]) -> Read:
     return lambda sources: [((), read(sources.view()))]
 
@@ -78,6 +83,12 @@ CLUSTER_FAMILIES = (
         kind="gauge",
         help="Rises whenever a node becomes the controller.",
         read=_of_view(lambda view: view.controller_epoch),
+    ),
+    Family(
+        name="headrace_coordination_backup_age_seconds",
+        kind="gauge",
+        help="Since the newest backup of the SQLite store, on the controller; nothing while there is none.",
+        read=_backup_age,
     ),
     Family(
         name="headrace_partitions_under_replicated",

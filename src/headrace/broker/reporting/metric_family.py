@@ -48,6 +48,7 @@ class MetricSources:
     view: Callable[[], ClusterView]
     is_controller: Callable[[], bool]
     wall_ms: Callable[[], int]
+    store_backup_age_s: Callable[[], float | None]
 
 
 Read = Callable[[MetricSources], Iterable[Sample]]
