@@ -29,6 +29,7 @@ from headrace.cli.pipeline import commands as pipeline
 from headrace.cli.plan import commands as plan
 from headrace.cli.quotas import commands as quotas
 from headrace.cli.records import consume, produce
+from headrace.cli.store import commands as store
 from headrace.cli.topics import commands as topics
 from headrace.cli.transactions import commands as transactions
 from headrace.cli.users import commands as users
@@ -43,8 +44,8 @@ _UsageError: Any = typer.BadParameter.__base__
 app = typer.Typer(
     name="headrace",
     help="An event-streaming platform that speaks the Kafka protocol.",
-    epilog="Every command but `serve`, `certs` and `log` works with Apache Kafka too: --bootstrap HOST:PORT. "
-    f"With Apache Kafka's own options: {', '.join(TOOLS)}.",
+    epilog="Every command but `serve`, `certs`, `store` and `log` works with Apache Kafka too: "
+    f"--bootstrap HOST:PORT. With Apache Kafka's own options: {', '.join(TOOLS)}.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=HELP_STYLE,
@@ -64,6 +65,7 @@ app.add_typer(acls.app, name="acls")
 app.add_typer(certs.app, name="certs")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(users.app, name="users")
+app.add_typer(store.app, name="store")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("console")(console.console)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 ENTRIES_FILE = "coordination.db"
 _SIGNAL_FILE = "coordination.bell"
-_LEASES_PREFIX = "liveness-"
+LEASES_PREFIX = "liveness-"
 _REMEMBERED_REMOVALS = 10_000
 _FAST_POLL_S = 0.015
 _SLOW_POLL_S = 0.25
@@ -195,9 +195,9 @@ class SqliteStore:
 
 def _leases_path(files: Files, directory: Path) -> Path:
     """One file per boot: a reboot ends every lease, so the file needs no fsync."""
-    prefix = f"{_LEASES_PREFIX}{boot_id(files) or 'unknown-boot'}.db"
+    prefix = f"{LEASES_PREFIX}{boot_id(files) or 'unknown-boot'}.db"
     for name in files.listdir(directory):
-        if name.startswith(_LEASES_PREFIX) and not name.startswith(prefix):
+        if name.startswith(LEASES_PREFIX) and not name.startswith(prefix):
             with contextlib.suppress(FileNotFoundError):  # another node of this host is starting, too
                 files.unlink(directory / name)
     return directory / prefix

@@ -20,6 +20,9 @@ LAST_WITHOUT_LOGINS = "a5aae69"
 LAST_WITHOUT_TRANSACTIONS = "5043bf5"
 """Its nodes neither serve transactions nor say which levels of transaction.version they serve."""
 
+LAST_WITHOUT_STORE_HISTORY = "3c6152b"
+"""Its nodes do not notice a coordination store that was put back to an older copy."""
+
 
 def earlier_sources(commit: str, folder: Path) -> Path:
     """The package as of that commit, with compiled kernels, in this folder."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where `headrace users` finds the users: a running cluster, or the coordination store without a node.
 
-The only module of the command line that imports coordination.
+With store/local_store.py the only module of the command line that imports coordination.
 """
 
 from __future__ import annotations

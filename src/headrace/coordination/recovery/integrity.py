@@ -5,7 +5,7 @@
 changes are read by an index. A store has some megabytes at most: one of 20,000 entries is checked in a tenth
 of a second, once per start. SQLite keeps no checksums: bits flipped inside a value are found when it is
 decoded.
-Read next: sqlite_files.py, restore/backups.py.
+Read next: coordination/sqlite_files.py, restore/backups.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.coordination.recovery.integrity import check_integrity, is_damage
+from headrace.coordination.recovery.integrity import DamagedDatabase, check_integrity, is_damage
 from headrace.coordination.sqlite_files import APPLICATION_ID, FORMAT
 from headrace.errors import CoordinationError
 from headrace.world import Files, World
@@ -83,31 +83,34 @@ def _copy(source: Path, temporary: Path) -> None:
     try:
         reading, writing = sqlite3.connect(source, timeout=_BUSY_TIMEOUT_S), sqlite3.connect(temporary)
         with contextlib.closing(reading), contextlib.closing(writing):
-            check_integrity(reading, source)
+            _check_sound(reading, source)
             writing.execute("PRAGMA synchronous = OFF")  # the whole file is fsynced when it is complete
             reading.backup(writing)
             writing.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log
     except sqlite3.Error as error:
-        raise CoordinationError(f"cannot copy {source} to {temporary}: {error}") from error
+        kind = DamagedDatabase if is_damage(error) else CoordinationError
+        raise kind(f"cannot copy {source} to {temporary}: {error}") from error
 
 
 def verify(path: Path) -> int:
     """Raises CoordinationError when the file is no sound store; returns its number of commits."""
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            application = connection.execute("PRAGMA application_id").fetchone()[0]
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if application != APPLICATION_ID:
-                raise CoordinationError(f"{path} is no coordination store of Headrace")
-            if found > FORMAT:
-                raise CoordinationError(
-                    f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade"
-                )
-            check_integrity(connection, path)
+            _check_sound(connection, path)
             return int(connection.execute("SELECT version FROM state").fetchone()[0])
     except sqlite3.Error as error:
-        what = "is damaged" if is_damage(error) else "cannot be read"
-        raise CoordinationError(f"{path} {what}: {error}") from error
+        if is_damage(error):
+            raise DamagedDatabase(f"{path} is damaged: {error}") from error
+        raise CoordinationError(f"{path} cannot be read: {error}") from error
+
+
+def _check_sound(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise CoordinationError(f"{path} is no coordination store of Headrace")
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > FORMAT:
+        raise CoordinationError(f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade")
+    check_integrity(connection, path)
 
 
 class StoreBackups:
