@@ -85,14 +85,30 @@ def stop_all(cluster: LiveCluster) -> None:
         cluster.stop(node_id)
 
 
-def leave_one_behind(cluster: LiveCluster) -> None:
+def in_sync(cluster: LiveCluster) -> int:
+    """Replicas of the topic's partition, while it has a leader."""
+    metadata = cluster.metadata()
+    partitions = () if metadata is None else metadata.partitions
+    return sum(len(each.isr) for each in partitions if each.topic == TOPIC and each.leader != -1)
+
+
+def leave_one_behind(cluster: LiveCluster) -> int:
     """The leader dies; what follows is acknowledged by the other two, and it is not in sync any more."""
-    behind = cluster.leader(TOPIC, 0)
+    wait_until(lambda: in_sync(cluster) == 3, "all replicas are in sync")
+    behind = poll(lambda: cluster.leader(TOPIC, 0), lambda node_id: node_id != -1)
     cluster.kill(behind)
     wait_until(lambda: cluster.leader(TOPIC, 0) not in (-1, behind), "another node leads")
     write(cluster, TOPIC, range(100, 200))
     cluster.create_topic(LATER, [[node for node in cluster.node_ids if node != behind]])
     write(cluster, LATER, range(10))
+    return behind
+
+
+def start_with(cluster: LiveCluster, behind: int) -> None:
+    """By the copy of the store this node is in sync and leads; alone it must not."""
+    cluster.start(behind)
+    assert cluster.leader(TOPIC, 0) == -1
+    cluster.start(*cluster.node_ids)
 
 
 def start_refused(cluster: LiveCluster) -> str:
@@ -135,7 +151,7 @@ def test_a_damaged_store_is_restored_from_a_backup(cluster: LiveCluster, tmp_pat
     wait_until(lambda: len(list((store / "backups").glob("*.db"))) == 3, "the controller takes backups")
     assert "stop all nodes" in refused("restore", str(backup), *place, "--yes")
     assert "registered" in refused("accept", *place, "--yes") or "open" in refused("accept", *place, "--yes")
-    leave_one_behind(cluster)
+    behind = leave_one_behind(cluster)
     stop_all(cluster)
     database = store / "coordination.db"
     with database.open("r+b") as file:
@@ -153,7 +169,7 @@ def test_a_damaged_store_is_restored_from_a_backup(cluster: LiveCluster, tmp_pat
     assert report["topics"] >= 1
     assert damaged in [Path(path).read_bytes() for path in report["replaced"]], "the replaced file is kept"
     assert done("check", *place)["commits"] == report["commits"]
-    cluster.start(*cluster.node_ids)
+    start_with(cluster, behind)
     check_nothing_is_lost(cluster)
 
 
@@ -162,7 +178,7 @@ def test_an_older_copy_is_refused_until_it_is_accepted(cluster: LiveCluster, tmp
     place = ("--coordination", f"sqlite:{store}")
     copy = tmp_path / "copy.db"
     done("backup", str(copy), *place)
-    leave_one_behind(cluster)
+    behind = leave_one_behind(cluster)
     stop_all(cluster)
     newest = {path.name: path.read_bytes() for path in store.glob("coordination.db*")}
     for name in newest:
@@ -174,7 +190,7 @@ def test_an_older_copy_is_refused_until_it_is_accepted(cluster: LiveCluster, tmp
     assert f"headrace store accept --coordination sqlite:{store}" in message
 
     done("accept", *place, "--yes")
-    cluster.start(*cluster.node_ids)
+    start_with(cluster, behind)
     check_nothing_is_lost(cluster)
 
 
@@ -191,10 +207,7 @@ def test_zookeeper_restored_from_an_old_snapshot_is_refused_until_it_is_accepted
             server.kill()
             shutil.copytree(data, copy)
             server.start()
-            cluster.wait_until(
-                lambda seen: any(each.topic == TOPIC and len(each.isr) == 3 for each in seen.partitions)
-            )
-            leave_one_behind(cluster)
+            behind = leave_one_behind(cluster)
 
             server.kill()
             shutil.rmtree(data)
@@ -214,7 +227,7 @@ def test_zookeeper_restored_from_an_old_snapshot_is_refused_until_it_is_accepted
             wait_until(
                 lambda: command(*arguments).returncode == 0, "the sessions of the snapshot end", timeout_s=60
             )
-            cluster.start(*cluster.node_ids)
+            start_with(cluster, behind)
             check_nothing_is_lost(cluster)
 
 

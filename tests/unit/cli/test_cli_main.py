@@ -66,7 +66,8 @@ def test_every_command_has_help_with_examples_and_json(
     assert f"headrace {' '.join(path)}" in text
     assert "--json" in text or path == ("mcp",), "which speaks JSON only"
     options = {name for parameter in ALL[path].params for name in parameter.opts}
-    starts_nodes_or_works_on_files = path[0] in ("serve", "up", "cluster", "certs", "log", "demo", "version")
+    without = ("serve", "up", "cluster", "certs", "store", "log", "demo", "version")
+    starts_nodes_or_works_on_files = path[0] in without
     if not starts_nodes_or_works_on_files and path[1:] not in [("new",), ("optimize",), ("pack",)]:
         assert "--bootstrap" in options
         assert "HEADRACE_BOOTSTRAP" in text
