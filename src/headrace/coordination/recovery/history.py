@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of a coordination store: how a node notices that the store was put back to an older copy.
+"""The history of a coordination store: how a node notices that it was put back to an older copy (R5b).
 
 Every node that starts begins a new store epoch, with a random id, before it writes anything else. The epochs
 and the number of commits at which each began are an entry of the store. A node remembers in its data folder
