@@ -16,6 +16,7 @@ from headrace.coordination.sqlite import ENTRIES_FILE, SqliteStore
 from headrace.coordination.store import Create, StoreWentBack
 from headrace.realworld import RealWorld
 from tests.contract.store_backends import Backend, Run
+from tests.harness.waiting import until
 
 ADDRESS = "sqlite:/srv/store"
 
@@ -145,3 +146,40 @@ def test_a_damaged_memory_is_said_and_does_not_keep_a_node_from_starting(
     (node.data / POSITION_FILE).write_bytes(b"{torn")
     assert node.start() is False
     assert POSITION_FILE in caplog.text
+
+
+class StoppedClock:
+    now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_node_is_told_when_the_store_stays_older_than_what_it_has_read(tmp_path: Path) -> None:
+    """For less than half a minute a server that was cut off may have answered."""
+
+    async def main() -> None:
+        world, clock = RealWorld(), StoppedClock()
+        store = await SqliteStore.open(world, tmp_path / "store")
+        cluster = await ClusterMetadata.open(store, world)
+        world.clock = clock
+        told: list[StoreWentBack] = []
+        cluster.on_store_went_back(told.append)
+        error = StoreWentBack("older")
+        cluster.store_went_back(error)
+        clock.now += 29
+        cluster.store_went_back(error)
+        assert told == []
+        await store.commit([Create("/a", b"")])  # the store answers again
+        await cluster.catch_up()
+        await until(lambda: cluster._went_back_at is None)
+        clock.now += 5
+        cluster.store_went_back(error)
+        assert told == []
+        clock.now += 30
+        cluster.store_went_back(error)
+        assert told == [error]
+        await cluster.close()
+        await world.tasks.close()
+
+    asyncio.run(main())

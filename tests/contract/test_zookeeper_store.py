@@ -18,7 +18,16 @@ from headrace.cluster.engines.engine import EngineError, free_ports
 from headrace.cluster.engines.zookeeper import ZooKeeperEnsemble, serves, start_zookeeper
 from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from headrace.coordination.outcomes import commit_resolving_unknown
-from headrace.coordination.store import Applied, Conflict, Create, Delete, Session, SessionLost, Set
+from headrace.coordination.store import (
+    Applied,
+    Conflict,
+    Create,
+    Delete,
+    Session,
+    SessionLost,
+    Set,
+    StoreWentBack,
+)
 from headrace.coordination.zookeeper import ZooKeeperStore
 from headrace.coordination.zookeeper_security import ZooKeeperSecurity
 from headrace.errors import CoordinationError, OutcomeUnknown
@@ -454,3 +463,27 @@ def test_a_store_speaks_tls_with_a_certificate_of_its_own(tls_port: int) -> None
         assert (await store.view()).entries["/key"].value == b"value"
 
     run(scenario, hosts=f"127.0.0.1:{tls_port}")
+
+
+def test_fewer_commits_than_were_read_before_are_refused_in_every_call() -> None:
+    """As of servers that were restored from an old snapshot; with them: test_store_restore.py."""
+
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        await store.commit([Create("/a", b"1")])
+        version = (await store.view()).version
+        store._tree._known_commits += 5  # as if five more had been read before
+        calls: list[Callable[[], Awaitable[object]]] = [
+            store.view,
+            lambda: store.changes(version, 100),
+            lambda: store.commit([]),
+            lambda: store.commit([Create("/b", b"1")]),
+            lambda: store.open_session(TTL_MS),
+        ]
+        for call in calls:
+            with pytest.raises(StoreWentBack, match="older snapshot"):
+                await call()
+        store._tree._known_commits -= 5
+        assert "/b" not in (await store.view()).entries
+
+    run(scenario)

@@ -26,7 +26,8 @@ _CHECKPOINT_VERSION = 0
 _MARKER_VERSION = 0
 _KAFKA_META_VERSION = 1
 _ADVICE = {
-    "cluster.id": "name the coordination store of that cluster, or another data directory",
+    "cluster.id": "name the coordination store of that cluster, restore it if it was lost (headrace store "
+    "restore), or name another data directory",
     "node.id": "start it under that id, or name another data directory",
 }
 
