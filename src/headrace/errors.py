@@ -59,6 +59,9 @@ class DiskFullError(StorageError):
 class CorruptLogError(StorageError):
     """Corruption below the recovery point (R27): reported, never truncated."""
 
+    base_offset: int | None = None
+    """Of the damaged segment, where it is known."""
+
 
 class ConfigError(HeadraceError):
     """A setting is wrong; the message names where, what, and the nearest valid choice."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,11 @@ _VERSION = 0
 class EpochEntry(NamedTuple):
     epoch: int
     start_offset: int
+
+
+def epoch_at(entries: Sequence[EpochEntry], offset: int) -> int:
+    slot = bisect_right(entries, offset, key=lambda entry: entry.start_offset) - 1
+    return entries[slot].epoch if slot >= 0 else UNDEFINED
 
 
 class EpochHistory:
@@ -77,8 +82,7 @@ class EpochHistory:
 
     def epoch_for(self, offset: int) -> int:
         """The epoch that wrote `offset`, as far as the history reaches back."""
-        slot = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
-        return self._entries[slot].epoch if slot >= 0 else UNDEFINED
+        return epoch_at(self._entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Epochs that began at or after `end_offset` never were."""

@@ -573,9 +573,24 @@ class PartitionLog:
         return self._removals.collect(now_monotonic)
 
     def plan_scrub(self) -> ScrubPlan:
-        """For `scrub` in the worker process: looks for bit rot in all segments."""
+        """For `check_segment` in the worker process: looks for bit rot in all segments."""
         gapless = not self.config.compacts and self._cleaner == CleanerState()
-        return plan_scrub(self._files, self.directory, self._segments, gapless=gapless)
+        return plan_scrub(self._files, self.directory, self._segments, self.epochs.entries, gapless=gapless)
+
+    def segment_version(self, base_offset: int) -> object:
+        """The same before and after a check: the bytes that were checked are those of the log.
+
+        Another one after compaction or a truncation, None when there is no such segment any more.
+        """
+        slot = self._segments.slot_of(base_offset)
+        if slot < 0 or self._segments[slot].base_offset != base_offset:
+            return None
+        return self._segments[slot], self._generation
+
+    def segment_range(self, offset: int) -> tuple[int, int]:
+        """[base offset, next base offset) of the segment that holds `offset`."""
+        slot = max(self._segments.slot_of(offset), 0)
+        return self._segments[slot].base_offset, self._segments.end_of(slot)
 
     # Close
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.log.segments.descriptors import PooledFile
+from headrace.log.segments.scan import scan
 from headrace.world import File
 
 
@@ -37,6 +38,23 @@ class LogSlice:
         """Whether `bytes`, or as much of them, would not wait for the disk; if so, call it on a thread."""
         size = self.size if most_bytes is None else min(self.size, most_bytes)
         return self.file.cached(size, self.position, thorough=thorough)
+
+    def cut_at_fault(self, most_bytes: int) -> str | None:
+        """Checks batches until `most_bytes` were read; what is wrong with the first corrupt one, if any.
+
+        It and what comes after it are left out of the slice.
+        """
+        end = scan(
+            self.file,
+            size=self.position + self.size,
+            position=self.position,
+            expected_offset=0,
+            until=self.position + most_bytes,
+        )
+        if end.fault is None:
+            return None
+        self.size, self.next_offset = end.position - self.position, end.next_offset
+        return f"{end.fault} at position {end.position}"
 
     def failed(self, error: OSError) -> None:
         if self.on_failure is not None:

@@ -49,15 +49,18 @@ def scan(
     visit: Visit | None = None,
     visit_all: bool = False,
     gapless: bool = False,
+    until: int | None = None,
 ) -> ScanEnd:
     """Checks magic, length, CRC32C, rising offsets and epochs that do not fall, from `position` to `size`.
 
+    `until`: ends at the first batch that begins there or later.
     `visit` is called for batches of producers and for the first batch of a leader epoch; with `visit_all` for
     every batch. `gapless`: no compaction has been here, so each offset follows the last.
     """
     unpack, checksum = _HEADER.unpack_from, crc32c
     chunk, at, available, batches = memoryview(b""), 0, 0, 0
-    while position < size:
+    end = size if until is None else min(size, until)
+    while position < end:
         if available - at < HEADER_SIZE:
             chunk, at, available = _refill(file, position, size, CHUNK_BYTES)
             if available < HEADER_SIZE:
