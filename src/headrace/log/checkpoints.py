@@ -8,17 +8,25 @@ design.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
 
 from headrace.errors import StorageError
 from headrace.types import TopicPartition
 from headrace.world import Files, read_file, replace_file
 
+logger = logging.getLogger(__name__)
+
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"
+META_COPY_FILE = "headrace-meta-copy"
 CLEAN_MARKER_FILE = ".kafka_cleanshutdown"
 FORMAT_VERSION = 1
 
@@ -47,12 +55,12 @@ def read_offset_checkpoint(files: Files, path: Path) -> dict[TopicPartition, int
     try:
         return _parse_checkpoint(data.decode("ascii"))
     except ValueError as error:
-        raise StorageError(f"{path}: {error}; remove the file and every log is checked at start") from error
+        raise StorageError(f"{path}: {error}") from error
 
 
 def _parse_checkpoint(text: str) -> dict[TopicPartition, int]:
     lines = text.split("\n")
-    if lines[0] != str(_CHECKPOINT_VERSION):
+    if lines[0] != str(_CHECKPOINT_VERSION) or len(lines) < 2:
         raise ValueError(f"line 1: version {lines[0]!r} instead of {_CHECKPOINT_VERSION}")
     count = int(lines[1])
     if len(lines) != count + 3 or lines[-1]:
@@ -73,15 +81,46 @@ def check_meta_properties(
 ) -> str:
     """Writes meta.properties at the first start; afterwards refuses a directory that is not this node's.
 
-    Returns the directory's id, as Kafka's `directory.id`; one that had none yet gets the new one.
+    Returns the directory's id, as Kafka's `directory.id`; one that had none yet gets the new one. A copy
+    with a checksum takes the place of a damaged file.
     """
-    path = directory / META_PROPERTIES_FILE
-    ours = {
-        "version": str(_KAFKA_META_VERSION),
-        "cluster.id": cluster_id,
-        "node.id": str(node_id),
-        "headrace.format": str(FORMAT_VERSION),
-    }
+    path, copy = directory / META_PROPERTIES_FILE, directory / META_COPY_FILE
+    ours = {"version": str(_KAFKA_META_VERSION), "cluster.id": cluster_id, "node.id": str(node_id)}
+    check = partial(_check_properties, files, path, ours, new_directory_id)
+    copied = _read_copy(files, copy)
+    try:
+        if copied is not None and not files.exists(path):
+            raise StorageError(f"{path} is missing")
+        directory_id = check()
+    except StorageError as error:
+        if copied is None:
+            raise
+        damaged = None if not files.exists(path) else read_file(files, path)
+        replace_file(files, path, copied)
+        try:
+            directory_id = check()
+        except StorageError:
+            if damaged is not None:
+                replace_file(files, path, damaged)
+            raise error from None
+        logger.error("%s; it was written again from its copy", error)
+    text = read_file(files, path)
+    if text != copied:
+        replace_file(files, copy, b"%08x\n" % crc32c(text) + text)
+    return directory_id
+
+
+def _read_copy(files: Files, path: Path) -> bytes | None:
+    """None when there is none, or it is damaged itself."""
+    try:
+        checksum, _, text = read_file(files, path).partition(b"\n")
+    except FileNotFoundError:
+        return None
+    return text if checksum == b"%08x" % crc32c(text) else None
+
+
+def _check_properties(files: Files, path: Path, wanted: Mapping[str, str], new_directory_id: str) -> str:
+    ours = {**wanted, "headrace.format": str(FORMAT_VERSION)}
     try:
         text = read_file(files, path).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -119,13 +158,19 @@ def _parse_properties(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def write_clean_marker(files: Files, directory: Path, *, node_epoch: int, boot_id: str) -> None:
-    """R22: the last act of a controlled stop, when everything else is on disk."""
+def write_clean_marker(
+    files: Files, directory: Path, *, node_epoch: int, boot_id: str, checksums: Mapping[str, int]
+) -> None:
+    """R22: the last act of a controlled stop, when everything else is on disk.
+
+    `checksums`: of the checkpoints, by file name. Kafka and earlier versions ignore them.
+    """
     marker = {"version": _MARKER_VERSION, "brokerEpoch": node_epoch, "bootId": boot_id}
-    replace_file(files, directory / CLEAN_MARKER_FILE, json.dumps(marker).encode())
+    data = json.dumps({**marker, "checksums": dict(checksums)}).encode()
+    replace_file(files, directory / CLEAN_MARKER_FILE, data)
 
 
-def read_clean_marker(files: Files, directory: Path) -> dict[str, int | str] | None:
+def read_clean_marker(files: Files, directory: Path) -> dict[str, Any] | None:
     """None when there is none or it cannot be read."""
     try:
         marker = json.loads(read_file(files, directory / CLEAN_MARKER_FILE))
@@ -134,11 +179,31 @@ def read_clean_marker(files: Files, directory: Path) -> dict[str, int | str] | N
     return marker if isinstance(marker, dict) and marker.get("version") == _MARKER_VERSION else None
 
 
-def take_clean_marker(files: Files, directory: Path) -> bool:
-    """Whether the last stop was clean. The marker is gone, durably, before anything else is done (R22)."""
+def take_clean_marker(files: Files, directory: Path) -> dict[str, Any] | None:
+    """None: the last stop was not clean. The marker is gone, durably, before anything else is done (R22)."""
     path = directory / CLEAN_MARKER_FILE
-    found = read_clean_marker(files, directory) is not None
+    found = read_clean_marker(files, directory)
     if files.exists(path):
         files.unlink(path)
         files.sync_directory(directory)
     return found
+
+
+def checksum_of(files: Files, path: Path) -> int | None:
+    """None when there is no such file."""
+    try:
+        return int(crc32c(read_file(files, path)))
+    except FileNotFoundError:
+        return None
+
+
+def keep_damaged(files: Files, path: Path) -> Path | None:
+    """Renames a damaged file so that it stays on the disk; its new name. None when there is no such file."""
+    if not files.exists(path):
+        return None
+    number = 1
+    while files.exists(target := path.with_name(f"{path.name}.damaged-{number}")):
+        number += 1
+    files.rename(path, target)
+    files.sync_directory(path.parent)
+    return target

@@ -310,8 +310,9 @@ class TestMetaProperties:
 class TestCleanMarker:
     def test_taken_away_at_the_first_look(self, files: MemoryFiles) -> None:
         assert not take_clean_marker(files, DATA)
-        write_clean_marker(files, DATA, node_epoch=4, boot_id="b")
-        assert read_clean_marker(files, DATA) == {"version": 0, "brokerEpoch": 4, "bootId": "b"}
+        write_clean_marker(files, DATA, node_epoch=4, boot_id="b", checksums={"a": 1})
+        expected = {"version": 0, "brokerEpoch": 4, "bootId": "b", "checksums": {"a": 1}}
+        assert read_clean_marker(files, DATA) == expected
         assert take_clean_marker(files, DATA)
         assert not take_clean_marker(files, DATA)
 

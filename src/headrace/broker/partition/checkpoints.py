@@ -8,15 +8,19 @@ for a new topic of the same name. Read next: log/checkpoints.py (the files), R21
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from headrace.errors import StorageError
 from headrace.log.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
+    checksum_of,
+    keep_damaged,
     read_offset_checkpoint,
     take_clean_marker,
     write_clean_marker,
@@ -26,9 +30,12 @@ from headrace.machines.replication.isr import is_lossless
 from headrace.types import TopicPartition
 from headrace.world import Files, World, read_file, replace_file
 
+logger = logging.getLogger(__name__)
+
 BOOT_ID_FILE = "headrace-boot-id"
 TOPIC_ID_FILE = "headrace-topic-id-checkpoint"
 """In the format of the others, with the id as a number where they have an offset."""
+_CHECKPOINTS = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, TOPIC_ID_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +69,22 @@ class NodeCheckpoints:
         self._saved_ids: Mapping[TopicPartition, int] | None = None
 
     def load(self) -> None:
-        """The marker of a clean stop is taken away as the first act of a start (R22)."""
-        self.stopped_cleanly = take_clean_marker(self._files, self._directory)
+        """The marker of a clean stop is taken away as the first act of a start (R22).
+
+        After the loss of a checkpoint the node starts as after a power cut: every log is checked as a whole,
+        and the cluster relies on nothing that it held (R20).
+        """
+        marker = take_clean_marker(self._files, self._directory)
+        self.stopped_cleanly = marker is not None
         self._same_boot = self._ran_in_this_boot()
+        checksums = (marker or {}).get("checksums", {})
+        self._recovery_points = self._read(RECOVERY_POINT_FILE, checksums)
+        self._log_starts = self._read(LOG_START_FILE, checksums)
+        self._high_watermarks = self._read(HIGH_WATERMARK_FILE, checksums)
+        self._saved_high_watermarks = self._high_watermarks
+        self._topic_ids = self._read(TOPIC_ID_FILE, checksums)
         if self.lossless:
             self.loss_is_known()
-        self._recovery_points = self._read(RECOVERY_POINT_FILE)
-        self._log_starts = self._read(LOG_START_FILE)
-        self._high_watermarks = self._read(HIGH_WATERMARK_FILE)
-        self._saved_high_watermarks = self._high_watermarks
-        self._topic_ids = self._read(TOPIC_ID_FILE)
 
     @property
     def lossless(self) -> bool:
@@ -91,7 +104,7 @@ class NodeCheckpoints:
             replace_file(self._files, self._directory / BOOT_ID_FILE, self._boot_id.encode())
 
     def disk_failed(self) -> None:
-        """R24: the kernel may have dropped unwritten pages, so the boot id proves nothing (R21)."""
+        """R24: unwritten pages, or what was on the disk, may be lost: the boot id proves nothing (R21)."""
         if self._boot_id is not None and self._files.exists(self._directory / BOOT_ID_FILE):
             self._files.unlink(self._directory / BOOT_ID_FILE)
 
@@ -112,6 +125,11 @@ class NodeCheckpoints:
             log_start=self._log_starts.get(topic_partition, 0),
             high_watermark=self._high_watermarks.get(topic_partition),
         )
+
+    def holds(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Whether records of the partition were on this disk when the checkpoints were written."""
+        same_topic = self._topic_ids.get(topic_partition) == topic_id.int
+        return same_topic and self._recovery_points.get(topic_partition, 0) > 0
 
     def save(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
         """Blocking; on a thread. Ids last: offsets that a crash leaves beside another id are ignored."""
@@ -134,10 +152,25 @@ class NodeCheckpoints:
         """Blocking; on a thread. No marker while the cluster may rely on records that were lost before."""
         if not self._loss_is_known:
             return
-        write_clean_marker(self._files, self._directory, node_epoch=node_epoch, boot_id=self._boot_id or "")
+        files, directory = self._files, self._directory
+        found = {name: checksum_of(files, directory / name) for name in _CHECKPOINTS}
+        checksums = {name: checksum for name, checksum in found.items() if checksum is not None}
+        boot_id = self._boot_id or ""
+        write_clean_marker(files, directory, node_epoch=node_epoch, boot_id=boot_id, checksums=checksums)
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        return read_offset_checkpoint(self._files, self._directory / name)
+    def _read(self, name: str, checksums: Mapping[str, int]) -> Mapping[TopicPartition, int]:
+        path = self._directory / name
+        try:
+            if name in checksums and checksum_of(self._files, path) != checksums[name]:
+                raise StorageError(f"{path}: not what the last stop wrote")
+            return read_offset_checkpoint(self._files, path)
+        except StorageError as error:
+            kept = keep_damaged(self._files, path)
+            where = "it is gone" if kept is None else f"it is now {kept.name}"
+            logger.error("every log is checked as a whole: %s; %s", error, where)
+            self.stopped_cleanly = self._same_boot = False
+            self.disk_failed()  # also for the next start, should this one end early
+            return {}
 
     def _write(self, name: str, numbers: Mapping[TopicPartition, int]) -> None:
         write_offset_checkpoint(self._files, self._directory / name, numbers)

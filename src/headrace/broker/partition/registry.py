@@ -77,6 +77,8 @@ class Partitions:
         """Partitions whose log could not be opened, by name and by id, with the reason."""
         self._unopened: dict[TopicPartition, UUID] = {}
         """The same, with their topic ids."""
+        self._begun_anew: set[TopicPartition] = set()
+        """Those whose log was damaged: what the checkpoints say of it does not hold any more."""
         self._openable: set[TopicPartition] = set()
         """Those of them that failed only for lack of disk space or file descriptors."""
         self._view: ClusterView | None = None
@@ -290,6 +292,7 @@ class Partitions:
         """Renames the damaged log and opens an empty one, which is fetched from the leader."""
         logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
         self.removals.set_aside(f"{topic.name}-{index}", "is damaged")
+        self._begun_anew.add(TopicPartition(topic.name, index))
         return self._open(topic, index, settings)
 
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
@@ -349,7 +352,9 @@ class Partitions:
     def _open_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
         try:
             return self._open_directory(topic_partition, topic_id, config)
-        except ForeignDirectoryError:
+        except ForeignDirectoryError as error:
+            if self._checkpoints.holds(topic_partition, topic_id):  # the file that names the topic is damaged
+                raise CorruptLogError(str(error)) from error
             # A crash came between a topic's deletion and the end of its directory; the name is used again.
             self.removals.set_aside(str(topic_partition))
             return self._open_directory(topic_partition, topic_id, config)
@@ -358,17 +363,26 @@ class Partitions:
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
         known = self._checkpoints.at_start(topic_partition, topic_id)
-        return PartitionLog.open(
+        directory, clean = self._directory / str(topic_partition), self._checkpoints.stopped_cleanly
+        held = self._checkpoints.holds(topic_partition, topic_id) and topic_partition not in self._begun_anew
+        if clean and held and not self._world.files.exists(directory):
+            raise CorruptLogError(f"{directory} is missing, with records up to offset {known.recovery_point}")
+        log = PartitionLog.open(
             self._world.files,
             self._world.clock,
-            self._directory / str(topic_partition),
+            directory,
             config,
             descriptors=self._descriptors,
-            clean=self._checkpoints.stopped_cleanly,
+            clean=clean,
             recovery_point=known.recovery_point,
             log_start_offset=known.log_start,
             topic_id=topic_id,
         )
+        if clean and held and log.log_start_offset > known.log_start:
+            log.close(clean=False)
+            missing = f"offsets {known.log_start} to {log.log_start_offset - 1}"
+            raise CorruptLogError(f"{directory}: the files with {missing} are missing")
+        return log
 
     # The end of topics
 
