@@ -151,6 +151,23 @@ class ControllerCounters:
         self.isr_expands += bool(set(after.isr) - set(before.isr))
 
 
+class ScrubCounters:
+    """Of the scrub, which reads and checks all record batches on this node's disk."""
+
+    __slots__ = ("batches", "bytes_checked", "bytes_left", "ended_ms", "faults", "passes")
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.batches = 0
+        self.bytes_checked = 0
+        self.bytes_left = 0
+        """Of the pass under way."""
+        self.faults = 0
+        """Damaged segments found."""
+        self.ended_ms: int | None = None
+        """When the last pass ended."""
+
+
 class Metrics:
     """One per node. Attributes without a method are changed in place by the component that counts."""
 
@@ -172,6 +189,7 @@ class Metrics:
         "groups",
         "loop",
         "own_records_dropped",
+        "scrub",
         "throttles",
         "topics",
         "transactions",
@@ -201,6 +219,7 @@ class Metrics:
         self.groups = GroupCounters()
         self.transactions = TransactionCounters()
         self.controller = ControllerCounters()
+        self.scrub = ScrubCounters()
 
     def request_done(self, api_key: int, seconds: float) -> None:
         try:

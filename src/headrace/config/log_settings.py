@@ -208,6 +208,23 @@ LOG = (
         dynamic=True,
     ),
     node_setting(
+        "headrace.scrub.interval.ms",
+        "long",
+        300_000,
+        "Every record batch on disk is read and checked at this interval, or as often as a pass ends where "
+        "it takes longer; -1: never. A damaged replica is fetched from another node.",
+        at_least(-1),
+        dynamic=True,
+    ),
+    node_setting(
+        "headrace.scrub.bytes.per.second",
+        "long",
+        20 * MIB,
+        "The scrub reads the disk no faster than this.",
+        at_least(MIB),
+        dynamic=True,
+    ),
+    node_setting(
         "log.cleaner.dedupe.buffer.size",
         "long",
         128 * MIB,

@@ -7,7 +7,7 @@ Read next: cluster_scenarios.py, several_nodes.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from headrace.broker.partition.partition import Partition
@@ -151,6 +151,7 @@ def simulate_cluster(
     profile: Profile = "sqlite",
     flush: str = "os",
     lag_ms: int = 10_000,
+    settings: Mapping[str, str] | None = None,
 ) -> None:
     plan = ClusterPlan(
         nodes=nodes,
@@ -166,7 +167,7 @@ def simulate_cluster(
         lag_ms=lag_ms,
     )
     with Simulation(seed, clock=ClockProfile()) as simulation:
-        lab = ClusterLab(simulation, plan)
+        lab = ClusterLab(simulation, plan, settings)
 
         async def run() -> None:
             simulation.loop.after_step = lab.invariants.check

@@ -53,12 +53,14 @@ class ClusterReport:
 
 
 class ClusterRun:
-    def __init__(self, simulation: Simulation, plan: ClusterPlan) -> None:
+    def __init__(
+        self, simulation: Simulation, plan: ClusterPlan, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.simulation = simulation
         self.plan = plan
         self.random = simulation.random_for("scenario")
         self.history = History(clock=lambda: int(simulation.loop.time() * 1e9))
-        self.cluster = cluster = SimCluster(simulation, plan, busy_topics=(TOPIC,))
+        self.cluster = cluster = SimCluster(simulation, plan, busy_topics=(TOPIC,), settings=settings)
         self.world, self.store, self.nodes = cluster.world, cluster.store, cluster.nodes
         self.addresses, self.invariants, self.faults = cluster.addresses, cluster.invariants, cluster.faults
         self.targets = [self._target(index) for index in range(plan.partitions)]

@@ -125,6 +125,7 @@ def test_every_dynamic_node_setting_is_the_default_of_a_topic_setting_or_read_at
 
     behind = {setting.node_name for setting in TOPIC_SETTINGS.values()} - {None}
     of_compaction = {"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"}
+    of_scrub = {"headrace.scrub.interval.ms", "headrace.scrub.bytes.per.second"}
     of_transactions = {"headrace.transaction.version", "transaction.partition.verification.enable"}
     dynamic = {name for name, setting in NODE_SETTINGS.items() if setting.dynamic}
-    assert dynamic == behind | of_compaction | of_transactions
+    assert dynamic == behind | of_compaction | of_scrub | of_transactions

@@ -384,9 +384,11 @@ class _Fetch:
             at_least_one=first,
             wait=wait,
         )
-        partition.readers.note(
-            self._connection.peer, self._header.client_id, wanted.fetch_offset, self._started
-        )
+        offset, client_id, records = wanted.fetch_offset, self._header.client_id, read.records
+        sent = records is not None
+        again = partition.readers.note(self._connection.peer, client_id, offset, self._started, sent=sent)
+        if again and records is not None:
+            partition.check_records(records, offset)
         return read
 
     def _error(self, entry: FetchEntry, code: ErrorCode) -> FetchResult:

@@ -18,7 +18,8 @@ from headrace.broker.partition.disk_guard import DiskGuard
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.partition.retention_clock import RetentionClock
-from headrace.errors import HeadraceError, StorageError
+from headrace.broker.partition.scrubber import Scrubber
+from headrace.errors import CorruptLogError, HeadraceError, StorageError
 from headrace.log.compaction.compaction import compact
 from headrace.world import World
 
@@ -71,12 +72,14 @@ class Housekeeping:
         self._after_tick = after_tick
         self._time = RetentionClock(world.clock)
         self._thread = world.tasks.thread("housekeeping")
+        scrubber = Scrubber(world=world, partitions=partitions, setting=setting, counters=metrics.scrub)
         self._jobs = (
             PeriodicJob(name="tick", every=TICK_S, run=self._tick),
             PeriodicJob(name="tidy", every=TIDY_S, run=self._tidy),
             PeriodicJob(name="flush by interval", every="headrace.flush.interval.ms", run=self._flush),
             PeriodicJob(name="retention", every="log.retention.check.interval.ms", run=self._retain),
             PeriodicJob(name="compaction", every="log.cleaner.backoff.ms", run=self._compact),
+            PeriodicJob(name="scrub", every=TICK_S, run=scrubber.run_when_due),
             PeriodicJob(name="checkpoints", every=CHECKPOINT_S, run=offsets.persist),
             PeriodicJob(name="high watermarks", every=HIGH_WATERMARK_S, run=offsets.persist_high_watermarks),
             PeriodicJob(name="producer expiry", every=PRODUCER_EXPIRY_S, run=self._expire_producers),
@@ -162,8 +165,11 @@ class Housekeeping:
                 try:
                     await self._compact_one(partition)
                 except (OSError, HeadraceError) as error:
-                    if partition.online:  # else its topic was deleted meanwhile
-                        logger.error("%s: compaction failed: %s", partition.topic_partition, error)
+                    if not partition.online:
+                        continue  # its topic was deleted meanwhile
+                    logger.error("%s: compaction failed: %s", partition.topic_partition, error)
+                    if isinstance(error, CorruptLogError) and error.base_offset is not None:
+                        partition.report_damage(error.base_offset, str(error))
 
     async def _compact_one(self, partition: Partition) -> None:
         """R29: never at or above the first offset that may still change."""

@@ -28,7 +28,6 @@ from headrace.log.producers.markers import EndTransactionMarker, build_marker
 from headrace.log.producers.state import ProducerEntry, ProducerState
 from headrace.log.producers.verification import NotVerified as NotVerified
 from headrace.log.producers.verification import VerificationGuard as VerificationGuard
-from headrace.log.scrub import Fault
 from headrace.log.segments.cold_read import ColdRead as ColdRead
 from headrace.log.segments.log_slice import LogSlice
 from headrace.log.time_lookup import Ask, Found
@@ -53,6 +52,8 @@ NO_TIMESTAMP = -1
 UNKNOWN_EPOCH = -1
 ZSTD = 4
 CAUGHT_UP_TIMEOUT_S = 1.0
+MOST_BYTES_CHECKED = 4 << 20
+"""Of a reply: all of one to a follower (replication/fetch_loop.py), the start of a larger one."""
 
 
 class Appended(NamedTuple):
@@ -136,8 +137,8 @@ class Partition:
         self.online = True
         self.damage: str | None = None
         """Why the log is offline (R27)."""
-        self.damaged_segments: tuple[Fault, ...] = ()
-        """Known damage of a log that stays online, since no other replica can take over (R27)."""
+        self.damaged_segments: dict[int, str] = {}
+        """By base offset: damage in a log that stays online, since no other replica can lead (R27)."""
         self.recovery_limit: int | None = None
         """Set before a truncation: the recovery point in the checkpoint must not lie above it."""
         self._clock = clock
@@ -152,6 +153,8 @@ class Partition:
         self._when_writable: list[Callable[[], None]] = []
         self._flushes_begun = 0
         self._until_flushed: list[tuple[int, asyncio.Future[None]]] = []
+        self._sent_to_replicas: dict[int, int] = {}
+        """By node: the offset from which its last fetch was answered with records."""
         self.saving_epoch = False
         if self.commits.high_watermark < log.log_end_offset:
             flusher.request(self)
@@ -685,8 +688,10 @@ class Partition:
                 if committed_only and records is not None:
                     aborted = self._aborted_in(records, offset, wait)
             except (StorageError, OSError) as error:
-                raise self.fault(error) from error
+                raise self._unreadable(error) from error
         if records is not None:
+            if self.damaged_segments:
+                self.check_records(records, offset)
             records.on_failure = self._on_send_failure(self.leader_epoch)
             self._counters.fetches += 1
             self._counters.bytes_out += records.size
@@ -721,7 +726,7 @@ class Partition:
                     asked.offset, max_bytes, log.log_end_offset, at_least_one=at_least_one, wait=wait
                 )
             except (StorageError, OSError) as error:
-                raise self.fault(error) from error
+                raise self._unreadable(error) from error
         try:
             role.fetched(asked)
         except ApiError:
@@ -729,6 +734,9 @@ class Partition:
                 records.release()
             raise
         if records is not None:
+            if self._sent_to_replicas.get(asked.node) == asked.offset:  # it may have found them corrupt
+                self.check_records(records, asked.offset)
+            self._sent_to_replicas[asked.node] = asked.offset
             records.on_failure = self._on_send_failure(self.leader_epoch)
         reached = asked.offset if records is None else records.next_offset
         more = reached < log.log_end_offset
@@ -757,23 +765,51 @@ class Partition:
 
     # Faults, end
 
-    def report_damage(self, faults: Sequence[Fault]) -> None:
-        """Damage that the scrub or a reader found on the disk (R27).
+    def report_damage(self, base_offset: int, what: str) -> ApiError:
+        """Damage that the scrub, a reader or compaction found in a segment (R27).
 
-        The partition goes offline where another replica can take over, and is repaired from it. A replica
+        The partition goes offline where another replica can take over, and is fetched from it. A replica
         that is needed serves what is sound; requests for the rest are answered with the error.
         """
-        if not self.online:
+        if self.role.is_replaceable or not self.online:
+            return self.fault(CorruptLogError(what))
+        if base_offset not in self.damaged_segments:
+            self.damaged_segments[base_offset] = what
+            first, end = self.log.segment_range(base_offset)
+            logger.error(
+                "%s is damaged between offsets %d and %d, and no other replica can take over; "
+                "records before and after can be read: %s",
+                *(self.topic_partition, first, end - 1, what),
+            )
+        return ApiError(ErrorCode.corrupt_message, what)
+
+    def damage_is_gone(self, base_offset: int) -> None:
+        """The segment was checked again and is sound, or is not part of the log any more."""
+        logger.info("%s: the damage at offset %d is gone", self.topic_partition, base_offset)
+        del self.damaged_segments[base_offset]
+
+    def _unreadable(self, error: StorageError | OSError) -> ApiError:
+        if isinstance(error, CorruptLogError) and error.base_offset is not None:
+            return self.report_damage(error.base_offset, str(error))
+        return self.fault(error)
+
+    def check_records(self, records: LogSlice, offset: int) -> None:
+        """Checks what is about to be sent to a reader that asks for `offset` again, or reads here first.
+
+        What comes before a damaged batch may be sent. Raises ApiError, and releases the slice, when there is
+        nothing before it. What is not in memory is left to the scrub.
+        """
+        if not records.cached(MOST_BYTES_CHECKED):
             return
-        if self.role.is_replaceable:
-            self.fault(CorruptLogError(str(faults[0])))
+        path = records.path
+        fault = records.cut_at_fault(MOST_BYTES_CHECKED)
+        if fault is None:
             return
-        known = {each.base_offset for each in self.damaged_segments}
-        for each in faults:
-            if each.base_offset not in known:
-                name = self.topic_partition
-                logger.error("%s is damaged, and no other replica can take over: %s", name, each)
-        self.damaged_segments = tuple(faults)
+        error = self.report_damage(self.log.segment_range(offset)[0], f"{path}: {fault}")
+        if self.online and records.size:
+            return
+        records.release()
+        raise error
 
     def fault(self, error: StorageError | OSError) -> ApiError:
         """The log could not be read or written: the partition goes offline (R27), unless it will pass."""

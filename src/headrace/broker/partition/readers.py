@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clients that fetch from a partition, and the offset that each asked for last.
 
-Only reported, by DescribeConfigs (handlers/configs.py): a fetch names no group, and nothing it says is relied
-upon. `note` is called for every partition of every fetch, so it does no more than a look-up and two
-assignments for a known client. Which of them is a member of a group: client/tools/positions.py.
+Reported by DescribeConfigs (handlers/configs.py): a fetch names no group, and nothing it says is relied
+upon. A client that asks again for what it was sent may have found it corrupt (R27). `note` is called for
+every partition of every fetch, so it does no more than a look-up, a comparison and three assignments for a
+known client. Which of them is a member of a group: client/tools/positions.py.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ class ReaderPosition(NamedTuple):
 
 
 class _Reader:
-    __slots__ = ("client_id", "fetched_at", "offset")
+    __slots__ = ("client_id", "fetched_at", "offset", "sent")
 
-    def __init__(self, client_id: str | None) -> None:
+    def __init__(self, client_id: str | None, offset: int) -> None:
         self.client_id = client_id
-        self.offset = -1
+        self.offset = offset
         self.fetched_at = 0.0
+        self.sent = True
+        """Whether the last fetch, from `offset`, was answered with records."""
 
 
 class Readers:
@@ -43,14 +46,21 @@ class Readers:
         self._by_peer: dict[str, _Reader] = {}
         self._full_until = 0.0
 
-    def note(self, peer: str, client_id: str | None, offset: int, now: float) -> None:
+    def note(self, peer: str, client_id: str | None, offset: int, now: float, *, sent: bool) -> bool:
+        """`now`: when the request came; a long poll reads several times. `sent`: there are records to send.
+
+        Returns whether they deserve a check: the client was sent them before, or has not read here yet.
+        """
         reader = self._by_peer.get(peer)
         if reader is None or reader.client_id != client_id:
-            reader = self._add(peer, client_id, now)
+            reader = self._add(peer, client_id, offset, now)
             if reader is None:
-                return
+                return False
+        again = sent and reader.sent and reader.offset == offset and reader.fetched_at != now
         reader.offset = offset
         reader.fetched_at = now
+        reader.sent = sent
+        return again
 
     def listed(self, now: float) -> list[ReaderPosition]:
         """The latest first."""
@@ -65,7 +75,7 @@ class Readers:
             for peer, reader in found
         ]
 
-    def _add(self, peer: str, client_id: str | None, now: float) -> _Reader | None:
+    def _add(self, peer: str, client_id: str | None, offset: int, now: float) -> _Reader | None:
         readers = self._by_peer
         if len(readers) >= MOST_READERS and peer not in readers:
             if now < self._full_until:
@@ -77,5 +87,5 @@ class Readers:
                 return None
         if client_id is not None and len(client_id) > _LONGEST_CLIENT_ID:
             return None
-        reader = readers[peer] = _Reader(client_id)
+        reader = readers[peer] = _Reader(client_id, offset)
         return reader

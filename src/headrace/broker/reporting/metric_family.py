@@ -31,6 +31,8 @@ class PartitionFigures(Protocol):
     @property
     def last_stable_offset(self) -> int: ...
     @property
+    def damaged_segments(self) -> Mapping[int, str]: ...
+    @property
     def open_transaction_since_ms(self) -> int | None:
         """When the transaction began that is open longest; None: none is open."""
 

@@ -16,6 +16,7 @@ from headrace.broker.metrics import LATENCY_BOUNDS, OTHER_API, Histogram, Metric
 from headrace.broker.reporting.cluster_families import CLUSTER_FAMILIES
 from headrace.broker.reporting.group_families import GROUP_FAMILIES
 from headrace.broker.reporting.metric_family import Family, MetricSources, Read, Sample
+from headrace.broker.reporting.scrub_families import SCRUB_FAMILIES
 from headrace.broker.reporting.transaction_families import TRANSACTION_FAMILIES
 from headrace.version import __version__
 from headrace.wire.api_table import APIS
@@ -234,6 +235,7 @@ FAMILIES: tuple[Family, ...] = (
         labels=("topic", "partition"),
         read=_offline_partitions,
     ),
+    *SCRUB_FAMILIES,
     *CLUSTER_FAMILIES,
     *GROUP_FAMILIES,
     *TRANSACTION_FAMILIES,

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scrub: reads and checks every batch of this node's logs, again and again, at a low rate (R27).
+
+The worker process reads and checks; here is decided what, when and how fast, and whether what was found is
+still part of the log. A partition reacts by itself (partition.py, `report_damage`).
+Read next: log/scrub.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.broker.metrics import ScrubCounters
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.registry import Partitions
+from headrace.log.scrub import SegmentCheck, check_segment
+from headrace.world import World
+
+STEP_BYTES = 2 << 20
+"""Read in one call of the worker process, so that compaction and others wait a few milliseconds at most."""
+INTERVAL, RATE = "headrace.scrub.interval.ms", "headrace.scrub.bytes.per.second"
+
+
+class Scrubber:
+    """`setting` reads a numeric setting as it is at present."""
+
+    def __init__(
+        self, *, world: World, partitions: Partitions, setting: Callable[[str], int], counters: ScrubCounters
+    ) -> None:
+        self._clock = world.clock
+        self._tasks = world.tasks
+        self._partitions = partitions
+        self._setting = setting
+        self._counters = counters
+        self._begun_at: float | None = None
+        """On the monotonic clock; None: no pass has begun since the start, and all is of unknown state."""
+
+    async def run_when_due(self) -> None:
+        """Called once a second: one pass over all logs, if it is time for it."""
+        interval_ms, now = self._setting(INTERVAL), self._clock.monotonic()
+        if interval_ms < 0 or (self._begun_at is not None and now - self._begun_at < interval_ms / 1000):
+            return
+        self._begun_at = now
+        counters = self._counters
+        waiting = sorted((each for each in self._partitions.all() if each.online), key=_urgency)
+        try:
+            while waiting and self._setting(INTERVAL) >= 0:
+                counters.bytes_left = sum(each.size_bytes for each in waiting)
+                await self._check(waiting.pop(0))
+        finally:
+            counters.bytes_left = 0
+        if not waiting:
+            counters.passes += 1
+            counters.ended_ms = self._clock.wall_ms()
+
+    async def _check(self, partition: Partition) -> None:
+        damaged = set()
+        for segment in partition.log.plan_scrub().segments:
+            if not partition.online:
+                return
+            if not segment.size and segment.base_offset == segment.end_offset:
+                continue  # nothing has been appended yet
+            what = await self._check_segment(partition, segment)
+            if what is not None and partition.online:
+                damaged.add(segment.base_offset)
+                self._counters.faults += segment.base_offset not in partition.damaged_segments
+                partition.report_damage(segment.base_offset, what)
+        for base_offset in partition.damaged_segments.keys() - damaged:
+            partition.damage_is_gone(base_offset)
+
+    async def _check_segment(self, partition: Partition, segment: SegmentCheck) -> str | None:
+        """What is wrong with it, if anything; None also when it was truncated, replaced or deleted."""
+        log, base_offset = partition.log, segment.base_offset
+        version = log.segment_version(base_offset)
+        rest: SegmentCheck | None = segment
+        while rest is not None and version is not None:
+            result = await self._tasks.bulk(check_segment, rest, STEP_BYTES)
+            if log.segment_version(base_offset) != version:
+                return None
+            self._counters.batches += result.batches
+            self._counters.bytes_checked += result.bytes_read
+            self._counters.bytes_left -= result.bytes_read
+            if result.missing:
+                return f"{log.directory}: the file of the segment at offset {base_offset} is missing"
+            if result.fault is not None:
+                return str(result.fault)
+            rest = result.rest
+            await self._tasks.sleep(result.bytes_read / self._setting(RATE))
+        return None
+
+
+def _urgency(partition: Partition) -> tuple[bool, bool]:
+    """Logs first that were not closed cleanly, then those that clients read here."""
+    return partition.log.recovery.clean, not partition.leads
