@@ -30,7 +30,14 @@ LOG = DATA_DIRECTORY / f"{TOPIC}-0"
 BEFORE, MEANWHILE = 30, 10
 """Records sent before and after the damage."""
 HEALED_S = 600
-_OF_THE_NODE = ("checkpoint", "meta.properties", "headrace-meta-copy", "headrace-boot-id", "cleanshutdown")
+_OF_THE_NODE = (
+    "checkpoint",
+    "meta.properties",
+    "headrace-meta-copy",
+    "headrace-boot-id",
+    "cleanshutdown",
+    "position",
+)
 
 
 @dataclass(slots=True)
