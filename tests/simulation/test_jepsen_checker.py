@@ -6,7 +6,6 @@ Beside each stands a sound history that differs from it in one point.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -267,27 +266,6 @@ def test_every_anomaly_of_the_workload_is_planted() -> None:
         "int-nonmonotonic-poll", "poll-skip", "nonmonotonic-poll", "int-send-skip", "int-nonmonotonic-send",
         "nonmonotonic-send", "unseen", "G1c", "G1c-process", "G1c-realtime",
     }  # fmt: skip
-
-
-def transactions(count: int) -> list[Operation]:
-    """Each sends to one partition and polls the other, as soon as the one before has completed."""
-    story = Story()
-    for number in range(count):
-        value = str(number).encode()
-        story.add("p", send(value, number))
-        story.add(f"q{number}", poll((number, value)), send(value, number, Y))
-    return story.operations
-
-
-def test_the_time_grows_no_faster_than_the_history() -> None:
-    """In processor time; a quadratic checker takes 100 times as long."""
-
-    def seconds(operations: list[Operation]) -> float:
-        started = time.process_time()
-        assert {each.kind for each in analyze(operations, ww_dependencies=True)} == {"unseen"}
-        return time.process_time() - started
-
-    assert seconds(transactions(10_000)) < 30 * max(seconds(transactions(1_000)), 0.01)
 
 
 def test_overlapping_sends_of_one_producer_are_ordered_in_each_partition_only() -> None:
