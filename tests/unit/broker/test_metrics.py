@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -41,6 +43,7 @@ class FakePartition(NamedTuple):
     high_watermark: int = 100
     last_stable_offset: int = 100
     open_transaction_since_ms: int | None = None
+    damaged_segments: Mapping[int, str] = MappingProxyType({})
 
 
 def minute_later(metrics: Metrics, clock: Clock) -> None:
@@ -178,10 +181,13 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.transactions.failed_verifications += 2
         view = ClusterView(version=1, cluster_id="")
         damaged = TopicPartition("orders", 1)
+        metrics.scrub.ended_ms = 5_000
         sources = metric_sources(
             metrics,
             partitions=lambda: [
-                FakePartition(TopicPartition("orders", 0), 4000),
+                FakePartition(
+                    TopicPartition("orders", 0), 4000, damaged_segments={100: "a batch is cut off"}
+                ),
                 FakePartition(
                     TopicPartition("orders", 1), 2000, last_stable_offset=60, open_transaction_since_ms=500
                 ),
@@ -215,6 +221,8 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
     assert values["headrace_partitions",] == 3
     assert values["headrace_partitions_offline",] == 1
     assert values["headrace_partition_offline", "1", "orders"] == 1
+    assert values["headrace_damaged_segments", "0", "orders"] == 1
+    assert values["headrace_scrub_last_pass_timestamp_seconds",] == 5
     assert values["headrace_coordination_backup_age_seconds",] == 12.5
     assert values["headrace_connections",] == 3
     assert values["headrace_clients_seen_total", "librdkafka", "2.15.0"] == 1
