@@ -83,9 +83,9 @@ export function factsOf(rebalance) {
 }
 
 function side(title, name, members, names, moved, word) {
-  if (!members) return h("div", { class: "side-drawing" }, h("h4", null, title), h("p", { class: "muted" }, "Not known."));
+  if (!members) return h("div", { class: "side-drawing" }, h("h3", null, title), h("p", { class: "muted" }, "Not known."));
   const sorted = [...members].sort(byName(names));
-  return h("div", { class: "side-drawing" }, h("h4", null, title),
+  return h("div", { class: "side-drawing" }, h("h3", null, title),
     sorted.length === 0 && h("p", { class: "muted" }, "No consumers."),
     sorted.slice(0, LANES).map((member) =>
       lane({ id: member.member_id, name: nameOf(names, member.member_id), partitions: member.partitions, marked: moved, word, side: name })),

@@ -136,7 +136,7 @@ class Sum {
 
   #slider(name, { label, text }) {
     const output = h("output", { class: "num" });
-    const input = h("input", { type: "range", min: 0, max: STEPS, step: 1, name, oninput: () => this.#moved() });
+    const input = h("input", { type: "range", "aria-label": label, min: 0, max: STEPS, step: 1, name, oninput: () => this.#moved() });
     const element = h("label", { class: "slide" }, h("span", null, label), output, input);
     return { element, input, output, text };
   }
