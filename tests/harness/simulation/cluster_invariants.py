@@ -115,6 +115,11 @@ class ClusterInvariants:
                 self._check_partition(node, partition)
                 self._check_log_end(node, partition)
 
+    def forget_what_was_committed(self) -> None:
+        """After a power cut of all nodes: what was left to the page cache is no promise any more."""
+        self._committed.clear()
+        self._committed_end.clear()
+
     # -- one node -----------------------------------------------------------------------------------------
 
     def _check_partition(self, node: SimNode, partition: Partition) -> None:
