@@ -190,7 +190,7 @@ def test_one_query_shows_its_batches_and_where_its_time_went(
 def test_the_sliders_change_what_is_needed(browser: OpenBrowser, console: ConsoleProcess) -> None:
     page = opened(browser.open(), console, "/plan?topic=orders")
     needed = page.locator(".figure b").first
-    work = page.get_by_label("Time one consumer needs for a record")
+    work = page.get_by_role("slider", name="Time one consumer needs for a record")
     work.focus()
     page.keyboard.press("End")
     many = int(needed.inner_text().replace(",", ""))

@@ -201,9 +201,15 @@ def keep_damaged(files: Files, path: Path) -> Path | None:
     """Renames a damaged file so that it stays on the disk; its new name. None when there is no such file."""
     if not files.exists(path):
         return None
+    target = damaged_name(files, path)
+    files.rename(path, target)
+    files.sync_directory(path.parent)
+    return target
+
+
+def damaged_name(files: Files, path: Path) -> Path:
+    """A name beside it that no file has yet."""
     number = 1
     while files.exists(target := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1
-    files.rename(path, target)
-    files.sync_directory(path.parent)
     return target

@@ -47,6 +47,8 @@ class SegmentCheck:
     """No compaction has been here: a missing offset is a fault too."""
     end_offset: int
     """Where the next segment begins, or the log ends."""
+    flushed_end: int = 0
+    """Batches below it were on disk."""
     epochs: tuple[EpochEntry, ...]
     """Which leader epoch began at which offset: the CRC of a batch does not cover its epoch."""
     position: int = 0
@@ -168,6 +170,8 @@ def _check(check: SegmentCheck, segment: Segment, most_bytes: int) -> CheckResul
 def _wrong_end(check: SegmentCheck, offset: int) -> str | None:
     if offset > check.end_offset:
         return f"it ends at offset {offset}, beyond {check.end_offset}"
+    if offset < check.flushed_end:
+        return f"it ends at offset {offset}, before {check.flushed_end}"
     if check.gapless and offset < check.end_offset:
         return f"offsets {offset} to {check.end_offset - 1} are missing"
     return None

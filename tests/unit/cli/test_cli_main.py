@@ -44,6 +44,8 @@ def test_every_command_of_the_issue_is_there() -> None:
         ("produce",),
         ("consume",),
         ("log", "dump"),
+        ("log", "scrub"),
+        ("log", "repair"),
         ("configs", "get"),
         ("configs", "set"),
         *(("topics", name) for name in ("create", "list", "describe", "alter", "delete")),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace log dump`: prints and checks local segment files without a running node.
 
-With segment_inspector.py the only part of the CLI that imports the log package.
+`scrub` and `repair` are in repair.py. Read next: segment_inspector.py, which with stopped_node.py is the only
+part of the CLI that imports the log package.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.log.repair import repair, scrub
 from headrace.cli.options import HELP_STYLE, Json
 from headrace.cli.output import Output, human_bytes, iso_time, json_bytes, text_of
 from headrace.cli.progress import ProgressBar
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from headrace.wire.records import Record
 
 app = typer.Typer(
-    help="Inspect segment files on this machine.", no_args_is_help=True, rich_markup_mode=HELP_STYLE
+    help="Inspect, check and repair segment files on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=HELP_STYLE,
 )
 
 _COLUMNS = {
@@ -42,9 +46,8 @@ _WIDE_ONLY = ("PRODUCER", "EPOCH", "FLAGS")
 """Left out on a terminal that is too narrow for all columns."""
 
 
-@app.callback()
-def _log() -> None:
-    """Makes `dump` a subcommand, although it is the only one."""
+app.command()(scrub)
+app.command()(repair)
 
 
 @app.command()
