@@ -40,6 +40,10 @@ _ADVICE = {
 }
 
 
+class _NewerFormatError(StorageError):
+    """The directory is not damaged: a later version wrote it."""
+
+
 def write_offset_checkpoint(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
     lines += (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
@@ -92,6 +96,8 @@ def check_meta_properties(
         if copied is not None and not files.exists(path):
             raise StorageError(f"{path} is missing")
         directory_id = check()
+    except _NewerFormatError:
+        raise  # a later version may keep no copy
     except StorageError as error:
         if copied is None:
             raise
@@ -146,7 +152,7 @@ def _check_format(path: Path, text: str) -> None:
     if not text.isdecimal():
         raise StorageError(f"{path}: headrace.format is {text!r}; this is not a directory of Headrace")
     if int(text) > FORMAT_VERSION:
-        raise StorageError(
+        raise _NewerFormatError(
             f"{path}: written by a newer Headrace (headrace.format={text}, this one supports "
             f"{FORMAT_VERSION}); use that version"
         )
