@@ -87,11 +87,17 @@ def test_t11_others_lead_what_a_full_disk_or_a_damaged_log_cannot(cluster: LiveC
     led_by_another(cluster, DAMAGED)
     sender.send(DAMAGED)
     cluster.wait_in_sync()  # it was set aside and copied anew
-    with RawClient(cluster.folder.read().member(VICTIM).address) as client, pytest.raises(OSError):
-        client.fetch(ALONE, 0)
-    (damaged,) = told(cluster, "damaged_logs")
+    with (
+        RawClient(cluster.folder.read().member(VICTIM).address) as client,
+        pytest.raises(AssertionError, match="corrupt_message"),
+    ):
+        client.fetch(ALONE, 0)  # nobody can take its place, and it cannot be read
+    cluster.stop(VICTIM)
+    cluster.start(VICTIM)
+    (damaged,) = told(cluster, "damaged_logs")  # it cannot be opened either
     assert (damaged["partition"], damaged["node"]) == (f"{ALONE}-0", VICTIM)
-    assert "ends before the records" in damaged["reason"]
+    assert "Nothing was cut" in damaged["reason"]
+    cluster.wait_in_sync()
 
     fill(data_of(cluster) / "filler")
     led_by_another(cluster, FILLED)

@@ -153,7 +153,7 @@ def test_a_topic_with_a_long_name_is_deleted_with_its_files(start_node: StartNod
         client.create_topic(name, partitions=3)
         client.produce(name, simple_batch(b"gone"))
         client.call(DELETE_TOPICS, 6, {"topics": [{"name": name}], "timeout": 5000})
-    wait_until(lambda: not list(node.data.rglob("nnn*")), "no file of the topic left", timeout_s=10)
+    wait_until(lambda: not list(node.data.glob("nnn*")), "no file of the topic left", timeout_s=10)
 
 
 def test_files_that_an_earlier_version_left_of_a_long_topic_are_set_aside_at_the_start(

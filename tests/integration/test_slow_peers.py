@@ -27,7 +27,8 @@ MEMORY_ROOM = 64 << 20
 
 @pytest.fixture
 def node(start_node: StartNode) -> NodeProcess:
-    return start_node({"connections.max.idle.ms": "3000"})
+    """Without the scrub, which starts the worker process: that has descriptors of its own."""
+    return start_node({"connections.max.idle.ms": "3000", "headrace.scrub.interval.ms": "-1"})
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ class BatchPlace(NamedTuple):
 def corrupt(path: Path, position: int, offset: int, what: str) -> CorruptLogError:
     error = CorruptLogError(
         f"{path}: {what} at position {position}, where offset {offset} is expected. Nothing was cut; "
-        "restore the file from a replica or a backup, or delete the partition"
+        "restore the file from a replica or a backup, or stop the node and run: "
+        f"headrace log repair {path.parent}"
     )
     stem = path.name.partition(".")[0]
     error.base_offset = int(stem) if stem.isdecimal() else None
