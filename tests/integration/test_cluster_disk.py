@@ -92,12 +92,6 @@ def test_t11_others_lead_what_a_full_disk_or_a_damaged_log_cannot(cluster: LiveC
         pytest.raises(AssertionError, match="corrupt_message"),
     ):
         client.fetch(ALONE, 0)  # nobody can take its place, and it cannot be read
-    cluster.stop(VICTIM)
-    cluster.start(VICTIM)
-    (damaged,) = told(cluster, "damaged_logs")  # it cannot be opened either
-    assert (damaged["partition"], damaged["node"]) == (f"{ALONE}-0", VICTIM)
-    assert "Nothing was cut" in damaged["reason"]
-    cluster.wait_in_sync()
 
     fill(data_of(cluster) / "filler")
     led_by_another(cluster, FILLED)
@@ -111,6 +105,12 @@ def test_t11_others_lead_what_a_full_disk_or_a_damaged_log_cannot(cluster: LiveC
     for topic, values in ((topic, sender.sent[topic]) for topic in (FILLED, DAMAGED)):
         found = read_all(cluster.bootstrap, TopicPartition(topic, 0))
         assert [value for _, value in found.records] == values
+
+    cluster.stop(VICTIM)
+    cluster.start(VICTIM)
+    (damaged,) = told(cluster, "damaged_logs")  # it cannot be opened either
+    assert (damaged["partition"], damaged["node"]) == (f"{ALONE}-0", VICTIM)
+    assert "Nothing was cut" in damaged["reason"]
 
 
 def told(cluster: LiveCluster, what: str) -> list[dict[str, Any]]:

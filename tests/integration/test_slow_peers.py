@@ -20,6 +20,7 @@ from headrace.wire.error_codes import ErrorCode
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.raw_client import Canary, RawClient, simple_batch
 from tests.harness.waiting import wait_until
+from tests.integration.test_bad_network import STEADY
 
 StartNode = Callable[..., NodeProcess]
 MEMORY_ROOM = 64 << 20
@@ -27,8 +28,7 @@ MEMORY_ROOM = 64 << 20
 
 @pytest.fixture
 def node(start_node: StartNode) -> NodeProcess:
-    """Without the scrub, which starts the worker process: that has descriptors of its own."""
-    return start_node({"connections.max.idle.ms": "3000", "headrace.scrub.interval.ms": "-1"})
+    return start_node({"connections.max.idle.ms": "3000", **STEADY})
 
 
 @pytest.fixture
