@@ -30,6 +30,8 @@ READERS = "headrace.readers"
 """Key under which a topic's configs list the clients that fetch from it, only when asked for."""
 SEGMENTS = "headrace.segments"
 """Key under which they list the segments of its partitions, only when asked for."""
+CLIENTS = "headrace.clients"
+"""Key under which a node's configs list the clients that are connected to it, only when asked for."""
 OWN_TOPICS = frozenset({EVENTS_TOPIC, LAG_TOPIC})
 """Internal topics that Apache Kafka does not have."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"}) | OWN_TOPICS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of one node: plain integers, well under a microsecond on the hot path.
+"""Counters of one node and of its connections: plain integers, well under a microsecond on the hot path.
 
 Independent of Prometheus and HTTP. Read next: reporting/metrics_export.py, docs/metrics.md.
 """
@@ -28,6 +28,7 @@ _API_KEYS = range(128)
 
 _MOST_CLIENTS = 500
 _OTHER_CLIENT = ("other", "other")
+_LONGEST_NAME = 255
 
 
 class Histogram:
@@ -168,6 +169,50 @@ class ScrubCounters:
         """When the last pass ended."""
 
 
+class ClientActivity:
+    """What one connection says of itself, what it asked for, and its last error (network/client_list.py).
+
+    Bounded: APIs are a closed set, and what the client says is cut.
+    """
+
+    __slots__ = (
+        "_clock",
+        "client_id",
+        "error",
+        "error_api",
+        "error_ms",
+        "opened_ms",
+        "requests",
+        "software_name",
+        "software_version",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.opened_ms = clock.wall_ms()
+        self.client_id: str | None = None
+        self.software_name: str | None = None
+        self.software_version: str | None = None
+        self.requests: dict[int, int] = {}
+        """By API key; changed in place by whoever starts a request."""
+        self.error = 0
+        """The last error code, 0 while there is none, with its API and time."""
+        self.error_api = OTHER_API
+        self.error_ms = 0
+
+    def named(self, client_id: str | None) -> None:
+        """Its first client id; clients do not change it."""
+        if client_id is not None and self.client_id is None:
+            self.client_id = client_id[:_LONGEST_NAME]
+
+    def is_software(self, name: str, version: str) -> None:
+        self.software_name = name[:_LONGEST_NAME]
+        self.software_version = version[:_LONGEST_NAME]
+
+    def failed(self, api_key: int, code: int) -> None:
+        self.error, self.error_api, self.error_ms = code, api_key, self._clock.wall_ms()
+
+
 class Metrics:
     """One per node. Attributes without a method are changed in place by the component that counts."""
 
@@ -237,9 +282,12 @@ class Metrics:
         api.buckets[bisect_left(LATENCY_BOUNDS, each)] += count - 1
         api.seconds += seconds - each
 
-    def request_error(self, api_key: int, code: int) -> None:
+    def request_error(self, api_key: int, code: int, client: ClientActivity | None = None) -> None:
+        """`client`: whose connection asked; None when another node forwarded the request."""
         key = (api_key if api_key in _API_KEYS else OTHER_API, code)
         self.errors[key] = self.errors.get(key, 0) + 1
+        if client is not None:
+            client.failed(api_key, code)
 
     def throttled(self, quota: str, seconds: float) -> None:
         counted = self.throttles.setdefault(quota, [0, 0.0])

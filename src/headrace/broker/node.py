@@ -47,6 +47,7 @@ from headrace.broker.handlers.topics import TopicHandlers
 from headrace.broker.handlers.transactions import TransactionHandlers
 from headrace.broker.handlers.users import UserHandlers
 from headrace.broker.metrics import Metrics
+from headrace.broker.network.client_list import client_list
 from headrace.broker.network.connections import make_connections
 from headrace.broker.network.deferred_reply import DeferredHandler
 from headrace.broker.network.request_context import Handler
@@ -580,6 +581,7 @@ class Broker:
                 node_id=node_id,
                 readers=self.partitions.readers,
                 segments=self.partitions.segments,
+                clients=lambda: client_list(self.connections.open),
             ),
             CoordinatorHandlers(groups=groups, transactions=self.transactions, metrics=metrics),
             group_offsets,

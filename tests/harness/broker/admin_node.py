@@ -39,7 +39,9 @@ class AdminNode:
             "config": self.config,
             "node_id": self.node_id,
         }
-        configs = ConfigHandlers(**parts, readers=lambda topic: {}, segments=lambda topic: {})
+        configs = ConfigHandlers(
+            **parts, readers=lambda topic: {}, segments=lambda topic: {}, clients=no_clients
+        )
         users = UserHandlers(cluster=cluster, controller=self.controller)
         world = RealWorld()
         self.throttles = make_throttles(world.clock, Metrics(world.clock), self.config)
@@ -67,6 +69,10 @@ class AdminNode:
         assert isinstance(reply, dict)
         encoded = encode_reply(api_key, version, 7, reply)
         return decode_reply(api_key, version, memoryview(encoded)[4:])[1]
+
+
+async def no_clients() -> list[str]:
+    return []
 
 
 def _decoded(api_key: int, version: int, frame: bytes) -> Any:

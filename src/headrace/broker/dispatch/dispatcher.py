@@ -112,11 +112,13 @@ class Dispatcher:
         header = read_request_header(view, start, end)
         api_key, version = header.api_key, header.api_version
         api = APIS.get(api_key)
-        if api is None:
-            raise DecodeError(f"API key {api_key} is not served")
-        if version not in api.accepted:
+        if api is None or version not in api.accepted:
             self._refuse_version(connection, header)
             return
+        activity = connection.activity
+        activity.requests[api_key] = activity.requests.get(api_key, 0) + 1
+        if activity.client_id is None:
+            activity.named(header.client_id)
         try:
             if api_key == _PRODUCE:
                 self._produce(connection, header, view, start, end, started)
@@ -182,7 +184,7 @@ class Dispatcher:
         answer = answering if isinstance(answering, dict) else await answering
         self._send_login_reply(pending, context, answer)
         if answer["error_code"]:
-            self._metrics.request_error(context.api_key, answer["error_code"])
+            self._metrics.request_error(context.api_key, answer["error_code"], context.activity)
             await self._logins.linger()
             pending.connection.close()
 
@@ -204,6 +206,8 @@ class Dispatcher:
 
     def _refuse_version(self, connection: KafkaConnection, header: RequestHeader) -> None:
         """Closes the connection, except for ApiVersions, by which clients learn the versions."""
+        if header.api_key not in APIS:
+            raise DecodeError(f"API key {header.api_key} is not served")
         if header.api_key != ApiKey.API_VERSIONS:
             raise DecodeError(f"{APIS[header.api_key].name} version {header.api_version} is not served")
         connection.reply([unsupported_api_versions(header.correlation_id)])
@@ -290,6 +294,8 @@ class Dispatcher:
         request = codec.recognise(version, view, start, end)
         if request is None:
             return False
+        requests = connection.activity.requests
+        requests[api_key] = requests.get(api_key, 0) + 1
         context = _new(RequestContext, (api_key, version, correlation_id, *last[3:]))
         try:
             self._call_deferred(connection, context, request, codec, started)
@@ -349,7 +355,7 @@ class Dispatcher:
         try:
             reply = await answering
         except ApiError as error:
-            self._metrics.request_error(context.api_key, error.code)
+            self._metrics.request_error(context.api_key, error.code, context.activity)
             return encode_error_reply(
                 context.api_key, context.api_version, context.correlation_id, error.code, error.message
             )
@@ -369,6 +375,8 @@ def _context(connection: KafkaConnection, header: RequestHeader) -> RequestConte
         connection.listener,
         connection.peer,
         connection.principal,
+        False,
+        connection.activity,
     )
 
 

@@ -49,9 +49,11 @@ class ApiVersionsHandlers:
         if context.api_version >= _SOFTWARE_NAMES_FROM:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
-                self._metrics.request_error(context.api_key, ErrorCode.invalid_request)
+                self._metrics.request_error(context.api_key, ErrorCode.invalid_request, context.activity)
                 reply.send(encode_reply(*context[:3], {"error_code": ErrorCode.invalid_request}))
                 return
+            if context.activity is not None:
+                context.activity.is_software(name, version)
             self._metrics.client_seen(name[:_MAX_SOFTWARE_NAME_LENGTH], version[:_MAX_SOFTWARE_NAME_LENGTH])
         view = self._cluster.view
         versions = _api_versions(

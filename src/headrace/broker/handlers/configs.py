@@ -6,7 +6,8 @@ configs: described as an empty list, refused when altered.
 
 Only when they are among the keys asked for, a topic also has entries about each partition N that this node
 leads: `headrace.readers.N`, the clients that fetch from it (broker/partition/readers.py), and
-`headrace.segments.N`, the oldest segments of its log.
+`headrace.segments.N`, the oldest segments of its log. In the same way a node has `headrace.clients.N`, the
+clients connected to it in pieces of JSON (broker/network/client_list.py).
 
 Gaps: client metrics resources.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from headrace.broker.partition.readers import ReaderPosition
 from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.errors import ApiError
-from headrace.types import READERS, SEGMENTS
+from headrace.types import CLIENTS, READERS, SEGMENTS
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS
 from headrace.wire.error_codes import ErrorCode
@@ -62,6 +63,9 @@ ReadersOfTopic = Callable[[str], Mapping[int, Sequence[ReaderPosition]]]
 SegmentsOfTopic = Callable[[str], Mapping[int, Mapping[str, Any]]]
 """By partition that this node leads."""
 
+ClientsOfNode = Callable[[], Awaitable[Sequence[str]]]
+"""Connected to this node, in pieces of JSON."""
+
 _DESCRIBED_PER_YIELD = 5
 """Fewer than usual: a resource has dozens of configs, each with its synonyms."""
 
@@ -78,6 +82,7 @@ class ConfigHandlers:
         node_id: int,
         readers: ReadersOfTopic,
         segments: SegmentsOfTopic,
+        clients: ClientsOfNode,
     ) -> None:
         self._cluster = cluster
         self._controller = controller
@@ -85,6 +90,7 @@ class ConfigHandlers:
         self._node_id = node_id
         self._readers = readers
         self._segments = segments
+        self._clients = clients
 
     def by_key(self) -> dict[int, Handler]:
         return {
@@ -99,7 +105,11 @@ class ConfigHandlers:
         )
         results = EncodedItems(APIS[context.api_key].name, context.api_version, "response", "results")
         async for resource, wanted in yielding(await _resources(request), _DESCRIBED_PER_YIELD):
-            results.append(self._described(resource, wanted, shown))
+            result = self._described(resource, wanted, shown)
+            if CLIENTS in wanted and resource == (ResourceType.NODE, str(self._node_id)):
+                pieces = enumerate(await self._clients())
+                result["configs"] += [status_entry(f"{CLIENTS}.{number}", text) for number, text in pieces]
+            results.append(result)
         return {"throttle_time": 0, "results": results}
 
     def _described(self, resource: _Resource, wanted: Collection[str], shown: Shown) -> dict[str, Any]:

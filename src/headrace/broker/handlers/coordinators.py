@@ -77,7 +77,7 @@ class CoordinatorHandlers:
                 raise refusal
             return self._coordinator(context.listener, key_type, key)
         except ApiError as error:
-            self._metrics.request_error(context.api_key, error.code)
+            self._metrics.request_error(context.api_key, error.code, context.activity)
             return {
                 "error_code": error.code,
                 "error_message": error.message,

@@ -130,7 +130,7 @@ class FetchHandler:
             by_id = header.api_version >= TOPIC_IDS_FROM
             plan = self._sessions.plan(request, by_id=by_id, now=started)
         except ApiError as error:
-            self.metrics.request_error(_FETCH, error.code)
+            self.metrics.request_error(_FETCH, error.code, connection.activity)
             version, correlation_id = header.api_version, header.correlation_id
             connection.reply([*write_fetch_reply(version, correlation_id, error.code, NO_SESSION, [])])
             return
@@ -336,7 +336,7 @@ class _Fetch:
             read = self._read(partition, entry, max_bytes, first=first, wait=wait)
         except ApiError as error:
             outcome.must_reply = True
-            handler.metrics.request_error(_FETCH, error.code)
+            handler.metrics.request_error(_FETCH, error.code, self._connection.activity)
             outcome.results.append((entry, self._error(entry, error.code)))
             return
         high_watermark, last_stable_offset, log_start_offset, records, more, diverging, aborted = read

@@ -64,7 +64,7 @@ class GroupMemberHandlers:
 
     def _count_error(self, context: RequestContext, code: ErrorCode) -> None:
         if code is not ErrorCode.none:
-            self._metrics.request_error(context.api_key, code)
+            self._metrics.request_error(context.api_key, code, context.activity)
 
     def _new_member_id(self, prefix: str | None) -> str:
         return f"{prefix}-{new_uuid(self._random)}"

@@ -178,7 +178,7 @@ class GroupOffsetHandlers:
             decided = iter(_commit_errors(body, len(partitions)))
             results = [next(decided) if code is None else code for code in codes or [None] * len(partitions)]
             for code in filter(None, results):
-                self._metrics.request_error(context.api_key, code)
+                self._metrics.request_error(context.api_key, code, context.activity)
             return write_offset_commit_reply(version, context.correlation_id, topics, results)
 
         if len(partitions):
@@ -207,7 +207,7 @@ class GroupOffsetHandlers:
         results = [next(answers) if code is None else code for code in codes or [None] * len(partitions)]
         told = [error_for(ApiKey.TXN_OFFSET_COMMIT, version, code) for code in results]
         for code in filter(None, told):
-            self._metrics.request_error(context.api_key, code)
+            self._metrics.request_error(context.api_key, code, context.activity)
         return {"topics": txn_commit_topics(request.topics, iter(told))}
 
     async def _commit_in_transaction(
@@ -339,7 +339,7 @@ class GroupOffsetHandlers:
         except ApiError as refusal:
             retriable = is_ours and refusal.code in _COORDINATOR_ERRORS  # then clients retry
             code = ErrorCode.coordinator_load_in_progress if retriable else refusal.code
-            self._metrics.request_error(context.api_key, code)
+            self._metrics.request_error(context.api_key, code, context.activity)
             return {"error_code": code, "topics": []}
         if names is None:
             topics = _all_topics(view, body.offsets, version)

@@ -88,7 +88,7 @@ class GroupHandlers:
         try:
             group = await self._groups.group(group_id)
         except ApiError as error:
-            self._metrics.request_error(context.api_key, error.code)
+            self._metrics.request_error(context.api_key, error.code, context.activity)
             return {"error_code": error.code}
         found = None if group is None else group.describe()
         if found is None or found.state == _DEAD:
@@ -106,7 +106,7 @@ class GroupHandlers:
             try:
                 fields = {**await self._describe_consumer(group_id), "authorized_operations": operations}
             except ApiError as error:
-                self._metrics.request_error(context.api_key, error.code)
+                self._metrics.request_error(context.api_key, error.code, context.activity)
                 fields = {"error_code": error.code, "error_message": error.message}
             described.append({"group_id": group_id, **fields})
         return {"groups": described}
@@ -148,7 +148,7 @@ class GroupHandlers:
         except ApiError as error:
             code = error.code
         if code is not ErrorCode.none:
-            self._metrics.request_error(context.api_key, code)
+            self._metrics.request_error(context.api_key, code, context.activity)
         return code
 
 

@@ -93,7 +93,7 @@ class OffsetHandlers:
             return await look_up(name, entry)
         except (ApiError, StorageError, OSError) as error:
             code = _code_of(error)
-        self._metrics.request_error(context.api_key, code)
+        self._metrics.request_error(context.api_key, code, context.activity)
         return {"error_code": code}
 
     async def _wait_until_flushed(self, names: Iterable[tuple[str, int]]) -> None:
@@ -227,7 +227,7 @@ class OffsetHandlers:
         async for topic_result in yielding(topics):
             async for result in yielding(topic_result["partitions"]):
                 if result["error_code"] is not ErrorCode.none:
-                    self._metrics.request_error(context.api_key, result["error_code"])
+                    self._metrics.request_error(context.api_key, result["error_code"], context.activity)
         return {"topics": topics}
 
     async def _delete_records_in(

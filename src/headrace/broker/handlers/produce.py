@@ -223,7 +223,7 @@ class ProduceHandler:
                 hint = self._hints.hint(error.code, topic.name, topic.topic_id, part.index)
                 if hint is not NO_HINT:
                     produce.leaders.append(hint.leader)
-                results.append(self._refused(part.index, error, hint))
+                results.append(self._refused(produce, part.index, error, hint))
                 continue
             except NeedsWorker as long_way:
                 batch = bytes(view[part.start : part.end])
@@ -285,8 +285,8 @@ class ProduceHandler:
         if name not in OWN_TOPICS or not is_from_node(self._view(), principal):
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {name}")
 
-    def _refused(self, index: int, error: ApiError, hint: Hint = NO_HINT) -> ProduceResult:
-        self._metrics.request_error(_PRODUCE, error.code)
+    def _refused(self, produce: _Produce, index: int, error: ApiError, hint: Hint = NO_HINT) -> ProduceResult:
+        self._metrics.request_error(_PRODUCE, error.code, produce.connection.activity)
         return ProduceResult(
             index,
             error.code,
@@ -328,7 +328,7 @@ class ProduceHandler:
             else:
                 appended = await self._until_appended(produce, partition, waits_for, batch)
         except ApiError as error:
-            results[place] = self._refused(index, error)
+            results[place] = self._refused(produce, index, error)
             return
         results[place] = _written(index, appended, partition)
         self._appended(produce, partition, appended, results, place)
@@ -349,7 +349,7 @@ class ProduceHandler:
             except (NeedsWorker, NotVerified):
                 produce.deferred.append(each)
             except ApiError as error:
-                results[place] = self._refused(index, error)
+                results[place] = self._refused(produce, index, error)
             else:
                 results[place] = _written(index, appended, partition)
                 self._appended(produce, partition, appended, results, place)
@@ -569,6 +569,7 @@ class _AckGate:
     def _part_done(self, code: ErrorCode, results: list[ProduceResult], place: int) -> None:
         if code is not ErrorCode.none:
             results[place] = ProduceResult(results[place].index, code)
+            self._pending.connection.activity.failed(_PRODUCE, code)
         self._missing -= 1
         if not self._missing:
             frame = write_produce_reply(
@@ -677,6 +678,8 @@ class ProduceRun:
 
         def done(code: ErrorCode) -> None:
             assert appended is not None  # it is called when `append_run` has returned
+            if code is not ErrorCode.none:
+                self._connection.activity.failed(_PRODUCE, code)
             offsets, log_start = appended.base_offsets, appended.log_start_offset
             pending.complete([replies.pack(code, frames, offsets, log_start, throttle_ms)])
 

@@ -57,7 +57,7 @@ class ProducerHandlers:
             reply = ProducerReply(error=error.code)
         code = error_for(ApiKey.INIT_PRODUCER_ID, context.api_version, reply.error)
         if code is not ErrorCode.none:
-            self._metrics.request_error(context.api_key, code)
+            self._metrics.request_error(context.api_key, code, context.activity)
         producer_id, epoch = reply.producer
         return {"error_code": code, "producer_id": producer_id, "producer_epoch": epoch}
 

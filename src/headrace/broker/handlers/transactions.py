@@ -140,7 +140,7 @@ class TransactionHandlers:
         """The error as the request's version spells it."""
         told = error_for(ApiKey(context.api_key), context.api_version, error)
         if told is not ErrorCode.none:
-            self._metrics.request_error(context.api_key, told)
+            self._metrics.request_error(context.api_key, told, context.activity)
         return told
 
     # AddPartitionsToTxn
@@ -311,7 +311,7 @@ class TransactionHandlers:
             for name, code in written.items():
                 codes[marker.producer_id].setdefault(name.topic, {})[name.partition] = code
             for error in filter(None, set(written.values())):
-                self._metrics.request_error(context.api_key, error)
+                self._metrics.request_error(context.api_key, error, context.activity)
         return await markers_reply(codes)
 
     # DescribeTransactions
@@ -331,7 +331,7 @@ class TransactionHandlers:
             if found is None:
                 raise ApiError(ErrorCode.transactional_id_not_found)
         except ApiError as error:
-            self._metrics.request_error(context.api_key, error.code)
+            self._metrics.request_error(context.api_key, error.code, context.activity)
             return {"error_code": error.code}
         return _described(found)
 

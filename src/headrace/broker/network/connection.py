@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol, cast
 
-from headrace.broker.metrics import Metrics
+from headrace.broker.metrics import ClientActivity, Metrics
 from headrace.broker.network.frame_memory import FrameMemory
 from headrace.broker.network.request_context import RequestContext
 from headrace.broker.network.send_queue import LogSlice, Part, SendQueue, release_slices
@@ -152,6 +152,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_unmute",
         "_unsent_bytes",
         "access",
+        "activity",
         "address",
         "closed",
         "codecs",
@@ -195,6 +196,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.session_ends_tick: int | None = None
         """When the client has to log in again (KIP-368)."""
         self.opened_tick = shared.tick
+        self.activity = ClientActivity(shared.clock)
         self._max_frame_bytes = shared.max_login_frame_bytes if needs_login else shared.max_frame_bytes
         self.closed = False
         self.last_active_tick = 0
@@ -312,6 +314,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 run = runs.get(_HEAD.unpack_from(view, position)[0])
                 if run is not None and (taken := run.take(view, position, end)) is not None:
                     position, reply = taken
+                    requests = self.activity.requests
+                    requests[reply.api_key] = requests.get(reply.api_key, 0) + reply.count
                     self._pending.append(reply)
                     if reply.parts is not None:
                         self.reply_completed()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.connection import Dispatch, KafkaConnection, PrincipalOf
@@ -217,6 +217,10 @@ class Connections:
             logger.warning(
                 "closing connection from %s on %s: %s", connection.peer, connection.listener, reason
             )
+
+    @property
+    def open(self) -> Collection[KafkaConnection]:
+        return self._connections.keys()
 
     def _drop_idle_buffers(self) -> None:
         for connection in self._connections:

@@ -78,7 +78,7 @@ class DeferredReply:
 
     def _encode_error(self, error: ApiError) -> bytes:
         api_key, version, correlation_id = self._context[:3]
-        self._metrics.request_error(api_key, error.code)
+        self._metrics.request_error(api_key, error.code, self._context.activity)
         return encode_error_reply(api_key, version, correlation_id, error.code, error.message)
 
     def send(self, frame: bytes) -> None:

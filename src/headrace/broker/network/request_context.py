@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from headrace.broker.metrics import ClientActivity
 from headrace.principal import ANONYMOUS, Principal
 from headrace.wire.messages import with_correlation_id
 
@@ -26,6 +27,8 @@ class RequestContext(NamedTuple):
     """Of the connection, or of the client for whom another node forwarded the request."""
     forwarded: bool = False
     """Whether another node has forwarded it: then it is not forwarded again."""
+    activity: ClientActivity | None = None
+    """Of the connection; None for a forwarded request, whose connection is that of a node."""
 
 
 class EncodedReply(bytes):

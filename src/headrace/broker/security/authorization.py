@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from headrace.acls import CLUSTER_NAME, Operation, ResourceType
+from headrace.broker.metrics import ClientActivity
 from headrace.broker.network.request_context import RequestContext
 from headrace.broker.security.authorizer import Access, Authorizer
 from headrace.principal import Principal
+from headrace.wire.error_codes import ErrorCode
 
 
 class Denial(NamedTuple):
@@ -29,6 +31,12 @@ class Denial(NamedTuple):
 
 OnDenied = Callable[[Denial], None]
 
+_CODES = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+}
+
 
 class Caller(NamedTuple):
     """The sender of one request. Valid until the ACLs change: not to be kept while a request waits."""
@@ -38,6 +46,7 @@ class Caller(NamedTuple):
     api_key: int
     access: Access
     on_denied: OnDenied
+    activity: ClientActivity | None = None
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """A denial is reported; ask `access` when it does not refuse anything."""
@@ -48,6 +57,9 @@ class Caller(NamedTuple):
 
     def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Reports a denial."""
+        if self.activity is not None:
+            code = _CODES.get(resource_type, ErrorCode.cluster_authorization_failed)
+            self.activity.failed(self.api_key, code)
         self.on_denied(Denial(self.principal, self.host, self.api_key, operation, resource_type, name))
 
     def may_on_topic(self, operation: Operation, name: str) -> bool:
@@ -76,7 +88,7 @@ class Authorization:
         self.on_denied = on_denied
 
     def caller(self, context: RequestContext) -> Caller:
-        return self.sender(context.principal, context.peer, context.api_key)
+        return self.sender(context.principal, context.peer, context.api_key, context.activity)
 
     def access(self, connection: AuthorizedConnection) -> Access:
         """Of its principal by the present ACLs; kept in the connection, which forgets it when they change."""
@@ -97,8 +109,10 @@ class Authorization:
         """Reports what `access` denied."""
         self.sender(connection.principal, connection.peer, api_key).refuse(operation, resource_type, name)
 
-    def sender(self, principal: Principal, peer: str, api_key: int) -> Caller:
+    def sender(
+        self, principal: Principal, peer: str, api_key: int, activity: ClientActivity | None = None
+    ) -> Caller:
         """`peer` as `HOST:PORT`."""
         host = peer.rpartition(":")[0]
         access = self._authorizer.access(principal, host)
-        return Caller(principal, host, api_key, access, self.on_denied)
+        return Caller(principal, host, api_key, access, self.on_denied, activity)
