@@ -36,6 +36,11 @@ class Api:
     flexible_reply_from: int
     """Of the reply header. Never for ApiVersions: its reader does not know yet which versions are served."""
 
+    @property
+    def label(self) -> str:
+        """As Kafka's documentation writes it: ListOffsets."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
 
 def _api(
     key: ApiKey,

@@ -87,7 +87,7 @@ def _client(connection: KafkaConnection) -> dict[str, Any]:
         "port": int(port) if port.isdecimal() else None,
         "listener": connection.listener,
         "since": activity.opened_ms,
-        "requests": {APIS[key].name: count for key, count in activity.requests.items()},
+        "requests": {APIS[key].label: count for key, count in activity.requests.items()},
         "last_error": _last_error(activity),
     }
 
@@ -96,4 +96,4 @@ def _last_error(activity: ClientActivity) -> dict[str, Any] | None:
     if not activity.error:
         return None
     name = ErrorCode(activity.error).name.upper()
-    return {"api": APIS[activity.error_api].name, "error": name, "at": activity.error_ms}
+    return {"api": APIS[activity.error_api].label, "error": name, "at": activity.error_ms}

@@ -56,7 +56,7 @@ def api_label(api_key: int) -> str:
     if api_key == OTHER_API:
         return "Unknown"
     api = APIS.get(api_key)
-    return f"Key{api_key}" if api is None else "".join(part.capitalize() for part in api.name.split("_"))
+    return f"Key{api_key}" if api is None else api.label
 
 
 def _errors(sources: MetricSources) -> list[Sample]:
