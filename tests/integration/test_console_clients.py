@@ -87,6 +87,8 @@ def test_a_consumer_of_a_group_is_told_with_its_group(node: NodeProcess) -> None
         consumer.close()
     assert {tuple(each["groups"]) for each in clients} == {("readers",)}
     assert apis(clients)["Fetch"] >= 1
+    assert apis(clients)["JoinGroup"] >= 1
+    assert "MEMBER_ID_REQUIRED" not in json.dumps(clients)  # to join is not an error
 
 
 def test_kafka_python_is_told_with_its_version_and_its_last_error(node: NodeProcess) -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 
 from headrace.types import NO_NODE, PartitionState
+from headrace.wire.error_codes import ErrorCode
 from headrace.world import Clock
 
 LATENCY_BOUNDS = (
@@ -29,6 +30,8 @@ _API_KEYS = range(128)
 _MOST_CLIENTS = 500
 _OTHER_CLIENT = ("other", "other")
 _LONGEST_NAME = 255
+_STEPS_OF_JOINING = frozenset({ErrorCode.member_id_required, ErrorCode.rebalance_in_progress})
+"""Every member of a classic group is answered with these; nothing went wrong."""
 
 
 class Histogram:
@@ -210,6 +213,8 @@ class ClientActivity:
         self.software_version = version[:_LONGEST_NAME]
 
     def failed(self, api_key: int, code: int) -> None:
+        if code in _STEPS_OF_JOINING:
+            return
         self.error, self.error_api, self.error_ms = code, api_key, self._clock.wall_ms()
 
 

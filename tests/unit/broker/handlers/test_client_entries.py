@@ -109,6 +109,33 @@ def test_the_last_error_is_told_with_its_api_and_time() -> None:
     on_a_node(scenario)
 
 
+def test_the_steps_of_joining_a_group_are_no_errors() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        connection = await connected(broker)
+        join = {
+            "group_id": "g",
+            "session_timeout": 6000,
+            "rebalance_timeout": 6000,
+            "member_id": "",
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+            "reason": None,
+        }
+        find = {"key_type": 0, "coordinator_keys": ["g"]}
+        await connection.call(ApiKey.FIND_COORDINATOR, find, timeout_ms=LONG_MS)  # makes the groups' topic
+        await asyncio.sleep(5)
+        before = (await told(broker)).last_error
+        reply = await connection.call(ApiKey.JOIN_GROUP, join, timeout_ms=LONG_MS)
+        assert reply.error_code == ErrorCode.member_id_required
+        after = await told(broker)
+        assert after.last_error == before
+        assert after.requests["JoinGroup"] == 1
+        connection.abort()
+
+    on_a_node(scenario)
+
+
 def test_nobody_else_sees_them() -> None:
     async def scenario(broker: SimBroker) -> None:
         whole = await described(broker)
