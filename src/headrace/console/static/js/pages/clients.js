@@ -76,8 +76,10 @@ export function mount(root, context) {
       kinds.set(number(view.software.length));
       const errors = view.clients.filter((each) => each.last_error !== null).length;
       failing.set(number(errors), errors > 0 ? "warn" : "");
-      const left = view.total + view.more - view.clients.length;
-      setText(total, left > 0 ? `${number(view.clients.length)} are shown, ${count(left, "more is", "more are")} not: filter to find one.` : "");
+      const left = view.total - view.clients.length;
+      const hidden = left > 0 ? `${number(view.clients.length)} are shown, ${count(left, "more is", "more are")} not: filter to find one.` : "";
+      const untold = view.more > 0 ? `Of ${count(view.more, "connection", "connections")} with fewer requests only the number is told.` : "";
+      setText(total, `${hidden} ${untold}`.trim());
       clients.update(view.clients);
       versions.update(view.software);
       members.update(view.members);
