@@ -9,14 +9,16 @@ Read next: cluster_lab.py, broker/partition/scrubber.py.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from headrace.log.checkpoints import FORMAT_VERSION, META_PROPERTIES_FILE
 from headrace.testing.simworld import DATA_DIRECTORY
-from headrace.world import Files, read_file
+from headrace.world import Files, read_file, replace_file
 from tests.harness.simulation.clients import BrokenPromise
 from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
 from tests.harness.simulation.several_nodes import TOPIC
@@ -94,7 +96,10 @@ class _Run:
         path = self.random.choice(self._files(files))
         size = len(read_file(files, path))
         kind = self.random.choice(self._kinds(path, size))
+        sound = read_file(files, path)
         KINDS[kind](files, path, self.random.randrange(8 * size) if size else 0)
+        if path.name == META_PROPERTIES_FILE and _is_of_a_newer_version(files, path):
+            replace_file(files, path, sound)  # a node that refuses it is right
         self.report.faults[kind] += 1
         self.report.faults[path.suffix or path.name] += 1
 
@@ -122,6 +127,13 @@ class _Run:
             if asyncio.get_running_loop().time() > deadline:
                 raise BrokenPromise(f"not healed within {HEALED_S} s: {lab.state}, {_told_by(lab)}")
             await asyncio.sleep(1)
+
+
+def _is_of_a_newer_version(files: Files, path: Path) -> bool:
+    if not files.exists(path):
+        return False
+    found = re.search(rb"^headrace\.format=(\d+)$", read_file(files, path), re.MULTILINE)
+    return found is not None and int(found[1]) > FORMAT_VERSION
 
 
 def flip(files: Files, path: Path, bit: int) -> None:

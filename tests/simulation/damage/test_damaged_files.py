@@ -33,6 +33,12 @@ def test_a_damaged_log_of_one_node_heals(seed: int) -> None:
     assert run_seed(seed, logs_only=True).records_read
 
 
+@pytest.mark.parametrize("seed", [334839386900447, 334839386901582, 334839386901239, 334839386902209])
+def test_what_long_runs_found_heals(seed: int) -> None:
+    """Leader epochs in unflushed batches that no leader had; a digit in what a node knows of the store."""
+    assert run_seed(seed).records_read
+
+
 @pytest.mark.seeds
 @pytest.mark.timeout(900)
 def test_any_damaged_file_of_one_node_heals() -> None:

@@ -92,6 +92,24 @@ def test_documents_come_back_as_they_were() -> None:
     assert history.decode_position("file", history.encode_position(position)) == position
 
 
+def test_a_position_with_any_bit_changed_is_not_believed() -> None:
+    position = position_in(begun(("a", 3), ("b", 9)), 12)
+    assert position is not None
+    sound = history.encode_position(position)
+    for bit in range(8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            assert history.decode_position("file", bytes(damaged)) == position
+        except CoordinationError:
+            continue
+
+
+def test_a_position_of_the_first_form_is_read() -> None:
+    first = b'{"format":1,"epoch":2,"epoch_id":"b","commits":12,"declarations":[]}'
+    assert history.decode_position("file", first) == StorePosition(epoch=2, epoch_id="b", commits=12)
+
+
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"format":1}', b'{"format":1,"epoch":"x"}'])
 def test_a_position_that_cannot_be_read_is_named(damaged: bytes) -> None:
     with pytest.raises(CoordinationError, match="the-file"):

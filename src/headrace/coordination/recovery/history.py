@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from headrace.coordination import documents
 from headrace.errors import CoordinationError
@@ -115,19 +116,25 @@ def decode(key: str, value: bytes) -> StoreHistory:
 
 
 def encode_position(position: StorePosition) -> bytes:
-    return documents.encode(
-        epoch=position.epoch,
-        epoch_id=position.epoch_id,
-        commits=position.commits,
-        declarations=list(position.declarations),
-    )
+    """With a checksum: a changed digit must not make the store look like another one."""
+    fields: dict[str, Any] = {
+        "epoch": position.epoch,
+        "epoch_id": position.epoch_id,
+        "commits": position.commits,
+        "declarations": list(position.declarations),
+    }
+    return documents.encode(**fields, checksum=_checksum(fields))
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return crc32(documents.encode(**fields))
 
 
 def decode_position(name: str, value: bytes) -> StorePosition:
     """Raises CoordinationError when it cannot be read."""
     document: dict[str, Any] = documents.decode(name, value)
     try:
-        return StorePosition(
+        position = StorePosition(
             epoch=int(document["epoch"]),
             epoch_id=str(document["epoch_id"]),
             commits=int(document["commits"]),
@@ -135,3 +142,9 @@ def decode_position(name: str, value: bytes) -> StorePosition:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CoordinationError(f"{name} cannot be read: {error!r}") from error
+    # The first nodes that kept such a file wrote no checksum.
+    checksum = document.pop("checksum", None)
+    del document["format"]
+    if checksum not in (None, _checksum(document)):
+        raise CoordinationError(f"{name} does not match its checksum")
+    return position

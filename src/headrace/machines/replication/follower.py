@@ -173,9 +173,16 @@ class Follower:
         return Work(append=answer.has_records, delete_before=delete_before)
 
     def _truncation_point(self, diverging: Divergence) -> int:
-        """R12: the smaller end of the largest common epoch; repeated until the logs do not diverge."""
-        _, own_end = self._epochs.end_offset_for(diverging.epoch, self._log_end)
+        """R12: the smaller end of the largest common epoch; repeated until the logs do not diverge.
+
+        An epoch that the leader has never heard of was damaged on disk, and goes as a whole.
+        """
+        epochs = self._epochs
+        _, own_end = epochs.end_offset_for(diverging.epoch, self._log_end)
         ends = [end for end in (own_end, diverging.end_offset) if end != UNDEFINED]
+        if not ends:
+            _, own_end = epochs.end_offset_for(epochs.latest - 1, self._log_end)
+            ends = [self._log_start if own_end == UNDEFINED else own_end]
         return max(self._log_start, min([*ends, self._log_end]))
 
     def worked(self, *, log_start: int, log_end: int) -> None:

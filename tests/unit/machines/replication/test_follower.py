@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.log.epochs import EpochEntry, EpochHistory
+from headrace.log.epochs import UNDEFINED, EpochEntry, EpochHistory
 from headrace.machines.replication.follower import FetchAnswer, FetchFrom, Follower, Work
 from headrace.machines.replication.leader import Divergence
 from headrace.types import NO_NODE, PartitionState
@@ -62,12 +62,13 @@ def test_a_lost_question_is_asked_again() -> None:
         (Divergence(1, 3), 3),
         (Divergence(2, 6), 5),
         (Divergence(0, 0), 0),
+        (Divergence(UNDEFINED, UNDEFINED), 5),
     ],
 )
 def test_truncation_is_to_the_smaller_end_of_the_largest_common_epoch(
     diverging: Divergence, point: int
 ) -> None:
-    """R12; never to the high watermark."""
+    """R12; never to the high watermark. An epoch that the leader cannot place goes as a whole."""
     machine = following()
     assert machine.fetched(fetch(machine), FetchAnswer(diverging=diverging)) == Work(truncate_to=point)
     assert not machine.reconciled
