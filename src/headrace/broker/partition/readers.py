@@ -15,6 +15,8 @@ MOST_READERS = 32
 IDLE_S = 60.0
 """After this time without a fetch, a client makes room for another."""
 FULL_FOR_S = 5.0
+SOUND_FOR_S = 1.0
+"""What was found sound for a reader is not checked again so soon, however often it asks."""
 _LONGEST_CLIENT_ID = 255
 
 
@@ -27,12 +29,13 @@ class ReaderPosition(NamedTuple):
 
 
 class _Reader:
-    __slots__ = ("client_id", "fetched_at", "offset", "sent")
+    __slots__ = ("checked_at", "client_id", "fetched_at", "offset", "sent")
 
     def __init__(self, client_id: str | None, offset: int) -> None:
         self.client_id = client_id
         self.offset = offset
         self.fetched_at = 0.0
+        self.checked_at = -SOUND_FOR_S
         self.sent = True
         """Whether the last fetch, from `offset`, was answered with records."""
 
@@ -57,6 +60,8 @@ class Readers:
             if reader is None:
                 return False
         again = sent and reader.sent and reader.offset == offset and reader.fetched_at != now
+        if again and (again := now - reader.checked_at >= SOUND_FOR_S):
+            reader.checked_at = now
         reader.offset = offset
         reader.fetched_at = now
         reader.sent = sent

@@ -116,7 +116,6 @@ class GroupTimeline:
             if group is not None:
                 self.first_fetches.assigned(group_id, holdings(group, names, member_id), now)
                 self.reassigned.add(group_id)
-                self._write_soon()
 
     def loaded(self, group: Group) -> None:
         """A group was loaded from the log: its assignments are not new."""
@@ -140,23 +139,27 @@ class GroupTimeline:
     def _start_writing(self) -> None:
         self._write_scheduled = False
         if not self._stopped:
-            self._task = self._tasks.spawn(self.write(), name="group events")
+            self._task = self._tasks.spawn(self._write_queued(), name="group events")
 
     async def write(self) -> None:
-        async with self._writing:
-            await self._write_queued()
+        """Every WRITE_S, with one snapshot of each group that was rebalanced, however often it was."""
+        self.first_fetches.forget_old(self._clock.monotonic())
+        self._note_snapshots()
+        await self._write_queued()
 
     async def finish(self) -> None:
         """The node stops, and waits for no other one: what cannot be written at once is dropped."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
-        async with self._writing:
-            await self._write_queued(attempts=1)
+        self._note_snapshots()
+        await self._write_queued(attempts=1)
 
     async def _write_queued(self, attempts: int | None = None) -> None:
-        self.first_fetches.forget_old(self._clock.monotonic())
-        self._note_snapshots()
+        async with self._writing:
+            await self._take_and_append(attempts)
+
+    async def _take_and_append(self, attempts: int | None) -> None:
         if not self._queue and not self._events:
             return
         wanted = self._queue or self._events.creates_topic or self._topic.exists

@@ -39,3 +39,13 @@ def test_a_client_id_of_any_length_is_not_kept() -> None:
     readers = Readers()
     readers.note("host:1", "x" * 30_000, 0, 0.0, sent=True)
     assert readers.listed(0.0) == []
+
+
+def test_what_a_client_reads_first_and_asks_for_again_is_checked_once_a_second() -> None:
+    readers = Readers()
+    checked = [
+        readers.note("host:1", "worker", offset, at, sent=True)
+        for at, offset in [(1.0, 0), (1.1, 0), (1.9, 0), (2.0, 0), (2.5, 7), (2.6, 7), (3.0, 7), (4.0, 9)]
+    ]
+    assert checked == [True, False, False, True, False, False, True, False]
+    assert readers.note("host:2", "worker", 9, 4.0, sent=True), "another connection"
