@@ -240,7 +240,7 @@ def test_acls_are_shown_with_their_removal_and_refused_to_who_may_not_see_them(t
 
 async def refused(bootstrap: str) -> Document:
     """Without the observer, which may not describe this cluster either."""
-    from headrace.console.views import acls
+    from headrace.console.views.admin import acls
 
     async with plain_source(bootstrap) as source:
         answer: Document = (await acls.VIEW.build(source, source.now(), {}))["answer"]

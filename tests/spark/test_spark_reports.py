@@ -15,7 +15,7 @@ import headrace.spark
 from headrace.client.cluster import Cluster
 from headrace.client.tools.pipeline_reports import PipelineReport, PipelineReports
 from headrace.console.state.model import Snapshot
-from headrace.console.views import pipeline as pipeline_view
+from headrace.console.views.pipelines import pipeline as pipeline_view
 from headrace.pipelines.definition_file import pipelines_of
 from headrace.pipelines.report_listener import report
 from headrace.pipelines.runner import Runner

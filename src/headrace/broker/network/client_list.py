@@ -8,7 +8,7 @@ string of the protocol.
 
 The clients with most requests are listed. Nodes of the cluster are not, nor is who has not logged in yet.
 Strings are as the client sent them, cut, and in ASCII: everything else is escaped.
-Read next: handlers/configs.py, console/views/connected_clients.py.
+Read next: handlers/configs.py, console/views/admin/connected_clients.py.
 """
 
 from __future__ import annotations

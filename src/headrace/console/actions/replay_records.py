@@ -4,7 +4,7 @@
     {"topic", "records": [{"partition", "offset"}] | null, "error": a kind of error | null, "again": false}
 
 `records` null: all, the oldest first, of that kind of error. At most 1,000 records and 32 MB at once. Reads
-what the view `dead-letters` shows (views/dead_letter_sample.py knows the headers).
+what the view `dead-letters` shows (views/pipelines/dead_letter_sample.py knows the headers).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.console.messages.directions import Onwards
 from headrace.console.messages.record import StoredRecord
 from headrace.console.messages.scan import Scan, ScanOptions
 from headrace.console.messages.topic_fetch import TopicFetch, open_topic
-from headrace.console.views.dead_letter_sample import read_dead_letter
+from headrace.console.views.pipelines.dead_letter_sample import read_dead_letter
 from headrace.console.views.view import Source, ViewError
 
 MOST_RECORDS = 1_000

@@ -25,8 +25,8 @@ from headrace.console.observing.feed import Feed
 from headrace.console.observing.past import Past
 from headrace.console.observing.pollers import STOP_AFTER_S, Pollers
 from headrace.console.state.model import Snapshot
+from headrace.console.views.cluster.search import search
 from headrace.console.views.registry import find_view
-from headrace.console.views.search import search
 from headrace.console.views.view import Document, Interest, Params, View, ViewError
 from headrace.types import TopicPartition
 

@@ -2,7 +2,7 @@
 """Lag, rates, trend and time to clear, of one partition and of several together. Pure arithmetic.
 
 `clear_in` of partitions that share a consumer is a common one: it divides its time as it likes.
-Read next: client/tools/lag.py, groups.py.
+Read next: client/tools/lag.py, groups/groups.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 from headrace.broker.network import client_list
 from headrace.broker.network.client_list import PIECE_BYTES
 from headrace.config.security.acl_settings import STANDARD_AUTHORIZER
-from headrace.console.views.connected_clients import ConnectedClient, read_clients
+from headrace.console.views.admin.connected_clients import ConnectedClient, read_clients
 from headrace.principal import node, user
 from headrace.types import CLIENTS
 from headrace.wire.api_key import ApiKey

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 from headrace.console.state.model import NodeState, Snapshot
-from headrace.console.views.tiles import MOST_TILES, tiles_by_node
+from headrace.console.views.cluster.tiles import MOST_TILES, tiles_by_node
 from tests.unit.console.views.planted import NOW, event, partition, planted, show, topic
 
 

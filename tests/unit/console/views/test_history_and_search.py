@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.console.views.history import MOST_MARKS
-from headrace.console.views.search import MOST_RESULTS, search
+from headrace.console.views.cluster.history import MOST_MARKS
+from headrace.console.views.cluster.search import MOST_RESULTS, search
 from tests.unit.console.views.planted import NOW, event, planted, show, topic
 
 

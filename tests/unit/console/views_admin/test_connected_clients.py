@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.console.views.connected_clients import ConnectedClient, read_clients
+from headrace.console.views.admin.connected_clients import ConnectedClient, read_clients
 
 CLIENT = {
     "principal": "User:ana",

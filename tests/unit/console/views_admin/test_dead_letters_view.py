@@ -9,7 +9,7 @@ import pytest
 
 from headrace.client.tools.reader import ReadRecord
 from headrace.console.state.model import Snapshot
-from headrace.console.views.dead_letter_sample import read_dead_letter
+from headrace.console.views.pipelines.dead_letter_sample import read_dead_letter
 from tests.unit.console.views_admin.planted import NOW_MS, built, orders
 
 OURS = (

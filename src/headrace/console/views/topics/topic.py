@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """View `topic` (`topic`): each partition's log with its leader, readers, segments and open transactions.
 
-Its document is described in docs/design/console.md. Read next: readers.py, retention.py.
+Its document is described in docs/design/console.md. Read next: groups/readers.py, retention.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from headrace.client.errors import ClientError
 from headrace.client.partitioning.stored_ranges import StoredRanges, read_configs
 from headrace.console.state.model import PartitionDetails, PartitionState, Snapshot, TopicState
 from headrace.console.views.admin_document import command, document
-from headrace.console.views.alarms import topic_alarms
+from headrace.console.views.alarms.alarms import topic_alarms
+from headrace.console.views.groups.readers import TopicReader, readers_of
 from headrace.console.views.lag_figures import rounded, together
-from headrace.console.views.readers import TopicReader, readers_of
-from headrace.console.views.retention import retention_edge
-from headrace.console.views.topics import records_of, total, total_rate
+from headrace.console.views.topics.retention import retention_edge
+from headrace.console.views.topics.topics import records_of, total, total_rate
 from headrace.console.views.view import Document, Interest, Params, Source, View, ViewError
 
 _NO_DETAILS = PartitionDetails()

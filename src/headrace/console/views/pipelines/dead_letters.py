@@ -22,7 +22,7 @@ from collections import Counter
 from headrace.client.tools.reader import ReadRecord
 from headrace.console.state.model import Snapshot, TopicState
 from headrace.console.views.admin_document import alarm, asked, command, document
-from headrace.console.views.dead_letter_sample import DeadLetter, newest_records, read_dead_letter
+from headrace.console.views.pipelines.dead_letter_sample import DeadLetter, newest_records, read_dead_letter
 from headrace.console.views.view import Document, Interest, Params, Source, View, ViewError
 from headrace.types import TopicPartition
 

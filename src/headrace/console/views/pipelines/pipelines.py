@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from headrace.console.state.model import GroupState, Snapshot
 from headrace.console.views.admin_document import command, document, matching
-from headrace.console.views.reported_pipelines import (
+from headrace.console.views.pipelines.reported_pipelines import (
     HOW_TO_REPORT,
     group_lag,
     pipeline_alarms,

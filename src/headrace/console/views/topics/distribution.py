@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from headrace.console.state.model import Snapshot, TopicState
 from headrace.console.views.admin_document import document
-from headrace.console.views.record_sample import sample_records
-from headrace.console.views.topic import find_topic
+from headrace.console.views.topics.record_sample import sample_records
+from headrace.console.views.topics.topic import find_topic
 from headrace.console.views.view import Document, Params, Source, View
 from headrace.wire.records import Record
 

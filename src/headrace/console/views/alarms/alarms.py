@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from headrace.console.state.model import NodeState, Snapshot, TopicState
 from headrace.console.views.admin_document import alarm
+from headrace.console.views.alarms.group_alarms import group_alarms
 from headrace.console.views.durations import duration
-from headrace.console.views.group_alarms import group_alarms
 from headrace.console.views.paths import topic_path
 from headrace.console.views.view import Document
 

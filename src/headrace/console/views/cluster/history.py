@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from headrace.console.state.model import Event, Snapshot
 from headrace.console.views.admin_document import document
-from headrace.console.views.changes import change_text
+from headrace.console.views.cluster.changes import change_text
+from headrace.console.views.groups.timeline import event_text
 from headrace.console.views.paths import group_path, topic_path
-from headrace.console.views.timeline import event_text
 from headrace.console.views.view import Document, Params, Source, View
 
 MOST_MARKS = 500

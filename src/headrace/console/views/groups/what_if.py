@@ -12,7 +12,7 @@ from headrace.assignors import range as range_assignor
 from headrace.assignors import round_robin, sticky, uniform
 from headrace.assignors.subscriptions import Assignment, Subscriber
 from headrace.console.state.model import GroupState, MemberState, Snapshot
-from headrace.console.views.rebalances import places
+from headrace.console.views.groups.rebalances import places
 from headrace.console.views.view import Document
 from headrace.types import TopicPartition
 

@@ -13,7 +13,7 @@ from headrace.client.partitioning.stored_ranges import RANGES_CONFIG
 from headrace.console.state.group_folding import partition_lag
 from headrace.console.state.model import PartitionState, Snapshot, TopicState
 from headrace.console.views.admin_document import bounded_int, command, document, matching
-from headrace.console.views.alarms import cluster_alarms
+from headrace.console.views.alarms.alarms import cluster_alarms
 from headrace.console.views.lag_figures import rounded
 from headrace.console.views.sorting import sorted_rows
 from headrace.console.views.view import Document, Params, Source, View

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 
 from headrace.client.errors import ClientError
 from headrace.console.state.model import Snapshot
+from headrace.console.views.admin.config_requests import Setting, node_settings, topic_settings
 from headrace.console.views.admin_document import asked, command, document, matching
-from headrace.console.views.config_requests import Setting, node_settings, topic_settings
 from headrace.console.views.view import Document, Params, Source, View, ViewError
 
 _REFRESH_S = 10.0

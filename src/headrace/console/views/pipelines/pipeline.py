@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.console.state.model import Snapshot
 from headrace.console.views.admin_document import command, document
-from headrace.console.views.reported_pipelines import (
+from headrace.console.views.pipelines.reported_pipelines import (
     HOW_TO_REPORT,
     pipeline_alarms,
     pipeline_document,

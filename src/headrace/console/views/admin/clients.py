@@ -22,9 +22,9 @@ from collections.abc import Iterator
 
 from headrace.client.errors import ClientError
 from headrace.console.state.model import MemberState, Snapshot
+from headrace.console.views.admin.config_requests import node_settings
+from headrace.console.views.admin.connected_clients import CLIENTS, ConnectedClient, read_clients
 from headrace.console.views.admin_document import command, document, matching
-from headrace.console.views.config_requests import node_settings
-from headrace.console.views.connected_clients import CLIENTS, ConnectedClient, read_clients
 from headrace.console.views.view import Document, Params, Source, View
 
 _REFRESH_S = 5.0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """View `cluster`: nodes with the replicas they hold, what changed, and what needs attention.
 
-Its document is described in docs/design/console.md. Read next: tiles.py, changes.py, alarms.py.
+Its document is described in docs/design/console.md. Read next: tiles.py, changes.py, alarms/alarms.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from headrace.console.state.model import NodeState, PartitionState, Snapshot, TopicState
 from headrace.console.views.admin_document import command, document
-from headrace.console.views.alarms import cluster_alarms
-from headrace.console.views.changes import changes
+from headrace.console.views.alarms.alarms import cluster_alarms
+from headrace.console.views.cluster.changes import changes
+from headrace.console.views.cluster.tiles import Tiles, tiles_by_node
 from headrace.console.views.lag_figures import rounded
-from headrace.console.views.tiles import Tiles, tiles_by_node
 from headrace.console.views.view import Document, Params, Source, View
 
 

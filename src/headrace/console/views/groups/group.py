@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from headrace.console.state.folding import find_partition
 from headrace.console.state.model import Event, GroupState, MemberState, ProgressState, Snapshot
 from headrace.console.views.admin_document import command, document
-from headrace.console.views.group_alarms import group_alarms
+from headrace.console.views.alarms.group_alarms import group_alarms
+from headrace.console.views.groups.readers import owners_of
+from headrace.console.views.groups.rebalances import places, rebalances
+from headrace.console.views.groups.timeline import timeline
+from headrace.console.views.groups.what_if import what_if
 from headrace.console.views.lag_figures import LagFigures, figures_of, rounded, together
-from headrace.console.views.readers import owners_of
-from headrace.console.views.rebalances import places, rebalances
-from headrace.console.views.timeline import timeline
 from headrace.console.views.view import Document, Interest, Params, Source, View, ViewError
-from headrace.console.views.what_if import what_if
 from headrace.types import TopicPartition
 
 _FALLING_BACK_MS = 5_000

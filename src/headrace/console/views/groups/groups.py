@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """View `groups` (`q`, `sort`, `limit`): all groups with their lag, rates, trend and time to clear.
 
-Its document is described in docs/design/console.md. Read next: lag_figures.py, group.py.
+Its document is described in docs/design/console.md. Read next: views/lag_figures.py, group.py.
 """
 
 from __future__ import annotations
 
 from headrace.console.state.model import GroupState, Snapshot
 from headrace.console.views.admin_document import bounded_int, command, document, matching
-from headrace.console.views.alarms import cluster_alarms
+from headrace.console.views.alarms.alarms import cluster_alarms
 from headrace.console.views.lag_figures import group_figures
 from headrace.console.views.sorting import sorted_rows
 from headrace.console.views.view import Document, Params, Source, View
