@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"
+TURNED = "or\u202eders\u2066"
+VISIBLE = "or\\u{202e}ders\\u{2066}"
 COUNT = 120
 
 
@@ -141,6 +143,48 @@ def test_a_record_is_written_and_downloads_have_it(
     with page.expect_download() as download:
         page.click(".record-detail >> text=Download >> nth=0")
     assert download.value.path().read_text() == HOSTILE
+
+
+def test_what_strangers_send_neither_turns_nor_breaks_the_page(
+    browser: OpenBrowser, bootstrap: str, topic: str, start_console: StartConsole
+) -> None:
+    """Right-to-left overrides, control characters, binary and large values; and such names of groups."""
+    create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 2_000_000})
+    values = [
+        json.dumps({"name": f"{TURNED} {HOSTILE}"}, ensure_ascii=False).encode(),
+        f"{TURNED}\x1b[2J\x00{HOSTILE}".encode(),
+        bytes(range(256)) * 8,
+        json.dumps({"large": "x" * 1_000_000}).encode(),
+        "\u05d0\u05d1 \u0627\u0644".encode(),
+    ]
+    for value in values:
+        producer.produce(topic, value, TURNED.encode(), headers=[(TURNED, value[:2_000])])
+    assert producer.flush(30) == 0
+    group = f"{topic}-{TURNED}"
+    entries = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.alter_consumer_group_offsets([entries])[group].result(30)
+    url = start_console(bootstrap).url
+    page = browser.open()
+    for offset in range(len(values)):
+        page.goto(f"{url}/topics/{topic}/messages?open=0:{offset}")
+        page.wait_for_selector(".record-detail")
+        wait_for_records(page, offsets(len(values) - 1, -1, -1))
+        check_that_nothing_is_turned(page)
+    for path in ("groups", f"groups/{quote(group, safe='')}", f"topics/{topic}"):
+        page.goto(f"{url}/{path}")
+        page.get_by_text(f"{topic}-{VISIBLE}").first.wait_for()
+        check_that_nothing_is_turned(page)
+
+
+def check_that_nothing_is_turned(page: Page) -> None:
+    text = page.inner_text("body")
+    assert not set(text) & set("\u202e\u2066\x1b\x00")
+    assert len(text) < 200_000, "a large value is cut"
+    assert page.query_selector("img[src=x]") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("h1").is_visible()
 
 
 def test_a_read_only_console_offers_no_writing(

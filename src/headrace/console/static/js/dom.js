@@ -32,7 +32,16 @@ export function setAttribute(element, name, value) {
 const safeLink = (address) => (/^(\/(?!\/)|#|\?|https:\/\/)/.test(address) ? address : "#");
 
 const nodes = (children) =>
-  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (typeof child === "string" ? legible(child) : child));
+
+// Characters that are not seen, and turn or hide the text around them, are shown by their number.
+const UNSEEN = /[\u0000-\u0008\u000b-\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
+
+export const legible = (text) =>
+  text.replace(UNSEEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
 
 export function replace(element, ...children) {
   element.replaceChildren(...nodes(children));
@@ -41,7 +50,7 @@ export function replace(element, ...children) {
 
 // Writes only what changed, so that a selection survives an update.
 export function setText(element, text) {
-  const wanted = String(text);
+  const wanted = legible(String(text));
   if (element.textContent !== wanted) element.textContent = wanted;
 }
 
