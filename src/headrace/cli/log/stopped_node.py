@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from headrace.client.errors import ClientError
@@ -61,8 +60,7 @@ class StoppedLog:
 
     def find_damage(self, advance: Callable[[int], None]) -> Iterator[Finding]:
         """`advance` is told how many bytes were read."""
-        for base, following in pairwise([*self._bases, None]):
-            assert base is not None
+        for base, following in zip(self._bases, [*self._bases[1:], None], strict=True):
             fault = self._check(base, following, advance)
             if fault is None or self._is_torn_end(fault, following):
                 continue
