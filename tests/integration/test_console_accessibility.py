@@ -76,7 +76,7 @@ def test_a_page_can_be_read_and_understood(
     opened: OpenBrowser, console: ConsoleProcess, path: str, theme: str
 ) -> None:
     page = opened.open(size=WIDE, theme="dark" if theme == "dark" else "light", still=True)
-    visit(page, console, path, rest_ms=700)
+    visit(page, console, path, rest_ms=200)
     found = findings(page)
     page.context.close()
     assert not found, "\n".join(found)
@@ -85,7 +85,7 @@ def test_a_page_can_be_read_and_understood(
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_can_be_used_by_keyboard(opened: OpenBrowser, console: ConsoleProcess, path: str) -> None:
     page = opened.open(size=WIDE, still=True)
-    visit(page, console, path, rest_ms=700)
+    visit(page, console, path, rest_ms=200)
     found = keyboard_findings(page)
     page.context.close()
     assert not found, "\n".join(found)
@@ -96,7 +96,7 @@ def test_a_page_on_a_phone_can_be_read_and_understood(
     opened: OpenBrowser, console: ConsoleProcess, path: str
 ) -> None:
     page = opened.open(size=PHONE, still=True)
-    visit(page, console, path, rest_ms=700)
+    visit(page, console, path, rest_ms=200)
     found = findings(page)
     page.context.close()
     assert not found, "\n".join(found)

@@ -42,6 +42,6 @@ def test_a_page_is_drawn_whole(
     opened: OpenBrowser, console: ConsoleProcess, path: str, size: str, theme: str
 ) -> None:
     page = opened.open(size=SIZES[size], theme="dark" if theme == "dark" else "light", still=True)
-    visit(page, console, path, rest_ms=1200)
+    visit(page, console, path, rest_ms=500)
     look_at(page, PICTURES, f"{name_of(path)}-{size}-{theme}")
     page.context.close()
