@@ -32,8 +32,9 @@ def write_documents(
 ) -> None:
     folder = DOCS if run["whole"] else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {"ratios to Apache Kafka": f"{suite.name}.png"}
-    draw_ratios(suite.title, results, folder / f"{suite.name}.png")
+    pictures = {}
+    if draw_ratios(suite.title, results, folder / f"{suite.name}.png"):
+        pictures["ratios to Apache Kafka"] = f"{suite.name}.png"
     for record in records:
         if record.measure.name == "fresh_node":
             pictures["growth"] = f"{suite.name}-growth.png"

@@ -26,11 +26,14 @@ _TARGET = "#3a9d4b"
 _LABELS = {KAFKA: "Apache Kafka", OS: "Headrace, flush os", ACK: "Headrace, flush ack"}
 
 
-def draw_ratios(title: str, results: Sequence[LineResult], path: Path) -> None:
-    """One dot per line and flush policy with its lowest and highest round; green: the target is met."""
+def draw_ratios(title: str, results: Sequence[LineResult], path: Path) -> bool:
+    """One dot per line and flush policy with its lowest and highest round; green: the target is met.
+
+    False: there is no ratio to draw.
+    """
     panels = _panels(results)
     if not panels:
-        return
+        return False
     heights = [len(rows) + 1.5 for _, rows in panels]
     figure = Figure(figsize=(11, 0.36 * sum(heights) + 1.6), layout="constrained")
     axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -40,6 +43,7 @@ def draw_ratios(title: str, results: Sequence[LineResult], path: Path) -> None:
     figure.suptitle(title.replace("`", ""), fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
+    return True
 
 
 def _panels(results: Sequence[LineResult]) -> list[tuple[str, list[LineResult]]]:

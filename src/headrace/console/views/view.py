@@ -34,7 +34,7 @@ class ViewError(HeadraceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interest:
-    """What an open page shows: asked for twice a second, not every few seconds."""
+    """What an open page shows: asked for three times a second, not every few seconds."""
 
     topics: frozenset[str] = field(default_factory=frozenset)
     groups: frozenset[str] = field(default_factory=frozenset)
