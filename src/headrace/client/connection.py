@@ -305,6 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         for entry in waiting:
             if not entry.reply.done():
                 entry.reply.set_exception(self._failure)
+                entry.reply.exception()  # looked at here: who waits may be cancelled at this very moment
 
 
 def _version_of_reply(waiting: _Waiting, frame: bytes | memoryview) -> int:
