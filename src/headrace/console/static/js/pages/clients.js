@@ -8,7 +8,16 @@ import { Table } from "../table.js";
 
 const APIS_SHOWN = 3;
 const groupLinks = (groups) => h("span", null, groups.map((group, index) => [index > 0 && ", ", h("a", { href: path("groups", group) }, group)]));
-const software = (each) => (each.software ? `${each.software} ${each.version ?? ""}`.trim() : "–");
+const software = (each) => `${each.software ?? ""} ${each.version ?? ""}`;
+
+const twoLines = (first, second) => h("span", { class: "two-lines" }, first, h("span", { class: "muted" }, second));
+const softwareCell = (each) => (each.software ? twoLines(each.software, each.version) : "–");
+const clientCell = (each) => twoLines(each.client_id || h("em", { class: "muted" }, "none"), each.principal);
+
+function addressCell(each) {
+  const address = each.port ? `${each.host}:${each.port}` : each.host ?? "–";
+  return twoLines(h("span", { class: "mono" }, address), `node ${each.node}${each.listener ? ` (${each.listener})` : ""}`);
+}
 
 function apisCell(each) {
   if (!each.apis.length) return "–";
@@ -41,16 +50,14 @@ export const title = () => "Clients";
 export function mount(root, context) {
   let now = Date.now();
   const columns = [
-    { name: "client", label: "Client id", value: (each) => each.client_id, cell: (each) => each.client_id || h("em", { class: "muted" }, "none") },
-    { name: "principal", label: "User", value: (each) => each.principal, cell: (each) => h("span", { class: "mono" }, each.principal ?? "–") },
-    { name: "software", label: "Software", value: software, cell: software },
-    { name: "host", label: "Address", value: (each) => each.host, cell: (each) => h("span", { class: "mono" }, each.port ? `${each.host}:${each.port}` : each.host ?? "–") },
-    { name: "node", label: "Node", numeric: true, value: (each) => each.node, cell: (each) => `${each.node}${each.listener ? ` (${each.listener})` : ""}` },
+    { name: "client", label: "Client id, user", value: (each) => each.client_id, cell: clientCell },
+    { name: "software", label: "Software", value: software, cell: softwareCell },
+    { name: "error", label: "Last error", value: (each) => each.last_error?.at, cell: (each) => errorCell(each, now) },
+    { name: "host", label: "Address, node", value: (each) => each.host, cell: addressCell },
     { name: "groups", label: "Groups", wide: true, cell: (each) => (each.groups.length ? groupLinks(each.groups) : "–") },
     { name: "since", label: "Since", wide: true, numeric: true, value: (each) => each.since, cell: (each) => time(each.since) },
     { name: "requests", label: "Requests", wide: true, numeric: true, value: (each) => each.requests, cell: (each) => number(each.requests) },
     { name: "apis", label: "Uses", wide: true, cell: apisCell },
-    { name: "error", label: "Last error", value: (each) => each.last_error?.at, cell: (each) => errorCell(each, now) },
   ];
   const filter = filterField(context, "Name, user or address contains");
   const [connections, kinds, failing] = [new Figure("connections"), new Figure("kinds of software"), new Figure("had an error")];
