@@ -94,7 +94,7 @@ class Ours:
         from pathlib import Path
         from threading import Event
 
-        from headrace.pipelines.definition_file import pipelines_of
+        from headrace.pipelines.definitions.definition_file import pipelines_of
         from headrace.pipelines.runner import Runner
 
         typed = {} if schema is None else {"value": "json", "schema": schema}

@@ -17,7 +17,7 @@ from large_orders_job import run
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from headrace.testing import Broker
 
 TIMEOUT_S = 120

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a Java runtime for Spark, ZooKeeper and Apache Kafka; `python -m headrace.java` says which one.
 
-Read next: pipelines/session.py, cluster/engines/zookeeper_jars.py.
+Read next: pipelines/spark_session/session.py, cluster/engines/zookeeper_jars.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 
 Import it before a session starts, and Spark's workers run this Python. Otherwise they run `python3` from
 PATH: where a virtual environment is not activated, another Python, which does not find the format `headrace`
-(DATA_SOURCE_NOT_FOUND). Read next: pipelines/session.py, pipelines/query_metrics.py, pipelines/tables/api.py.
+(DATA_SOURCE_NOT_FOUND). Read next: pipelines/spark_session/session.py,
+pipelines/reporting/query_metrics.py, pipelines/tables/api.py.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.session import need_pyspark, spark_session
+from headrace.pipelines.spark_session.session import need_pyspark, spark_session
 from headrace.pipelines.tables.api import delta, table, view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace.pipelines.report_listener import Reporting
+    from headrace.pipelines.reporting.report_listener import Reporting
 
 __all__ = ["delta", "install_metrics", "progress", "report_progress", "spark_session", "table", "view"]
 
@@ -36,7 +37,7 @@ def install_metrics(spark: SparkSession) -> None:
     A session of `spark_session` has it already; a plain one gets it before its queries are started.
     """
     need_pyspark()
-    from headrace.pipelines import query_metrics
+    from headrace.pipelines.reporting import query_metrics
 
     query_metrics.install_metrics(spark)
 
@@ -47,7 +48,7 @@ def progress(query: StreamingQuery) -> dict[str, Any] | None:
     Also on Spark Connect, which has no `rows`, `bytes`, `fetchTimeMs` and `decodeTimeMs`.
     """
     need_pyspark()
-    from headrace.pipelines import query_metrics
+    from headrace.pipelines.reporting import query_metrics
 
     return query_metrics.progress(query)
 
@@ -64,7 +65,7 @@ def report_progress(
     need_pyspark()
     from headrace.client.cluster import Cluster
     from headrace.client.security_options import split_security_options
-    from headrace.pipelines.report_listener import report
+    from headrace.pipelines.reporting.report_listener import report
 
     security, _ = split_security_options({} if config is None else {"config": config})
     return report(spark, Cluster(bootstrap=bootstrap, security=security), groups=groups)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.client.errors import ClientError
+from headrace.pipelines.definitions.keys import parse_size
 from headrace.pipelines.delta.storage_options import split_storage_options, table_place
 from headrace.pipelines.delta.table import TablePlace
-from headrace.pipelines.keys import parse_size
 from pyspark_headrace.option_values import OptionValues
 from pyspark_headrace.options import replay_check
 from pyspark_headrace.replays import ReplayCheck

@@ -15,7 +15,7 @@ import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.java import find_java
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from tests.compat.java_tool import JavaTool
 from tests.harness.left_out import leave_out
 

@@ -16,7 +16,7 @@ import headrace
 from headrace.client.errors import ClientError
 from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.java import find_java
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.replays import BatchIdentity
 from pyspark_headrace.writing.ledger import Published, SinkLedger

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 import headrace
 from headrace.client.errors import ClientError
 from headrace.java import find_java
-from headrace.pipelines.definition_file import pipelines_of
-from headrace.pipelines.definition_keys import KNOWN
+from headrace.pipelines.definitions.definition_file import pipelines_of
+from headrace.pipelines.definitions.definition_keys import KNOWN
 from pyspark_headrace.options import READ_NAMES, WRITE_NAMES
 from pyspark_headrace_delta.options import NAMES as TABLE_NAMES
 from tests.harness.left_out import leave_out

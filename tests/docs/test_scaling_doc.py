@@ -18,7 +18,7 @@ from headrace.cli.commands import app
 from headrace.config.topic_settings import TOPIC_SETTINGS
 from headrace.coordination.documents import encode_topic
 from headrace.java import LEAST_JAVA
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from headrace.types import INTERNAL_TOPICS, PartitionState, Topic
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from tests.harness.waiting import poll
 
 

@@ -18,7 +18,7 @@ from headrace.cli.main import run
 from headrace.client.arrow.write.transaction import Transaction
 from headrace.client.arrow.write.transaction_session import TransactionFenced
 from headrace.client.errors import ClientError
-from headrace.pipelines.checkpoint import Checkpoint
+from headrace.pipelines.checkpoints.checkpoint import Checkpoint
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.replays import BatchIdentity
 from pyspark_headrace.writing.internal_topics import SINKS

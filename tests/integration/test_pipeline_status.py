@@ -15,7 +15,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 import headrace
 from headrace.cli.main import run
-from headrace.pipelines.identity import FILE
+from headrace.pipelines.checkpoints.identity import FILE
 from pyspark_headrace.client_pool import pooled_client
 from pyspark_headrace.reading.query_lock import QueryLock
 

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any
 
-from headrace.pipelines.query_metrics import figures_of
-from headrace.pipelines.session import spark_session
-from headrace.pipelines.source_report import read_report
+from headrace.pipelines.reporting.query_metrics import figures_of
+from headrace.pipelines.reporting.source_report import read_report
+from headrace.pipelines.spark_session.session import spark_session
 
 
 def on_executors(spark: Any) -> list[tuple[str, str]]:

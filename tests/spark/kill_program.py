@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.java import find_java
-from headrace.pipelines.session import spark_session
+from headrace.pipelines.spark_session.session import spark_session
 from tests.harness.waiting import poll
 from tests.spark.spark_cluster import MASTER_HOST, standalone_cluster
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines.pack import write_pack
+from headrace.pipelines.spark_session.pack import write_pack
 from tests.spark.spark_cluster import (
     MASTER_HOST,
     SHORT_LIVED,

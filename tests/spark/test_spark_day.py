@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.definitions.definition_file import pipelines_of
 from headrace.pipelines.tables.api import table
 from tests.harness.live.node import NodeProcess
 from tests.spark.kill_processes import Program

@@ -23,9 +23,9 @@ from deltalake import DeltaTable
 import headrace
 from headrace.client.errors import ClientError
 from headrace.client.tools.groups import Groups
-from headrace.pipelines.definition_file import pipelines_of
-from headrace.pipelines.open_windows import OpenWindows
-from headrace.pipelines.progress import Batch
+from headrace.pipelines.definitions.definition_file import pipelines_of
+from headrace.pipelines.jobs.open_windows import OpenWindows
+from headrace.pipelines.reporting.progress import Batch
 from headrace.pipelines.runner import Runner
 from tests.harness.live.committed import wait_for_markers
 from tests.spark.spark_lab import TIMEOUT_S, Broker

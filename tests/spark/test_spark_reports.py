@@ -16,8 +16,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.tools.pipeline_reports import PipelineReport, PipelineReports
 from headrace.console.state.model import Snapshot
 from headrace.console.views.pipelines import pipeline as pipeline_view
-from headrace.pipelines.definition_file import pipelines_of
-from headrace.pipelines.report_listener import report
+from headrace.pipelines.definitions.definition_file import pipelines_of
+from headrace.pipelines.reporting.report_listener import report
 from headrace.pipelines.runner import Runner
 from tests.harness.console.plain_source import plain_source
 from tests.spark.spark_lab import Broker, wait_until

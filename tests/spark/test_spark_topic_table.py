@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.definitions.definition_file import pipelines_of
 from headrace.pipelines.delta.optimize import optimize_table
+from headrace.pipelines.jobs.store_record import read_record
 from headrace.pipelines.runner import Runner
-from headrace.pipelines.store_record import read_record
 from headrace.spark import table, view
 from tests.harness.live.committed import wait_for_markers
 from tests.spark.spark_lab import Broker, message_of, wait_until

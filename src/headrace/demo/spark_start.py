@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.stderr_log import stderr_to
+from headrace.pipelines.spark_session.stderr_log import stderr_to
 
 _START_S = 300
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"}
@@ -35,7 +35,7 @@ class SparkStart:
             self._session.stop()
 
     def _start(self) -> None:
-        from headrace.pipelines.session import spark_session
+        from headrace.pipelines.spark_session.session import spark_session
 
         try:
             with stderr_to(self._log):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data pipelines on Spark, over topics of any Kafka. Read next: session.py."""
+"""Data pipelines on Spark, over topics of any Kafka. Read next: spark_session/session.py, runner.py."""

@@ -10,9 +10,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.security_options import CONFIG, is_security_option, split_security_options
 from headrace.client.tools.admin import Admin
-from headrace.pipelines.definition import Analyze, Copy, Pipeline
-from headrace.pipelines.definition_keys import default_checkpoints
-from headrace.pipelines.records import security_options, source_options
+from headrace.pipelines.definitions.definition import Analyze, Copy, Pipeline
+from headrace.pipelines.definitions.definition_keys import default_checkpoints
+from headrace.pipelines.jobs.records import security_options, source_options
 
 
 def check_options(pipeline: Pipeline) -> None:

@@ -2,8 +2,8 @@
 """Runs pipelines as queries of one Spark session, and stops them between two micro-batches.
 
 To stop a query, a stop file tells its source to plan no further batch; once the source has acknowledged it
-and no trigger is active, stopping interrupts nothing. Read next: store.py, analyze.py, copying.py,
-progress.py; pyspark_headrace/reading/query_lock.py reads the stop file.
+and no trigger is active, stopping interrupts nothing. Read next: jobs/store.py, jobs/analyze.py,
+jobs/copying.py, reporting/progress.py; pyspark_headrace/reading/query_lock.py reads the stop file.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
-from headrace.pipelines import analyze, copying, store
-from headrace.pipelines.background_optimizer import BackgroundOptimizer
+from headrace.pipelines.checkpoints.identity import claim
 from headrace.pipelines.checks import cluster_of
-from headrace.pipelines.definition import Analyze, Copy, Pipeline, Store
+from headrace.pipelines.definitions.definition import Analyze, Copy, Pipeline, Store
 from headrace.pipelines.failures import to_client_error
-from headrace.pipelines.identity import claim
-from headrace.pipelines.open_windows import OpenWindows, open_windows
-from headrace.pipelines.progress import Batch, Batches
-from headrace.pipelines.records import records
+from headrace.pipelines.jobs import analyze, copying, store
+from headrace.pipelines.jobs.background_optimizer import BackgroundOptimizer
+from headrace.pipelines.jobs.open_windows import OpenWindows, open_windows
+from headrace.pipelines.jobs.records import records
+from headrace.pipelines.reporting.progress import Batch, Batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from headrace.client.cluster import Cluster
-    from headrace.pipelines.report_listener import Reporting
-    from headrace.pipelines.source_report import SourceReport
+    from headrace.pipelines.reporting.report_listener import Reporting
+    from headrace.pipelines.reporting.source_report import SourceReport
     from pyspark_headrace.reading.task_figures import Figures
 
 POLL_S = 0.25
@@ -194,7 +194,7 @@ class Runner:
         self._stop_files.cleanup()
 
     def _report_progress(self) -> list[Reporting]:
-        from headrace.pipelines.report_listener import report  # needs PySpark
+        from headrace.pipelines.reporting.report_listener import report  # needs PySpark
 
         by_cluster: dict[Cluster, dict[str, str]] = {}
         for each in self._planned:
@@ -223,7 +223,7 @@ class Runner:
 
 
 def _figures_of(report: SourceReport) -> Figures | None:
-    from headrace.pipelines.query_metrics import figures_of  # needs PySpark
+    from headrace.pipelines.reporting.query_metrics import figures_of  # needs PySpark
 
     return figures_of(report)
 

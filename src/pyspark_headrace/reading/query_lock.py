@@ -3,7 +3,7 @@
 
 Spark does not lock a checkpoint. The process that plans a query's batches holds a lock on a file named by
 the query's id, on the driver's machine; the kernel releases it when the process ends. Independent of Kafka.
-Read next: planner.py, headrace/pipelines/checkpoint.py (which checks the lock).
+Read next: planner.py, headrace/pipelines/checkpoints/checkpoint.py (which checks the lock).
 """
 
 from __future__ import annotations

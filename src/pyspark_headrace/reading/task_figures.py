@@ -3,7 +3,8 @@
 
 Spark takes the updates of successful tasks only, with their results, so that they come from any machine of a
 cluster and are complete before the batch ends. Independent of Kafka. Read next: stream_reader.py (sends),
-headrace/pipelines/query_metrics.py (receives), docs/decisions/0037-figures-of-tasks-by-an-accumulator.md.
+headrace/pipelines/reporting/query_metrics.py (receives),
+docs/decisions/0037-figures-of-tasks-by-an-accumulator.md.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from headrace.cli.errors import UsageError
 from headrace.cli.pipeline.options import percentiles_from, pipeline_from
 from headrace.cli.pipeline.progress import line_of, table_of
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Analyze
+from headrace.pipelines.definitions.definition import Analyze
 from headrace.pipelines.failures import to_client_error
-from headrace.pipelines.progress import Batches
+from headrace.pipelines.reporting.progress import Batches
 from pyspark_headrace.reading.task_figures import Figures
 
 STREAM_FAILED = '[STREAM_FAILED] Query [id = 1] terminated with exception: x\n  File "a.py"\n'

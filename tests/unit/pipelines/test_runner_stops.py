@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines.definition_file import pipelines_of
+from headrace.pipelines.definitions.definition_file import pipelines_of
 from headrace.pipelines.runner import RunningQuery, planned_queries
 from pyspark_headrace.reading.query_lock import stop_requested
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline checkpoint`: a query's checkpoint beside its sink, and its repair from there.
 
-Nothing is changed without --execute, nor while the query runs. Read next: pipelines/checkpoint_repair.py,
-pipelines/sinks.py.
+Nothing is changed without --execute, nor while the query runs. Read next:
+pipelines/checkpoints/checkpoint_repair.py, pipelines/checkpoints/sinks.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from headrace.cli.pipeline.options import StorageConfig, StorageOption, parse_st
 from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from headrace.pipelines.checkpoint import Checkpoint
-    from headrace.pipelines.checkpoint_repair import Comparison
-    from headrace.pipelines.sinks import Sink
+    from headrace.pipelines.checkpoints.checkpoint import Checkpoint
+    from headrace.pipelines.checkpoints.checkpoint_repair import Comparison
+    from headrace.pipelines.checkpoints.sinks import Sink
     from pyspark_headrace.replays import BatchIdentity
 
 
@@ -67,14 +67,14 @@ def checkpoint(
       headrace pipeline checkpoint /data/checkpoints/store-orders --table /data/orders --repair --execute
       headrace pipeline checkpoint /data/orders-checkpoint --table s3://lake/orders --storage-config s3.conf
     """
-    from headrace.pipelines.session import need_pyspark
+    from headrace.pipelines.spark_session.session import need_pyspark
 
     need_pyspark()
-    from headrace.pipelines.checkpoint import Checkpoint
-    from headrace.pipelines.checkpoint_repair import check_repairable, compare
+    from headrace.pipelines.checkpoints.checkpoint import Checkpoint
+    from headrace.pipelines.checkpoints.checkpoint_repair import check_repairable, compare
+    from headrace.pipelines.checkpoints.sinks import TableSink, TopicSink
     from headrace.pipelines.delta.storage_options import storage_options, table_place
     from headrace.pipelines.delta.table import local_path
-    from headrace.pipelines.sinks import TableSink, TopicSink
 
     if execute and not repair:
         raise typer.BadParameter("needs --repair", param_hint="--execute")
@@ -98,8 +98,8 @@ def checkpoint(
 
 def _execute(shown: Checkpoint, sink: Sink, query: str) -> Path | None:
     """Compares again once nobody else can change either side."""
-    from headrace.pipelines.checkpoint import Checkpoint
-    from headrace.pipelines.checkpoint_repair import check_repairable, compare, repair
+    from headrace.pipelines.checkpoints.checkpoint import Checkpoint
+    from headrace.pipelines.checkpoints.checkpoint_repair import check_repairable, compare, repair
 
     with shown.stopped():
         sink.settle()

@@ -74,9 +74,9 @@ def optimize(
       headrace pipeline optimize /data/orders --target-size 512m --retain 30d
       headrace pipeline optimize s3://lake/orders --storage-config s3.properties
     """
+    from headrace.pipelines.definitions.keys import parse_size
     from headrace.pipelines.delta.optimize import optimize_table
     from headrace.pipelines.delta.storage_options import storage_options, table_place
-    from headrace.pipelines.keys import parse_size
 
     size = parse_size(target_size)
     if size is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline offsets`: shows and changes the offsets in a query's checkpoint.
 
-Nothing is changed without --execute, nor while the query runs. Read next: pipelines/checkpoint.py,
-pipelines/checkpoint_status.py.
+Nothing is changed without --execute, nor while the query runs. Read next:
+pipelines/checkpoints/checkpoint.py, pipelines/checkpoints/checkpoint_status.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace.client.tools.reset import OffsetChange, Strategy
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.pipelines.checkpoint import Checkpoint
-    from headrace.pipelines.checkpoint_status import CheckpointStatus, PartitionStatus
+    from headrace.pipelines.checkpoints.checkpoint import Checkpoint
+    from headrace.pipelines.checkpoints.checkpoint_status import CheckpointStatus, PartitionStatus
 
 
 @takes_options
@@ -59,11 +59,11 @@ def offsets(
       headrace pipeline offsets /data/checkpoint --to earliest
       headrace pipeline offsets /data/checkpoint --to offsets.json --execute
     """
-    from headrace.pipelines.session import need_pyspark
+    from headrace.pipelines.spark_session.session import need_pyspark
 
     need_pyspark()
-    from headrace.pipelines.checkpoint import Checkpoint
-    from headrace.pipelines.checkpoint_status import CheckpointStatus
+    from headrace.pipelines.checkpoints.checkpoint import Checkpoint
+    from headrace.pipelines.checkpoints.checkpoint_status import CheckpointStatus
 
     if execute and to is None:
         raise typer.BadParameter("needs --to with the new offsets", param_hint="--execute")

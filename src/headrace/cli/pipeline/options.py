@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options shared by the built-in pipelines. Does not load Spark.
 
-Read next: run.py (the commands), headrace/pipelines/definition_keys.py (how they are parsed).
+Read next: run.py (the commands), headrace/pipelines/definitions/definition_keys.py (how they are parsed).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.cli.errors import UsageError
 from headrace.cli.options import BOOTSTRAP, Bootstrap, ClientSettings, CommandConfig, Json, parse_pairs
 from headrace.client.errors import ClientError
 from headrace.client.security_names import is_secret_name, is_security_name
-from headrace.pipelines.definition import Pipeline
+from headrace.pipelines.definitions.definition import Pipeline
 from headrace.pipelines.delta.storage_options import is_secret
 
 Topic = Annotated[
@@ -193,9 +193,9 @@ class RunOptions:
 def pipeline_from(kind: str, name: str | None, values: Mapping[str, Any]) -> Pipeline:
     """Build the pipeline of one command; UsageError names the option."""
     from headrace.pipelines.checks import check_options
-    from headrace.pipelines.definition_keys import KNOWN, Defaults, pipeline_of
-    from headrace.pipelines.keys import Keys
-    from headrace.pipelines.session import need_pyspark
+    from headrace.pipelines.definitions.definition_keys import KNOWN, Defaults, pipeline_of
+    from headrace.pipelines.definitions.keys import Keys
+    from headrace.pipelines.spark_session.session import need_pyspark
 
     given = {key: value for key, value in values.items() if value not in (None, [])}
     if "storage" in given:

@@ -32,7 +32,7 @@ def pack(out: OutPath = None, add: Further = None, as_json: Json = False) -> Non
       headrace pipeline pack
       headrace pipeline pack --out /shared/pack.zip --add fastavro
     """
-    from headrace.pipelines.pack import default_pack_path, write_pack
+    from headrace.pipelines.spark_session.pack import default_pack_path, write_pack
 
     written = write_pack(out or default_pack_path(), add=add or ())
     output = Output(as_json=as_json)

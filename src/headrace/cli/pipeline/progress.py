@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of pipelines: a live table on a terminal, a line per micro-batch in a pipe, or JSON lines.
 
-Does not load Spark. Read next: headrace/pipelines/progress.py.
+Does not load Spark. Read next: headrace/pipelines/reporting/progress.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from headrace.cli.durations import human_ms
 from headrace.cli.output import Output, clean, human_bytes, iso_time
 
 if TYPE_CHECKING:
-    from headrace.pipelines.open_windows import OpenWindows
-    from headrace.pipelines.progress import Batch
+    from headrace.pipelines.jobs.open_windows import OpenWindows
+    from headrace.pipelines.reporting.progress import Batch
 
 Shown = Callable[[list["Batch"]], None]
 

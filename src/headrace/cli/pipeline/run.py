@@ -28,7 +28,7 @@ from headrace.cli.pipeline.options import (
     pipeline_from,
     source_settings,
 )
-from headrace.pipelines.definition import Pipeline
+from headrace.pipelines.definitions.definition import Pipeline
 
 _FILE = "file"
 
@@ -281,7 +281,7 @@ def file(
       headrace pipeline run file pipelines.toml
       headrace pipeline run pipelines.toml --only orders --once
     """
-    from headrace.pipelines.definition_file import read_pipelines, select_pipelines
+    from headrace.pipelines.definitions.definition_file import read_pipelines, select_pipelines
 
     found = read_pipelines(path, bootstrap=run.bootstrap, config=run.command_config)
     placed = replace(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.errors import UsageError
 from headrace.cli.output import Output, clean
 from headrace.cli.pipeline.progress import progress_printer, show_open_windows
-from headrace.pipelines.definition import Pipeline
+from headrace.pipelines.definitions.definition import Pipeline
 
 if TYPE_CHECKING:
     from headrace.pipelines.runner import Runner
@@ -49,8 +49,8 @@ def run_pipelines(
     from headrace.java import find_java
     from headrace.pipelines.checks import check_all_options, check_checkpoints, check_topics
     from headrace.pipelines.runner import Runner
-    from headrace.pipelines.session import CONNECT, need_pyspark, spark_session
-    from headrace.pipelines.stderr_log import private_log_file, stderr_to
+    from headrace.pipelines.spark_session.session import CONNECT, need_pyspark, spark_session
+    from headrace.pipelines.spark_session.stderr_log import private_log_file, stderr_to
 
     output = Output(as_json=as_json)
     master = target.master or _DEFAULT_MASTER

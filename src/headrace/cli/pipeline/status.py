@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace pipeline status`: how far queries are, whether they run, and their lag, from their checkpoints.
 
-Read next: headrace/pipelines/query_status.py; offsets.py (changes the offsets).
+Read next: headrace/pipelines/checkpoints/query_status.py; offsets.py (changes the offsets).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Cluster
-    from headrace.pipelines.query_status import QueryStatus
+    from headrace.pipelines.checkpoints.query_status import QueryStatus
 
 _QUERIES = ("QUERY", "STATE", "BATCH", "FINISHED AT", "OFFSETS READ", "LAG", "SINK BATCH")
 _PARTITIONS = ("QUERY", "TOPIC", "PARTITION", "OFFSET", "END", "LAG", "STATE")
@@ -53,10 +53,10 @@ def status(
       headrace pipeline status pipelines.toml --json
       headrace pipeline status store-orders
     """
-    from headrace.pipelines.session import need_pyspark
+    from headrace.pipelines.spark_session.session import need_pyspark
 
     need_pyspark()
-    from headrace.pipelines.query_status import query_status
+    from headrace.pipelines.checkpoints.query_status import query_status
 
     found = [query_status(each.name, each.checkpoint, each.cluster) for each in _asked(target, connect)]
     output = Output(as_json=as_json)
@@ -84,7 +84,7 @@ def _asked(target: str, connect: ConnectOptions) -> list[_Asked]:
 
 def _of_file(path: Path, connect: ConnectOptions) -> list[_Asked]:
     from headrace.pipelines.checks import cluster_of
-    from headrace.pipelines.definition_file import read_pipelines
+    from headrace.pipelines.definitions.definition_file import read_pipelines
     from headrace.pipelines.runner import planned_queries
 
     if connect.client_settings:
@@ -99,7 +99,7 @@ def _of_file(path: Path, connect: ConnectOptions) -> list[_Asked]:
 
 def _of_name(name: str, connect: ConnectOptions) -> list[_Asked]:
     """In the default directory; a pipeline with a table and a topic has two checkpoints there."""
-    from headrace.pipelines.definition_keys import default_checkpoints
+    from headrace.pipelines.definitions.definition_keys import default_checkpoints
 
     folder = default_checkpoints()
     there = sorted(each.name for each in folder.glob("*") if each.is_dir())

@@ -2,7 +2,7 @@
 """What drivers of Spark queries report of them: records of the compacted topic `__headrace_pipelines`.
 
 The key is the query's name, or its id where it has none; the value is JSON. Written by
-pipelines/progress_reports.py, on any Kafka; docs/pipelines.md describes the fields.
+pipelines/reporting/progress_reports.py, on any Kafka; docs/pipelines.md describes the fields.
 """
 
 from __future__ import annotations

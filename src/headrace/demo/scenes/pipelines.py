@@ -126,7 +126,7 @@ class _Pipelines:
             yield progress
 
     def _pipelines(self) -> Any:
-        from headrace.pipelines.definition_file import pipelines_of
+        from headrace.pipelines.definitions.definition_file import pipelines_of
 
         folder = self._stage.folder
         typed = {"topic": TOPIC, "value": "json", "schema": SCHEMA}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.bootstrap import chosen_bootstrap
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Storage
-from headrace.pipelines.records import quoted
+from headrace.pipelines.definitions.definition import Storage
+from headrace.pipelines.jobs.records import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from headrace.client.errors import ClientError
 from headrace.pipelines.delta.partitions import text_of
 from headrace.pipelines.delta.scan import TableFile
 from headrace.pipelines.delta.table import ObjectStorePath
-from headrace.pipelines.records import quoted
+from headrace.pipelines.jobs.records import quoted
 from headrace.pipelines.tables.session_setting import session_setting
 from headrace.pipelines.tables.snapshots import Snapshot
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Storage
+from headrace.pipelines.definitions.definition import Storage
 from headrace.pipelines.delta.folders import table_folder
 from headrace.pipelines.delta.recorded_batches import commits
 from headrace.pipelines.delta.scan import TableFile, files_of

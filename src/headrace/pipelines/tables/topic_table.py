@@ -3,7 +3,7 @@
 
 The two meet at the offsets that the table's newest batch recorded. The tail's rows are made by the code that
 makes the table's. Read next: native_rows.py, tails.py, positions.py;
-pipelines/store.py.
+pipelines/jobs/store.py.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Source, Storage, Store
-from headrace.pipelines.definition_keys import FORMS, default_checkpoints
-from headrace.pipelines.identity import FILE
-from headrace.pipelines.records import RECORD_COLUMNS, quoted, source_options, with_fields
-from headrace.pipelines.store import ZONE_SETTING, session_zone, stored
-from headrace.pipelines.store_record import StoreRecord, read_record
+from headrace.pipelines.checkpoints.identity import FILE
+from headrace.pipelines.definitions.definition import Source, Storage, Store
+from headrace.pipelines.definitions.definition_keys import FORMS, default_checkpoints
+from headrace.pipelines.jobs.records import RECORD_COLUMNS, quoted, source_options, with_fields
+from headrace.pipelines.jobs.store import ZONE_SETTING, session_zone, stored
+from headrace.pipelines.jobs.store_record import StoreRecord, read_record
 from headrace.pipelines.tables.native_rows import native_rows, spark_schema
 from headrace.pipelines.tables.positions import newest_batch, offsets_of
 from headrace.pipelines.tables.session_setting import session_setting

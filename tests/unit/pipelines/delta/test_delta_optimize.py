@@ -17,8 +17,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from headrace.cli.main import run
 from headrace.client.errors import ClientError
+from headrace.pipelines.definitions.keys import parse_size
 from headrace.pipelines.delta.optimize import optimize_table
-from headrace.pipelines.keys import parse_size
 
 DAY_S = 86_400
 BATCHES = 6

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.definition import Source, Store
-from headrace.pipelines.store_record import StoreRecord, read_record
+from headrace.pipelines.definitions.definition import Source, Store
+from headrace.pipelines.jobs.store_record import StoreRecord, read_record
 from headrace.pipelines.tables.topic_table import path_on_this_machine
 
 STORE = Store(
