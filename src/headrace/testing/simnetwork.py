@@ -168,6 +168,7 @@ class SimTransport(Transport):
 
     def _launch(self, piece: bytes) -> None:
         self._in_flight += len(piece)
+        self.network.sent_bytes += len(piece)
         self._arrive_later(self.peer._receive, piece)
 
     def _arrive_later(self, callback: Callable[..., object], *args: Any) -> None:
@@ -283,6 +284,8 @@ class SimNetwork:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
         self.stuck: dict[SimTransport, None] = {}
+        self.sent_bytes = 0
+        """By all machines since the start."""
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._waiting_for_heal: list[asyncio.Future[None]] = []
         self._next_port = _FIRST_PORT
