@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.file_sync import KernelFileSync, ThreadFileSync, file_sync
 from headrace.tls.context import client_context, server_context
 from headrace.tls.stream import tls_streams
 from headrace.world import Bytes, OpenMode, TlsContext
@@ -257,7 +258,7 @@ class RealTasks:
     """Bulk worker processes are started by the first job, so that an idle node uses little memory."""
 
     def __init__(self) -> None:
-        self._threads: list[RealThread] = []
+        self._threads: list[RealThread | KernelFileSync | ThreadFileSync] = []
         self._bulk: ProcessPoolExecutor | None = None
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
@@ -278,6 +279,11 @@ class RealTasks:
         thread = RealThread(name)
         self._threads.append(thread)
         return thread
+
+    def file_sync(self, *, threads: int, capacity: int) -> KernelFileSync | ThreadFileSync:
+        sync = file_sync(threads, capacity)
+        self._threads.append(sync)
+        return sync
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         from concurrent.futures import BrokenExecutor

@@ -106,6 +106,16 @@ class Thread(Protocol):
     def close(self) -> None: ...
 
 
+class FileSync(Protocol):
+    """Threads that fsync files, several at a time and in no particular order."""
+
+    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
+        """Fsyncs what was written to the file before this call, then calls `done` on the event loop, once.
+
+        The file stays open until then. An error must not be retried (R24).
+        """
+
+
 class Tasks(Protocol):
     """Scheduling of tasks, timers, threads and worker processes."""
 
@@ -119,6 +129,9 @@ class Tasks(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def thread(self, name: str) -> Thread: ...
+
+    def file_sync(self, *, threads: int, capacity: int) -> FileSync:
+        """`capacity`: how many files may be under way at a time; the others than `threads` wait."""
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         """Runs a picklable function on record bodies in the low-priority worker process."""

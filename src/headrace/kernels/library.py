@@ -11,7 +11,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-VERSION = 5
+VERSION = 6
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
 BUILD_COMMAND = "python -m headrace.kernels.build"

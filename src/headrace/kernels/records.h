@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How the records of a batch body are read, for all kernels; what is malformed is as in wire/records.py.
  *
- * Plain C11 without Python.h, called through ctypes, which releases the GIL. No function allocates, keeps state
- * or reads outside the ranges it is given; the first malformed byte ends a call with a negative code (FAULTS in
- * library.py). Read next: walk.c (for the broker), columns.c (for the Arrow client).
+ * Plain C11 without Python.h, called through ctypes, which releases the GIL. No function but those of file_sync.c
+ * allocates or keeps state, and none reads outside the ranges it is given; the first malformed byte ends a call with
+ * a negative code (FAULTS in library.py). Read next: walk.c (for the broker), columns.c (for the Arrow client).
  */
 #ifndef HEADRACE_RECORDS_H
 #define HEADRACE_RECORDS_H
 #include <stdint.h>
 #include <string.h>
 
-#define KERNELS_VERSION 5
+#define KERNELS_VERSION 6
 #define SMALLEST_RECORD 7
 #define LONGEST_USUAL_START 9 /* four short varints and the attributes */
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written but not yet on disk, and the fsyncs that change it (R23).
 
-A `Flush` is begun and ended by the log's owner; `sync` in between blocks and runs on a thread.
+A `Flush` is begun and ended by the log's owner. In between `sync` blocks and runs on a thread; where there is
+an `only_file`, its fsync does the same.
 Read next: partition_log.py, broker/partition/flusher.py (group commit).
 """
 
@@ -32,6 +33,14 @@ class Flush:
     snapshot_offset: int = -1
     """The newest producer snapshot that is on disk once this flush is."""
     synced: bool = False
+    """Set by `sync`, or by who has fsynced `only_file`: nothing counts as on disk without it."""
+
+    @property
+    def only_file(self) -> File | None:
+        """The file whose fsync is all that this flush needs, as for most; None when it needs more."""
+        if self.before is not None or self.caches or self.directories or len(self.pinned) != 1:
+            return None
+        return self.pinned[0][1]
 
     def sync(self) -> None:
         """Blocks for the disk: runs on a thread. Raises OSError, which must not be retried (R24)."""

@@ -19,7 +19,7 @@ from headrace.errors import ConfigError
 from headrace.testing.memory_files import MemoryFiles
 from headrace.testing.simloop import Process, SimLoop, SimulationError
 from headrace.testing.simnetwork import NetworkProfile, SimListener, SimNetwork
-from headrace.world import Timer, TlsContext, TlsMaterial, write_all
+from headrace.world import File, Timer, TlsContext, TlsMaterial, write_all
 
 T = TypeVar("T")
 
@@ -167,6 +167,38 @@ class SimThread:
         pass
 
 
+class SimFileSync:
+    """Each file goes to the thread that is free first. A crash may come before or after an fsync."""
+
+    def __init__(self, tasks: SimTasks, threads: int, capacity: int) -> None:
+        self._tasks = tasks
+        self._free_at = [0.0] * threads
+        self._room = capacity
+
+    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
+        tasks, free_at = self._tasks, self._free_at
+        if not self._room:
+            raise SimulationError("more files wait for their fsync than there is room for")
+        self._room -= 1
+        thread = free_at.index(min(free_at))
+        start = max(free_at[thread], tasks.loop.time()) + tasks.machine.work.draw_s(tasks.random)
+        end = free_at[thread] = start + tasks.machine.work.draw_s(tasks.random)
+        tasks.loop.call_at(start, self._act, file, end, done, context=tasks.process.context())
+
+    def _act(self, file: File, end: float, done: Callable[[OSError | None], None]) -> None:
+        failure: OSError | None = None
+        try:
+            file.fsync()
+        except OSError as error:
+            failure = error
+        context = self._tasks.process.context()
+        self._tasks.loop.call_at(end, self._report, failure, done, context=context)
+
+    def _report(self, failure: OSError | None, done: Callable[[OSError | None], None]) -> None:
+        self._room += 1
+        done(failure)
+
+
 def _report_result(future: asyncio.Future[T], result: T) -> None:
     if not future.done():
         future.set_result(result)
@@ -205,6 +237,9 @@ class SimTasks:
 
     def thread(self, name: str) -> SimThread:
         return SimThread(self)
+
+    def file_sync(self, *, threads: int, capacity: int) -> SimFileSync:
+        return SimFileSync(self, threads, capacity)
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         return self._worker.run(function, *args)

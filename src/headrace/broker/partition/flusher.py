@@ -2,12 +2,16 @@
 """Group commit: a few threads turn many waiting appends into few fsyncs (R23).
 
 While a partition is flushed, its later appends gather for its next flush. Partitions do not wait for each
-other, and the event loop never waits for the disk. Read next: partition.py (`begin_flush`, `end_flush`).
+other, and the event loop never waits for the disk. An append to a partition that is not being flushed waits
+for the rest of its turn of the loop only, so that one event alone is on disk as early as can be.
+Read next: partition.py (`begin_flush`, `end_flush`), headrace/file_sync.py.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from headrace.broker.metrics import Metrics
@@ -35,33 +39,41 @@ class FlushedPartition(Protocol):
     def end_flush(self, begun: BegunFlush) -> None: ...
 
 
-Share = list[tuple[FlushedPartition, BegunFlush]]
-
 FLUSH_THREADS = 8
 """A file system commits all fsyncs that wait at the same time together: on ext4, 16 files took 10 ms one by
 one and 1.2 ms from eight threads; more threads gained nothing."""
 
-MAX_PER_THREAD = 16
+MOST_AT_ONCE = 16 * FLUSH_THREADS
 """A flush pins its files; 2,000 partitions at once would need more descriptors than a node may have."""
 
 
 class Flusher:
-    """`on_disk_failure` is called once, at the first failure that any partition reports."""
+    """`on_disk_failure` is called once, at the first failure that any partition reports.
+
+    Most flushes are one fsync of one file, for which `FileSync` is the shortest way to the disk and back;
+    those after a roll or a start need more, and go to threads that run Python.
+    """
 
     def __init__(self, world: World, metrics: Metrics, on_disk_failure: Callable[[OSError], None]) -> None:
         self._world = world
         self._metrics = metrics
         self._on_disk_failure = on_disk_failure
-        self._idle: list[Thread] = [world.tasks.thread(f"flush-{n}") for n in range(FLUSH_THREADS)]
-        self._dirty: dict[FlushedPartition, None] = {}
-        self._flushing: dict[FlushedPartition, None] = {}
-        """One flush per partition at a time: the next one relies on what this one fsyncs."""
+        self._files = world.tasks.file_sync(threads=FLUSH_THREADS, capacity=MOST_AT_ONCE)
+        self._threads: list[Thread] = [world.tasks.thread(f"flush-{n}") for n in range(FLUSH_THREADS)]
+        self._dirty: OrderedDict[FlushedPartition, None] = OrderedDict()
+        """To be flushed, and not being flushed."""
+        self._flushing: dict[FlushedPartition, bool] = {}
+        """Whether it has to be flushed again. One flush per partition at a time: the next one relies on what
+        this one fsyncs."""
         self._start_scheduled = False
         self._failed = False
 
     def request(self, partition: FlushedPartition) -> None:
+        if partition in self._flushing:
+            self._flushing[partition] = True
+            return
         self._dirty[partition] = None
-        if self._idle and not self._start_scheduled and partition not in self._flushing:
+        if not self._start_scheduled:
             self._start_scheduled = True  # at the end of this turn of the loop, with what else it brings
             self._world.tasks.call_soon(self._start_waiting)
 
@@ -77,8 +89,9 @@ class Flusher:
 
     async def sync_last(self, flushes: list[Flush]) -> None:
         """Runs the last flushes of a stopping node in parallel; `Flush.synced` tells which succeeded."""
-        shares = [flushes[number :: len(self._idle)] for number in range(len(self._idle))]
-        jobs = [t.run(_sync_all, share) for t, share in zip(self._idle, shares, strict=True) if share]
+        count = len(self._threads)
+        shares = [flushes[number::count] for number in range(count)]
+        jobs = [t.run(_sync_all, share) for t, share in zip(self._threads, shares, strict=True) if share]
         for job in jobs:
             try:
                 await job
@@ -95,59 +108,66 @@ class Flusher:
             self._on_disk_failure(error)
 
     def _start_waiting(self) -> None:
-        """Distributes the waiting partitions over the idle threads."""
+        """Begins the flushes that wait, the oldest first."""
         self._start_scheduled = False
-        waiting = [partition for partition in self._dirty if partition not in self._flushing]
-        del waiting[len(self._idle) * MAX_PER_THREAD :]
-        threads = min(len(self._idle), len(waiting))
-        for number in range(threads):
-            if self._failed:
+        while self._dirty and len(self._flushing) < MOST_AT_ONCE and not self._failed:
+            partition, _ = self._dirty.popitem(last=False)
+            try:
+                begun = partition.begin_flush()
+            except OSError as error:
+                self.disk_failed(error)
                 return
-            self._start(waiting[number::threads])
+            if begun is not None:
+                self._flushing[partition] = False
+                self._start(partition, begun, self._world.clock.monotonic())
 
-    def _start(self, partitions: list[FlushedPartition]) -> None:
-        begun: Share = []
+    def _start(self, partition: FlushedPartition, begun: BegunFlush, started: float) -> None:
+        file = begun.flush.only_file
+        if file is None:
+            thread = self._threads.pop(0)
+            self._threads.append(thread)
+            syncing = thread.run(begun.flush.sync)
+            self._world.tasks.spawn(self._sync_more(syncing, partition, begun, started), name="flush")
+            return
+
+        def done(failure: OSError | None) -> None:
+            begun.flush.synced = failure is None
+            self._finish(partition, begun, started, failure)
+
         try:
-            for partition in partitions:
-                del self._dirty[partition]
-                begun_flush = partition.begin_flush()
-                if begun_flush is not None:
-                    begun.append((partition, begun_flush))
-                    self._flushing[partition] = None
-        except OSError as error:
-            self.disk_failed(error)
-        if begun:
-            thread = self._idle.pop()
-            syncing = thread.run(_sync_all, [begun_flush.flush for _, begun_flush in begun])
-            self._world.tasks.spawn(self._finish(syncing, thread, begun), name="flush")
+            self._files.sync(file, done)
+        except OSError as error:  # no thread could be started
+            done(error)
 
-    async def _finish(self, syncing: Awaitable[OSError | None], thread: Thread, begun: Share) -> None:
-        started = self._world.clock.monotonic()
+    async def _sync_more(
+        self, syncing: Awaitable[None], partition: FlushedPartition, begun: BegunFlush, started: float
+    ) -> None:
         failure: OSError | None = None
         try:
-            missing = await syncing
-            if any(partition.online and not begun_flush.flush.synced for partition, begun_flush in begun):
-                failure = missing
-            self._metrics.fsync.observe(self._world.clock.monotonic() - started)
+            await syncing
+        except FileNotFoundError as error:
+            failure = error if partition.online else None  # its topic was deleted meanwhile
         except Exception as error:  # noqa: BLE001 - after any error it is unknown what is on disk (R24)
             failure = error if isinstance(error, OSError) else OSError(f"a flush failed: {error!r}")
         finally:
-            self._idle.append(thread)
-            for partition, begun_flush in begun:
-                del self._flushing[partition]
-                partition.end_flush(begun_flush)
+            self._finish(partition, begun, started, failure)
+
+    def _finish(
+        self, partition: FlushedPartition, begun: BegunFlush, started: float, failure: OSError | None
+    ) -> None:
+        """The one place that every flush passes when it is over, whatever became of it."""
+        if self._flushing.pop(partition):
+            self._dirty[partition] = None
+        self._metrics.fsync.observe(self._world.clock.monotonic() - started)
+        partition.end_flush(begun)
         if failure is not None:
             self.disk_failed(failure)
-        elif self._dirty:
+        elif self._dirty and not self._start_scheduled:
             self._start_waiting()
 
 
-def _sync_all(flushes: list[Flush]) -> OSError | None:
+def _sync_all(flushes: list[Flush]) -> None:
     """Files of a topic deleted meanwhile are missing: that flush is not marked as synced."""
-    missing: OSError | None = None
     for flush in flushes:
-        try:
+        with suppress(FileNotFoundError):
             flush.sync()
-        except FileNotFoundError as error:
-            missing = error
-    return missing

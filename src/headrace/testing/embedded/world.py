@@ -17,7 +17,7 @@ from headrace.realworld import RealListener, RealNetwork, RealTasks
 from headrace.testing.embedded.client_link import ClientLink
 from headrace.testing.embedded.faults import FaultPlan
 from headrace.testing.embedded.virtual_clock import VirtualClock
-from headrace.world import Files, TlsContext
+from headrace.world import File, Files, TlsContext
 
 T = TypeVar("T")
 
@@ -33,6 +33,18 @@ class InlineThread:
 
     def close(self) -> None:
         pass
+
+
+class InlineFileSync:
+    """Files in memory need no fsync that takes time; who asked is told in the next turn of the loop."""
+
+    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
+        failure: OSError | None = None
+        try:
+            file.fsync()
+        except OSError as error:
+            failure = error
+        asyncio.get_running_loop().call_soon(done, failure)
 
 
 class EmbeddedTasks:
@@ -54,6 +66,9 @@ class EmbeddedTasks:
 
     def thread(self, name: str) -> InlineThread:
         return self._inline
+
+    def file_sync(self, *, threads: int, capacity: int) -> InlineFileSync:
+        return InlineFileSync()
 
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         return self._inline.run(function, *args)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from headrace.broker.metrics import Metrics, TopicCounters
-from headrace.broker.partition.flusher import FLUSH_THREADS, MAX_PER_THREAD, Flusher
+from headrace.broker.partition.flusher import MOST_AT_ONCE, Flusher
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.topic_settings import TopicSettings
 from headrace.log.flush import Flush
@@ -106,7 +106,7 @@ def test_no_more_files_are_kept_open_for_flushes_than_threads_can_take() -> None
         bench.files.on_operation = look
         await bench.flusher.flush_all(partitions)
         assert all(partition.high_watermark == 1 for partition in partitions)
-        assert 0 < most <= FLUSH_THREADS * MAX_PER_THREAD
+        assert 0 < most <= MOST_AT_ONCE
         assert bench.pool.pinned_count == 0
 
     simulated(scenario)
