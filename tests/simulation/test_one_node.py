@@ -24,6 +24,7 @@ SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("seeds.txt")
 MUTATIONS = sorted(Path(__file__).with_name("mutations").glob("*.toml"))
 QUICK_TO_CATCH = {
+    "acknowledged_before_fsync",
     "high_watermark_over_unsynced",
     "duplicates_appended",
     "read_past_high_watermark",

@@ -11,11 +11,12 @@ import pytest
 
 from headrace.errors import DiskFullError, StorageError
 from headrace.log.log_config import LogConfig
+from headrace.log.partition_log import PartitionLog
 from headrace.log.segments.descriptors import DescriptorPool
 from headrace.log.segments.segment import NEVER_MS
 from headrace.testing.memory_files import MemoryFiles
 from headrace.wire.batch import assign, read_header, split_batches
-from headrace.world import read_file
+from headrace.world import File, read_file
 from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
@@ -387,6 +388,31 @@ class TestFlush:
         assert log.flushed_offset == 0
         log.end_flush(begun)
         assert log.flushed_offset == 1
+
+    def test_only_a_flush_that_needs_nothing_but_one_file_names_it(self, files: MemoryFiles) -> None:
+        """What is left out of a flush is not on disk when it counts as done (R23)."""
+        log = open_log(files, SMALL)
+        log.append(*batch(b"a"), 0)
+        assert self._only_file(log) is None, "the names of a new log are not on disk"
+        log.append(*batch(b"b"), 0)
+        assert self._only_file(log) is not None
+        log.append(*batch(b"c"), 7)
+        assert self._only_file(log) is None, "neither is the leader epoch"
+        while not log.wants_flush:
+            log.append(*batch(bytes(60)), 7)
+        assert self._only_file(log) is None, "nor a sealed segment with its indexes"
+        log.append(*batch(b"d"), 7)
+        assert self._only_file(log) is not None
+
+    @staticmethod
+    def _only_file(log: PartitionLog) -> File | None:
+        begun = log.begin_flush()
+        assert begun is not None
+        found = begun.only_file
+        begun.sync()
+        log.end_flush(begun)
+        assert log.flushed_offset == log.log_end_offset
+        return found
 
     def test_sealed_segment_asks_for_a_flush(self, files: MemoryFiles) -> None:
         log = open_log(files, SMALL)

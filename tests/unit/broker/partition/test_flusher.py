@@ -91,6 +91,68 @@ def test_appends_that_come_while_the_disk_is_busy_are_flushed_together() -> None
     simulated(scenario)
 
 
+def test_nothing_is_committed_before_its_own_fsync_is_done() -> None:
+    """R23, for the first flush of a log, which needs more than one file, and for those after it."""
+
+    async def scenario(bench: Bench) -> None:
+        partition, synced = bench.partition(), 0
+
+        def look(operation: str, path: object) -> None:
+            nonlocal synced
+            if operation == "fsync" and str(path).endswith(".log"):
+                assert partition.high_watermark <= synced
+                synced = partition.log_end_offset
+
+        bench.files.on_operation = look
+        for turn in range(1, 20):
+            bench.append(partition)
+            assert partition.high_watermark < turn
+            await partition.flushed()
+            assert partition.high_watermark == turn <= synced
+
+    simulated(scenario)
+
+
+def test_an_append_during_a_flush_is_flushed_after_it_without_a_further_request() -> None:
+    async def scenario(bench: Bench) -> None:
+        partition = bench.partition()
+        bench.append(partition)
+        await bench.flusher.flush_all([partition])
+        late: list[int] = []
+
+        def append_meanwhile(operation: str, path: object) -> None:
+            if operation == "fsync" and len(late) < 50:
+                assert partition.flushing
+                late.append(partition.log_end_offset)
+                bench.append(partition)
+
+        bench.files.on_operation = append_meanwhile
+        bench.append(partition)
+        await asyncio.sleep(5)
+        assert len(late) == 50
+        assert partition.high_watermark == partition.log_end_offset == 52
+
+    simulated(scenario)
+
+
+def test_a_file_of_which_the_fsync_cannot_even_begin_is_a_failure_of_the_disk() -> None:
+    async def scenario(bench: Bench) -> None:
+        partition = bench.partition()
+        bench.append(partition)
+        await bench.flusher.flush_all([partition])
+
+        def refuse(file: object, done: object) -> None:
+            raise OSError(errno.EAGAIN, "no more threads")
+
+        bench.flusher._files.sync = refuse  # type: ignore[assignment, method-assign]
+        bench.append(partition)
+        await bench.flusher.flush_all([partition])
+        assert [error.errno for error in bench.failures] == [errno.EAGAIN]
+        assert (partition.high_watermark, partition.flushing) == (1, False)
+
+    simulated(scenario)
+
+
 def test_no_more_files_are_kept_open_for_flushes_than_threads_can_take() -> None:
     async def scenario(bench: Bench) -> None:
         partitions = [bench.partition(index) for index in range(600)]
@@ -115,15 +177,20 @@ def test_no_more_files_are_kept_open_for_flushes_than_threads_can_take() -> None
 def test_a_failed_fsync_is_reported_once_and_nothing_is_flushed_after_it() -> None:
     async def scenario(bench: Bench) -> None:
         partitions = [bench.partition(index) for index in range(20)]
+        for partition in partitions[10:]:  # of these it is the flush of one file that fails
+            bench.append(partition)
+        await bench.flusher.flush_all(partitions)
+        flushed = [partition.high_watermark for partition in partitions]
+        assert flushed == 10 * [0] + 10 * [1]
         bench.files.errors["fsync:.log"] = OSError(errno.EIO, "Input/output error")
         for partition in partitions:
             bench.append(partition)
         await asyncio.sleep(1)
         assert [error.errno for error in bench.failures] == [errno.EIO]
         bench.files.errors.clear()
-        assert all(partition.high_watermark == 0 for partition in partitions)
+        assert [partition.high_watermark for partition in partitions] == flushed
         await bench.flusher.flush_all(partitions)
-        assert all(partition.high_watermark == 0 for partition in partitions)
+        assert [partition.high_watermark for partition in partitions] == flushed
         assert bench.pool.pinned_count == 0
 
     simulated(scenario)
