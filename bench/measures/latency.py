@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +33,18 @@ def synchronous_produce(cell: Cell) -> Figures:
 
 def synchronous_sends(cell: Cell, client: Mapping[str, Any]) -> Figures:
     """`client`: how confluent-kafka connects."""
-    producer = Producer({**client, "linger.ms": 0, "log_level": 0})
+    producer = _synchronous_producer(client)
+    with cell.topic() as topic, no_collection():
+        _timed_sends(producer, topic, 200)
+        return _p50_p99(_timed_sends(producer, topic, cell.scaled(3000, least=200)))
+
+
+def _synchronous_producer(client: Mapping[str, Any]) -> Producer:
+    return Producer({**client, "linger.ms": 0, "log_level": 0})
+
+
+def _timed_sends(producer: Producer, topic: str, count: int) -> list[float]:
+    """Microseconds of each send, the answer included."""
     value = b"v" * 100
     failures: list[str] = []
     times_us: list[float] = []
@@ -40,17 +53,57 @@ def synchronous_sends(cell: Cell, client: Mapping[str, Any]) -> Figures:
         if error is not None:
             failures.append(str(error))
 
-    with cell.topic() as topic, no_collection():
-        warm_up = 200
-        for turn in range(warm_up + cell.scaled(3000, least=200)):
-            started = time.perf_counter_ns()
-            producer.produce(topic, value, on_delivery=delivered)
-            producer.flush()
-            if turn >= warm_up:
-                times_us.append((time.perf_counter_ns() - started) / 1000)
+    for _ in range(count):
+        started = time.perf_counter_ns()
+        producer.produce(topic, value, on_delivery=delivered)
+        producer.flush()
+        times_us.append((time.perf_counter_ns() - started) / 1000)
     if failures:
         raise KafkaException(f"{len(failures)} synchronous sends failed: {failures[0]}")
-    return _p50_p99(times_us)
+    return times_us
+
+
+_SENDS_PER_TURN = 20
+"""Of either topic, and so many fsyncs: short turns, so that all see the same machine."""
+
+
+def flush_overhead(cell: Cell) -> Figures:
+    """Flush `ack` against the least that it can cost: the same send with `os`, and one fsync of an append."""
+    producer = _synchronous_producer({"bootstrap.servers": cell.node.bootstrap})
+    os_us: list[float] = []
+    ack_us: list[float] = []
+    fsync_us: list[float] = []
+    with (
+        cell.topic(headrace_flush="os") as unflushed,
+        cell.topic(headrace_flush="ack") as flushed,
+        tempfile.TemporaryFile(dir=cell.node.data_dir) as file,
+        no_collection(),
+    ):
+        _timed_sends(producer, unflushed, 100)
+        _timed_sends(producer, flushed, 100)
+        for _ in range(cell.scaled(150, least=10)):
+            os_us += _timed_sends(producer, unflushed, _SENDS_PER_TURN)
+            ack_us += _timed_sends(producer, flushed, _SENDS_PER_TURN)
+            fsync_us += _timed_fsyncs(file.fileno(), _SENDS_PER_TURN)
+    figures: Figures = {}
+    for percent in (50, 99):
+        least, measured = (
+            percentile(os_us, percent) + percentile(fsync_us, percent),
+            percentile(ack_us, percent),
+        )
+        figures |= {f"least_p{percent}_us": least, f"ack_p{percent}_us": measured}
+        figures[f"p{percent}_ratio"] = measured / least
+    return figures
+
+
+def _timed_fsyncs(descriptor: int, count: int) -> list[float]:
+    times_us: list[float] = []
+    for _ in range(count):
+        os.write(descriptor, b"v" * 1000)
+        started = time.perf_counter_ns()
+        os.fdatasync(descriptor)
+        times_us.append((time.perf_counter_ns() - started) / 1000)
+    return times_us
 
 
 def end_to_end(cell: Cell) -> Figures:

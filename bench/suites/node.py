@@ -37,6 +37,18 @@ def _own(figure: str, title: str) -> Line:
     return Line(figure=figure, title=title, unit="× quiet p99", better=LOWER, target=2.0, own=True)
 
 
+def _flush_overhead(percent: str) -> Line:
+    return Line(
+        figure=f"p{percent}_ratio",
+        title=f"synchronous produce with `ack`, p{percent}: times `os` and one fsync (own figure)",
+        unit="× `os` + fsync",
+        better=LOWER,
+        target=1.1,
+        judged=ACK,
+        own=True,
+    )
+
+
 _PRODUCE = (
     Measure(
         name="raw_produce",
@@ -141,6 +153,12 @@ _LATENCY = (
             _latency("synchronous produce, confluent-kafka, p50", "50", 0.7),
             _latency("synchronous produce, confluent-kafka, p99", "99", 0.7),
         ),
+    ),
+    Measure(
+        name="flush_overhead",
+        run=latency.flush_overhead,
+        variants=(ACK,),
+        lines=(_flush_overhead("50"), _flush_overhead("99")),
     ),
     Measure(
         name="end_to_end",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LIBRARY_NAME = "_kernels.so"
-_FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fvisibility=default")
+_FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=default")
 """Not for any particular processor: a wheel must run on all of its platform."""
 
 

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Threads that fsync files. They never take Python's lock, so an fsync neither waits for the event loop to
- * leave it nor takes it from the loop.
+/* The work of threads that fsync files. It never needs Python's lock, so an fsync neither waits for the event loop
+ * to leave it nor takes it from the loop.
  *
- * Called by file_sync.py alone, whose structures mirror these. Unlike the other kernels this one keeps memory
- * and threads, from `start` to `stop` (docs/decisions/0046).
+ * Called by file_sync.py alone, which also makes the threads and whose structures mirror these. Unlike the other
+ * kernels this one keeps memory, from `open` to `close` (docs/decisions/0046).
  */
 #include "records.h"
 
 #ifndef _WIN32
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { STACK_BYTES = 128 * 1024 };
 
 typedef struct { int64_t fd, ticket; } job;
 typedef struct { int64_t ticket, error; } outcome;
@@ -22,11 +19,10 @@ typedef struct { int64_t ticket, error; } outcome;
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
-    int64_t capacity, first, queued, running, done, thread_count;
+    int64_t capacity, first, queued, running, done;
     int stopping, woken, read_fd, write_fd;
     job *jobs;         /* a ring of `capacity` */
     outcome *outcomes; /* `capacity` of them: every job has a place for its outcome */
-    pthread_t *threads;
 } pool;
 
 static int sync_file(int fd) {
@@ -48,8 +44,9 @@ static void wake_loop(int fd) {
     }
 }
 
-static void *work(void *argument) {
-    pool *p = argument;
+/* The life of one thread: returns after `stop`. */
+int64_t headrace_sync_work(int64_t made) {
+    pool *p = (pool *)(intptr_t)made;
     pthread_mutex_lock(&p->lock);
     for (;;) {
         while (!p->queued && !p->stopping) pthread_cond_wait(&p->arrived, &p->lock);
@@ -70,59 +67,32 @@ static void *work(void *argument) {
         pthread_mutex_lock(&p->lock);
     }
     pthread_mutex_unlock(&p->lock);
-    return NULL;
+    return 0;
 }
 
-static void join_and_free(pool *p) {
-    pthread_mutex_lock(&p->lock);
-    p->stopping = 1;
-    pthread_cond_broadcast(&p->arrived);
-    pthread_mutex_unlock(&p->lock);
-    for (int64_t i = 0; i < p->thread_count; i++) pthread_join(p->threads[i], NULL);
+static void free_pool(pool *p) {
     pthread_cond_destroy(&p->arrived);
     pthread_mutex_destroy(&p->lock);
     free(p->jobs);
     free(p->outcomes);
-    free(p->threads);
     free(p);
 }
 
-/* Signals are for the main thread: a new thread inherits the mask of the one that makes it. */
-static int start_threads(pool *p, int64_t count) {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    int failed = pthread_attr_init(&attributes);
-    if (failed) return failed;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (!failed && p->thread_count < count) {
-        failed = pthread_create(&p->threads[p->thread_count], &attributes, work, p);
-        if (!failed) p->thread_count++;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return p->thread_count ? 0 : failed; /* fewer will do */
-}
-
-/* Starts `threads` threads with room for `capacity` jobs; `read_fd` and `write_fd` are the ends of a pipe that
- * does not block. In `*made` what the other functions take. 0, or an errno. */
-int64_t headrace_sync_start(int64_t threads, int64_t capacity, int64_t read_fd, int64_t write_fd, int64_t *made) {
-    if (threads < 1 || capacity < 1) return EINVAL;
-    pool *p = calloc(1, sizeof *p);
-    if (!p) return ENOMEM;
+/* Makes room for `capacity` jobs; `read_fd` and `write_fd` are the ends of a pipe that does not block. In `*made`
+ * what the other functions take. 0, or an errno. */
+int64_t headrace_sync_open(int64_t capacity, int64_t read_fd, int64_t write_fd, int64_t *made) {
+    pool *p = capacity < 1 ? NULL : calloc(1, sizeof *p);
+    if (!p) return capacity < 1 ? EINVAL : ENOMEM;
     p->capacity = capacity;
     p->read_fd = (int)read_fd;
     p->write_fd = (int)write_fd;
     p->jobs = calloc((size_t)capacity, sizeof *p->jobs);
     p->outcomes = calloc((size_t)capacity, sizeof *p->outcomes);
-    p->threads = calloc((size_t)threads, sizeof *p->threads);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->arrived, NULL);
-    int failed = p->jobs && p->outcomes && p->threads ? start_threads(p, threads) : ENOMEM;
-    if (failed) {
-        join_and_free(p);
-        return failed;
+    if (!p->jobs || !p->outcomes) {
+        free_pool(p);
+        return ENOMEM;
     }
     *made = (int64_t)(intptr_t)p;
     return 0;
@@ -157,9 +127,19 @@ int64_t headrace_sync_take(int64_t made, outcome *out) {
     return count;
 }
 
-/* Returns when what a thread has begun is done; what is queued is dropped. Nothing else may be called then. */
+/* Every thread leaves `work` after the fsync that it has begun; what is queued is dropped. */
 int64_t headrace_sync_stop(int64_t made) {
-    join_and_free((pool *)(intptr_t)made);
+    pool *p = (pool *)(intptr_t)made;
+    pthread_mutex_lock(&p->lock);
+    p->stopping = 1;
+    pthread_cond_broadcast(&p->arrived);
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
+/* Once no thread is in `work` any more. */
+int64_t headrace_sync_close(int64_t made) {
+    free_pool((pool *)(intptr_t)made);
     return 0;
 }
 #endif

@@ -249,7 +249,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="headrace_fsync_seconds",
         kind="histogram",
-        help="Time of one group commit: the fsync of all logs that were waiting.",
+        help="Time of one flush of a log: from its begin until its fsync is done and known.",
         read=_one(lambda metrics: metrics.fsync),
     ),
     Family(
