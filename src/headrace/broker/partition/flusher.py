@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from itertools import cycle
 from typing import NamedTuple, Protocol
 
 from headrace.broker.metrics import Metrics
@@ -60,6 +61,7 @@ class Flusher:
         self._on_disk_failure = on_disk_failure
         self._files = world.tasks.file_sync(threads=FLUSH_THREADS, capacity=MOST_AT_ONCE)
         self._threads: list[Thread] = [world.tasks.thread(f"flush-{n}") for n in range(FLUSH_THREADS)]
+        self._next_thread = cycle(self._threads)
         self._dirty: OrderedDict[FlushedPartition, None] = OrderedDict()
         """To be flushed, and not being flushed."""
         self._flushing: dict[FlushedPartition, bool] = {}
@@ -124,9 +126,7 @@ class Flusher:
     def _start(self, partition: FlushedPartition, begun: BegunFlush, started: float) -> None:
         file = begun.flush.only_file
         if file is None:
-            thread = self._threads.pop(0)
-            self._threads.append(thread)
-            syncing = thread.run(begun.flush.sync)
+            syncing = next(self._next_thread).run(begun.flush.sync)
             self._world.tasks.spawn(self._sync_more(syncing, partition, begun, started), name="flush")
             return
 
