@@ -3,7 +3,7 @@
  * to leave it nor takes it from the loop.
  *
  * Called by file_sync.py alone, which also makes the threads and whose structures mirror these. Unlike the other
- * kernels this one keeps memory, from `open` to `close` (docs/decisions/0046).
+ * kernels this one keeps memory, from `open` to `close` (docs/decisions/0046-fsync-without-pythons-lock.md).
  */
 #include "records.h"
 
