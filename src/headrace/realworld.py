@@ -254,11 +254,16 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
         logger.error("the task %r failed", task.get_name(), exc_info=error)
 
 
+_MOST_COMPUTING = 4
+"""Threads: each may hold some 64 MiB of records while it expands a bomb."""
+
+
 class RealTasks:
     """Bulk worker processes are started by the first job, so that an idle node uses little memory."""
 
     def __init__(self) -> None:
         self._threads: list[RealThread | KernelFileSync | ThreadFileSync] = []
+        self._computing: ThreadPoolExecutor | None = None
         self._bulk: ProcessPoolExecutor | None = None
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
@@ -297,9 +302,18 @@ class RealTasks:
             self._bulk = _start_workers()
             return loop.run_in_executor(self._bulk, function, *args)
 
+    def compute(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        if self._computing is None:
+            threads = max(2, min(_MOST_COMPUTING, os.cpu_count() or 1))
+            self._computing = ThreadPoolExecutor(threads, "compute")
+        return asyncio.get_running_loop().run_in_executor(self._computing, function, *args)
+
     async def close(self) -> None:
         for thread in self._threads:
             thread.close()
+        if self._computing is not None:
+            computing, self._computing = self._computing, None
+            computing.shutdown(wait=True, cancel_futures=True)
         if self._bulk is not None:
             workers, self._bulk = self._bulk, None
             await asyncio.get_running_loop().run_in_executor(None, _end_workers, workers)

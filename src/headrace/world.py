@@ -136,6 +136,9 @@ class Tasks(Protocol):
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         """Runs a picklable function on record bodies in the low-priority worker process."""
 
+    def compute(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Runs a function that works without the GIL in one of a few threads, in the order of the calls."""
+
     async def close(self) -> None:
         """Ends threads and the worker process."""
 

@@ -27,6 +27,8 @@ _THE_PROCESS = "the one module that sets up the process around a node"
 ALLOWED: dict[tuple[str, str], str] = {
     ("broker/network/send_queue.py", "import socket"): _PAST_THE_TRANSPORT,
     ("broker/network/send_queue.py", "os.sendfile"): _PAST_THE_TRANSPORT,
+    ("wire/scratch.py", "import mmap"): "anonymous memory, without a file",
+    ("wire/scratch.py", "import threading"): "memory of each thread; it starts none",
     ("log/epochs.py", "import threading"): "a lock between the threads that write one file; it starts none",
     ("coordination/hosts.py", "os.path.realpath"): "asks where a link leads, to find the mount",
     ("broker/network/send_queue.py", "asyncio.ensure_future"): _WRAPS_A_THREAD,

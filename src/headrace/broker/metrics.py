@@ -80,7 +80,7 @@ def quantile_of(buckets: list[int], quantile: float) -> float | None:
 class TopicCounters:
     """Counters of a topic, changed in place by its partitions."""
 
-    __slots__ = ("bytes_in", "bytes_out", "fetches", "produces", "records_in")
+    __slots__ = ("bytes_in", "bytes_out", "fetches", "produces", "records_in", "refused_batches")
 
     def __init__(self) -> None:
         self.produces = 0
@@ -88,6 +88,12 @@ class TopicCounters:
         self.bytes_in = 0
         self.fetches = 0
         self.bytes_out = 0
+        self.refused_batches: dict[tuple[str, int], int] = {}
+        """By codec and error code: batches that were damaged."""
+
+    def refused(self, codec: str, code: int) -> None:
+        key = (codec, code)
+        self.refused_batches[key] = self.refused_batches.get(key, 0) + 1
 
 
 class GroupCounters:

@@ -244,6 +244,10 @@ class SimTasks:
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         return self._worker.run(function, *args)
 
+    def compute(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Later calls may end before earlier ones, as in several threads."""
+        return SimThread(self).run(function, *args)
+
     async def close(self) -> None:
         pass
 

@@ -114,6 +114,11 @@ def has_transactional_bit(view: memoryview, start: int, end: int) -> bool:
     return end - start > _ATTRIBUTES_AT + 1 and bool(view[start + _ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
 
 
+def codec_of(view: memoryview, start: int, end: int) -> int | None:
+    """Of the first batch in [start, end), which need not be sound; None when it ends before that."""
+    return view[start + _ATTRIBUTES_AT + 1] & CODEC_MASK if end - start > _ATTRIBUTES_AT + 1 else None
+
+
 def crc_of(batch: memoryview) -> int:
     """The CRC of the batch that fills the view."""
     return int(crc32c(batch[_ATTRIBUTES_AT:]))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The codecs of record batches: gzip, snappy (Java's chunked framing and bare), lz4 frames, zstd.
 
-Output is written into a buffer that grows only as it is filled and never past a cap, so a bomb costs no more
-than the cap (S2). Read next: records.py.
+Output is written into a buffer that grows only as it is filled, or into one that the caller keeps
+(scratch.py), and never past a cap, so a bomb costs no more than the cap (S2). The GIL is released while a
+codec works. Read next: records.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import cramjam
 
@@ -26,6 +27,14 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+def codec_name(codec: int | None) -> str:
+    """As Kafka's settings name it."""
+    return _NAMES.get(codec, "unknown codec")
+
+
+_NAMES: dict[int | None, str] = {codec: codec.name.lower() for codec in Codec}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +76,57 @@ def decompress(
     """The expanded bytes; uncompressed data is handed back as it is, without a copy."""
     if codec == Codec.NONE:
         return data
+    limit = caps.limit(len(data))
     if codec == Codec.SNAPPY:
-        return _decompress_snappy(memoryview(data), caps.limit(len(data)))
+        blocks = _snappy_blocks(memoryview(data), limit)
+        out = bytearray(sum(block.size for block in blocks))
+        _expand_snappy(blocks, memoryview(out))
+        return out
+    return _expand(_decompressor(codec), data, limit)
+
+
+def decompress_into(codec: int, data: memoryview, room: memoryview) -> int:
+    """Writes the expanded bytes to the start of `room`, and no further; how many there are."""
+    if codec == Codec.SNAPPY:
+        return _expand_snappy(_snappy_blocks(data, len(room)), room)
+    try:
+        size: int = _decompressor(codec)(data, room)
+    except cramjam.DecompressionError as error:
+        if _BUFFER_FULL not in str(error):
+            raise DecodeError(f"compressed data is damaged: {error}") from None
+        raise ExpandsTooFar(f"{len(data)} bytes expand to more than {len(room)}") from None
+    return size
+
+
+def likely_size(codec: int, data: memoryview) -> int:
+    """To how many bytes the data expands as it says itself, which may be false, or else as is usual."""
+    announced = None
+    if codec == Codec.GZIP and len(data) >= _SMALLEST_GZIP:
+        (announced,) = _GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)
+    elif codec == Codec.SNAPPY:
+        announced = _announced_by_snappy(data)
+    elif codec == Codec.LZ4 and len(data) >= _LZ4_SIZE_AT + 8 and data[_LZ4_FLAGS_AT] & _LZ4_HAS_SIZE:
+        announced = int.from_bytes(data[_LZ4_SIZE_AT : _LZ4_SIZE_AT + 8], "little")
+    elif codec == Codec.ZSTD:
+        announced = _announced_by_zstd(data)
+    return _USUAL_RATIO * len(data) if announced is None else announced
+
+
+def is_choppy(codec: int, data: memoryview) -> bool:
+    """Whether the data is of more pieces than any client makes, each of which costs time in Python."""
+    if codec != Codec.SNAPPY:
+        return False
+    try:
+        return len(_snappy_pieces(data, MOST_SNAPPY_BLOCKS + 1)) > MOST_SNAPPY_BLOCKS
+    except DecodeError:
+        return False
+
+
+def _decompressor(codec: int) -> Callable[[Any, Any], int]:
     expand = _DECOMPRESSORS.get(codec)
     if expand is None:
         raise DecodeError(f"unknown compression codec {codec}")
-    return _expand(expand, data, caps.limit(len(data)))
+    return expand
 
 
 def _compress_lz4(data: bytes | bytearray | memoryview) -> Any:
@@ -87,21 +141,21 @@ _COMPRESSORS: dict[int, Callable[[Any], Any]] = {
     Codec.LZ4: _compress_lz4,
     Codec.ZSTD: lambda data: cramjam.zstd.compress(data, level=3),
 }
-_DECOMPRESSORS: dict[int, Callable[[Any, bytearray], int]] = {
+_DECOMPRESSORS: dict[int, Callable[[Any, Any], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
 }
 
 _BUFFER_FULL = "failed to write whole buffer"  # Rust's words for an output slice that is too short
-_FIRST_GUESS = 4  # times the input
+_USUAL_RATIO = 4
 _GROWTH = 4
 _SMALLEST_BUFFER = 1024
 
 
-def _expand(expand: Callable[[Any, bytearray], int], data: Any, limit: int) -> bytearray:
+def _expand(expand: Callable[[Any, Any], int], data: Any, limit: int) -> bytearray:
     """Tries with a buffer of a likely size, then larger ones up to `limit`."""
-    room = min(limit, max(_SMALLEST_BUFFER, _FIRST_GUESS * len(data)))
+    room = min(limit, max(_SMALLEST_BUFFER, _USUAL_RATIO * len(data)))
     while True:
         out = bytearray(room)
         try:
@@ -133,38 +187,96 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytearray:
-    out = bytearray()
+MOST_SNAPPY_BLOCKS = 4096
+"""Twice as many of Java's as there are in 64 MiB."""
+
+
+class _SnappyBlock(NamedTuple):
+    data: memoryview
+    size: int
+    """Once expanded, as the block says."""
+
+
+def _snappy_pieces(data: memoryview, most: int) -> list[memoryview]:
+    """The first blocks, at most so many: one, where there is no framing."""
     if data[: len(_JAVA_MAGIC)] != _JAVA_MAGIC:
-        _expand_snappy_block(data, out, limit)
-        return out
+        return [data]
     position, end = len(_JAVA_HEADER), len(data)
     if end < position:
         raise DecodeError("snappy header is cut off")
-    while position < end:
+    pieces: list[memoryview] = []
+    while position < end and len(pieces) < most:
         if end - position < _CHUNK_LENGTH.size:
             raise DecodeError("snappy chunk length is cut off")
         (length,) = _CHUNK_LENGTH.unpack_from(data, position)
         position += _CHUNK_LENGTH.size
         if not 0 <= length <= end - position:
             raise DecodeError(f"snappy chunk of {length} bytes, {end - position} left")
-        _expand_snappy_block(data[position : position + length], out, limit)
+        pieces.append(data[position : position + length])
         position += length
-    return out
+    return pieces
 
 
-def _expand_snappy_block(block: memoryview, out: bytearray, limit: int) -> None:
-    """Appends the block's bytes to `out`; the block says first how many they are."""
-    try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > _SNAPPY_MOST * len(block):
-            raise DecodeError(f"snappy block of {len(block)} bytes claims to hold {size}")
-        if size > limit - len(out):
+def _snappy_blocks(data: memoryview, limit: int) -> list[_SnappyBlock]:
+    """All blocks, which say before they are expanded how large they are together."""
+    blocks: list[_SnappyBlock] = []
+    left = limit
+    for piece in _snappy_pieces(data, len(data)):
+        try:
+            size = cramjam.snappy.decompress_raw_len(piece)
+        except cramjam.DecompressionError as error:
+            raise DecodeError(f"compressed data is damaged: {error}") from None
+        if size > _SNAPPY_MOST * len(piece):
+            raise DecodeError(f"snappy block of {len(piece)} bytes claims to hold {size}")
+        if size > left:
             raise ExpandsTooFar(f"snappy data expands to more than {limit} bytes")
-        expanded = bytearray(size)
-        written = cramjam.snappy.decompress_raw_into(block, expanded)
-    except cramjam.DecompressionError as error:
-        raise DecodeError(f"compressed data is damaged: {error}") from None
-    if written != size:
-        raise DecodeError(f"snappy block holds {written} bytes, not {size}")
-    out += expanded
+        left -= size
+        blocks.append(_SnappyBlock(piece, size))
+    return blocks
+
+
+def _expand_snappy(blocks: list[_SnappyBlock], room: memoryview) -> int:
+    position = 0
+    for data, size in blocks:
+        try:
+            written = cramjam.snappy.decompress_raw_into(data, room[position : position + size])
+        except cramjam.DecompressionError as error:
+            raise DecodeError(f"compressed data is damaged: {error}") from None
+        if written != size:
+            raise DecodeError(f"snappy block holds {written} bytes, not {size}")
+        position += size
+    return position
+
+
+# What data says of its size
+
+_SMALLEST_GZIP = 18
+_GZIP_SIZE = struct.Struct("<I")
+_LZ4_FLAGS_AT, _LZ4_SIZE_AT, _LZ4_HAS_SIZE = 4, 6, 0x08
+_ZSTD_DESCRIPTOR_AT = 4
+_FEW_BLOCKS = 16
+_UNKNOWN_AND_MANY = 1 << 62
+
+
+def _announced_by_snappy(data: memoryview) -> int:
+    try:
+        pieces = _snappy_pieces(data, _FEW_BLOCKS + 1)
+        if len(pieces) > _FEW_BLOCKS:
+            return _UNKNOWN_AND_MANY
+        return sum(cramjam.snappy.decompress_raw_len(piece) for piece in pieces)
+    except (DecodeError, cramjam.DecompressionError):
+        return 0  # it is refused as soon as it is looked at
+
+
+def _announced_by_zstd(data: memoryview) -> int | None:
+    """Of its first frame (RFC 8878, 3.1.1.1)."""
+    if len(data) <= _ZSTD_DESCRIPTOR_AT:
+        return None
+    descriptor = data[_ZSTD_DESCRIPTOR_AT]
+    size_flag, single_segment, dictionary_flag = descriptor >> 6, descriptor & 0x20, descriptor & 3
+    if not (size_flag or single_segment):
+        return None
+    width = 1 << size_flag
+    start = _ZSTD_DESCRIPTOR_AT + 1 + (0 if single_segment else 1) + (0, 1, 2, 4)[dictionary_flag]
+    size = int.from_bytes(data[start : start + width], "little")
+    return size + 256 if width == 2 else size

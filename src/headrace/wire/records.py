@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records inside a batch: read, build, check, recompress.
 
-For clients, compaction, time lookup, `record.validation=full` and tools; never on the default produce and
-fetch path. Read next: batch.py (the header), record_layout.py, compression.py.
+For clients, compaction, time lookup, record validation and tools; never on the fetch path.
+Read next: batch.py (the header), record_layout.py, compression.py.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from headrace.wire.record_layout import (
     layouts,
     read_headers,
 )
+from headrace.wire.scratch import SCRATCH
 
 NO_TIMESTAMP = -1
 _LOG_OVERHEAD = 12
@@ -86,28 +87,30 @@ def batch_payload(batch: memoryview, max_bytes: int) -> tuple[BatchHeader, memor
 
 def validate_records(
     batch: memoryview, *, require_key: bool, span: Span | None = None, caps: Caps = PRODUCER_CAPS
-) -> None:
+) -> int:
     """Checks every record of a producer's batch whose header and CRC are checked already (batch.py).
 
+    Returns the size of the records, expanded.
     `span`: the keys that are allowed; `keys_outside` tells which others there are.
     INVALID_RECORD, never CORRUPT_MESSAGE: the CRC matches, so a retry of the same bytes cannot help, and
     producers retry CORRUPT_MESSAGE.
     """
     try:
         header = _checked_header(batch)
-        view = _expanded(batch, header, caps)
+        view = _in_scratch(batch, header, caps)
         check_records(view, header.record_count, header.base_timestamp, needs_key=require_key)
         if span is not None and (outside := count_outside(view, header.record_count, span)):
             raise ApiError(ErrorCode.invalid_record, f"{outside} records are in the wrong partition")
     except DecodeError as error:
         raise ApiError(ErrorCode.invalid_record, str(error)) from error
+    return len(view)
 
 
 def keyless_records(batch: memoryview, *, caps: Caps = PRODUCER_CAPS) -> list[int]:
     """Positions of records that lack a key; none when the batch has any other fault."""
     try:
         header = _checked_header(batch)
-        view = _expanded(batch, header, caps)
+        view = _in_scratch(batch, header, caps)
         check_records(view, header.record_count, header.base_timestamp, needs_key=False)
         return [place for place, layout in enumerate(layouts(view, header.record_count)) if layout[3] < 0]
     except DecodeError:
@@ -118,7 +121,7 @@ def keys_outside(batch: memoryview, span: Span, *, caps: Caps = PRODUCER_CAPS) -
     """The keys that are not in the span, by position; none when the batch has any other fault."""
     try:
         header = _checked_header(batch)
-        view = _expanded(batch, header, caps)
+        view = _in_scratch(batch, header, caps)
         check_records(view, header.record_count, header.base_timestamp, needs_key=False)
         keys = enumerate(key_of(view, layout) for layout in layouts(view, header.record_count))
         return {place: key for place, key in keys if not in_span(key, span)}
@@ -130,7 +133,7 @@ def recompress(batch: memoryview, codec: int, *, caps: Caps = PRODUCER_CAPS) -> 
     """The same batch under another codec, for topics whose `compression.type` names one."""
     header = _checked_header(batch)
     try:
-        payload = compress(codec, _expanded(batch, header, caps))
+        payload = compress(codec, _in_scratch(batch, header, caps))
     except DecodeError as error:
         raise ApiError(ErrorCode.invalid_record, str(error)) from error
     attributes = header.attributes & ~0x07 | codec
@@ -239,6 +242,14 @@ def _expanded(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
     if not header.codec or not payload:
         return payload
     return memoryview(decompress(header.codec, payload, caps))
+
+
+def _in_scratch(batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
+    """The same, until the next call of this thread."""
+    payload = batch[HEADER_SIZE : header.size]
+    if not header.codec or not payload:
+        return payload
+    return SCRATCH.expand(header.codec, payload, caps.limit(len(payload)))
 
 
 def _sized(data: bytes | None) -> bytes:

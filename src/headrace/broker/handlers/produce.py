@@ -3,7 +3,7 @@
 
 Splits a request per partition, appends each part, and replies as `acks` demands: 0 never, 1 when written,
 all (-1) when the high watermark has passed (R17). Version 13 names topics by id. Batches whose records take
-long to validate go through the worker process first. A batch for a new leader whose epoch is not on disk yet
+long to validate go through a thread first. A batch for a new leader whose epoch is not on disk yet
 is held until it is (R13). Requests of one connection that differ only in their records are appended together
 (`ProduceRun`).
 
@@ -34,7 +34,8 @@ from headrace.broker.partition.partition import (
     Partition,
     VerificationGuard,
 )
-from headrace.broker.partition.record_validation import DeepCheck, NeedsWorker, check_batch
+from headrace.broker.partition.record_validation import DeepCheck, TakesLong, check_elsewhere
+from headrace.broker.partition.refused_batches import DAMAGED, RefusedBatches, SentBatch
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.quotas.client_throttles import ClientThrottles
 from headrace.broker.replication.leader_hints import NO_HINT, Hint, LeaderHints
@@ -82,8 +83,8 @@ class _Deferred(NamedTuple):
 
     partition: Partition
     waits_for: DeepCheck | asyncio.Future[Appended] | VerificationGuard
-    """The check by the worker, the append when the partition takes writes, or the coordinator's answer."""
-    batch: bytes
+    """The check in a thread, the append when the partition takes writes, or the coordinator's answer."""
+    batch: bytearray
     results: list[ProduceResult]
     place: int
 
@@ -129,9 +130,10 @@ class ProduceHandler:
         self._authorization = authorization
         self._hints = LeaderHints(node_id, view)
         self._metrics = metrics
+        self._refused_batches = RefusedBatches(metrics, clock)
         self._memory = memory
         self._clock = clock
-        self._bulk = tasks.bulk
+        self._tasks = tasks
         self._request_tasks = request_tasks
 
     def __call__(
@@ -208,25 +210,22 @@ class ProduceHandler:
                     has_transactional_id=has_transactional_id,
                 )
             except NotVerified:
-                batch = bytes(view[part.start : part.end])
+                batch = bytearray(view[part.start : part.end])
                 guard = _begin_verification(produce, partition, batch)
                 produce.deferred.append(_Deferred(partition, guard, batch, results, len(results)))
                 results.append(ProduceResult(part.index))
                 continue
             except EpochNotSaved:
-                batch = bytes(view[part.start : part.end])
+                batch = bytearray(view[part.start : part.end])
                 held = _hold(produce, partition, batch)
                 produce.deferred.append(_Deferred(partition, held, batch, results, len(results)))
                 results.append(ProduceResult(part.index))
                 continue
             except ApiError as error:
-                hint = self._hints.hint(error.code, topic.name, topic.topic_id, part.index)
-                if hint is not NO_HINT:
-                    produce.leaders.append(hint.leader)
-                results.append(self._refused(produce, part.index, error, hint))
+                results.append(self._refused_at_once(produce, topic, part, view, error))
                 continue
-            except NeedsWorker as long_way:
-                batch = bytes(view[part.start : part.end])
+            except TakesLong as long_way:
+                batch = bytearray(view[part.start : part.end])
                 produce.deferred.append(_Deferred(partition, long_way.check, batch, results, len(results)))
                 results.append(ProduceResult(part.index))
                 continue
@@ -296,6 +295,31 @@ class ProduceHandler:
             refused_records=error.records,
         )
 
+    def _refused_at_once(
+        self,
+        produce: _Produce,
+        topic: ProduceTopic,
+        part: ProducePartition,
+        view: memoryview,
+        error: ApiError,
+    ) -> ProduceResult:
+        hint = self._hints.hint(error.code, topic.name, topic.topic_id, part.index)
+        if hint is not NO_HINT:
+            produce.leaders.append(hint.leader)
+        if error.code in DAMAGED:
+            name = self._find(topic, part, produce).topic_partition
+            self._note_damaged(produce, SentBatch(name, view, part.start, part.end), error)
+        return self._refused(produce, part.index, error, hint)
+
+    def _refused_later(self, produce: _Produce, each: _Deferred, error: ApiError) -> ProduceResult:
+        if error.code in DAMAGED:
+            name, view = each.partition.topic_partition, memoryview(each.batch)
+            self._note_damaged(produce, SentBatch(name, view, 0, len(view)), error)
+        return self._refused(produce, each.results[each.place].index, error)
+
+    def _note_damaged(self, produce: _Produce, batch: SentBatch, error: ApiError) -> None:
+        self._refused_batches.note(produce.connection, produce.header.client_id, batch, error)
+
     # The long way
 
     async def _append_deferred(
@@ -328,7 +352,7 @@ class ProduceHandler:
             else:
                 appended = await self._until_appended(produce, partition, waits_for, batch)
         except ApiError as error:
-            results[place] = self._refused(produce, index, error)
+            results[place] = self._refused_later(produce, each, error)
             return
         results[place] = _written(index, appended, partition)
         self._appended(produce, partition, appended, results, place)
@@ -346,16 +370,16 @@ class ProduceHandler:
             try:
                 _check_enrolled(produce, partition, errors)
                 appended = _append(produce, partition, batch, guard)
-            except (NeedsWorker, NotVerified):
+            except (TakesLong, NotVerified):
                 produce.deferred.append(each)
             except ApiError as error:
-                results[place] = self._refused(produce, index, error)
+                results[place] = self._refused_later(produce, each, error)
             else:
                 results[place] = _written(index, appended, partition)
                 self._appended(produce, partition, appended, results, place)
 
     async def _until_appended(
-        self, produce: _Produce, partition: Partition, held: asyncio.Future[Appended], batch: bytes
+        self, produce: _Produce, partition: Partition, held: asyncio.Future[Appended], batch: bytearray
     ) -> Appended:
         """After the time it is refused, and the producer looks for the leader again."""
         limit_s = min(produce.request.timeout_ms / 1000, MAX_HOLD_S)
@@ -366,7 +390,7 @@ class ProduceHandler:
             return await self._append_in_transaction(produce, partition, batch)
         except NotVerified:
             return await self._append_in_transaction(produce, partition, batch)
-        except NeedsWorker as long_way:
+        except TakesLong as long_way:
             return await self._check_and_append(produce, partition, long_way.check, batch)
 
     async def _check_and_append(
@@ -374,13 +398,13 @@ class ProduceHandler:
         produce: _Produce,
         partition: Partition,
         check: DeepCheck,
-        batch: bytes,
+        batch: bytearray,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        checked = await self._bulk(check_batch, check, batch, read_header(batch))
+        checked = await check_elsewhere(self._tasks, check, batch)
         while (rule := partition.key_rule) is not None and rule != check.keys:  # altered meanwhile
             check = check._replace(validates=True, keys=rule)
-            checked = await self._bulk(check_batch, check, batch, read_header(batch))
+            checked = await check_elsewhere(self._tasks, check, batch)
         if checked.batch is None:
             raise ApiError(ErrorCode(checked.error_code), checked.message, records=checked.records or {})
         return await self._append_in_transaction(produce, partition, checked.batch, guard, checked=True)
@@ -391,7 +415,7 @@ class ProduceHandler:
         self,
         produce: _Produce,
         partition: Partition,
-        batch: bytes,
+        batch: bytearray,
         guard: VerificationGuard | None = None,
         *,
         checked: bool = False,
@@ -404,7 +428,7 @@ class ProduceHandler:
                 guard = await self._enrolled(produce, partition, batch)
         return await self._append_or_ask_again(produce, partition, batch, guard, checked=checked)
 
-    async def _enrolled(self, produce: _Produce, partition: Partition, batch: bytes) -> VerificationGuard:
+    async def _enrolled(self, produce: _Produce, partition: Partition, batch: bytearray) -> VerificationGuard:
         """The guard that was taken before the coordinator was asked. Raises ApiError."""
         guard = _begin_verification(produce, partition, batch)
         errors = await self._ask(produce, _producer_of(batch), frozenset((partition.topic_partition,)))
@@ -415,7 +439,7 @@ class ProduceHandler:
         self,
         produce: _Produce,
         partition: Partition,
-        batch: bytes,
+        batch: bytearray,
         guard: VerificationGuard,
         *,
         checked: bool = False,
@@ -431,11 +455,11 @@ class ProduceHandler:
             return _append(produce, partition, batch, guard, checked=checked)
 
     async def _append_guarded(
-        self, produce: _Produce, partition: Partition, batch: bytes, guard: VerificationGuard
+        self, produce: _Produce, partition: Partition, batch: bytearray, guard: VerificationGuard
     ) -> Appended:
         try:
             return await self._append_or_ask_again(produce, partition, batch, guard)
-        except NeedsWorker as long_way:  # the topic was altered meanwhile
+        except TakesLong as long_way:  # the topic was altered meanwhile
             return await self._check_and_append(produce, partition, long_way.check, batch, guard)
 
     def _verify(self, produce: _Produce) -> asyncio.Future[Errors]:
@@ -471,7 +495,7 @@ class ProduceHandler:
             raise DecodeError(f"an acks=0 produce failed: {code.name} {failed.error_message or ''}")
 
 
-def _hold(produce: _Produce, partition: Partition, batch: bytes) -> asyncio.Future[Appended]:
+def _hold(produce: _Produce, partition: Partition, batch: bytearray) -> asyncio.Future[Appended]:
     """Appends the batch as soon as the partition takes writes; cancelled, it does not."""
     held: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
@@ -488,7 +512,7 @@ def _hold(produce: _Produce, partition: Partition, batch: bytes) -> asyncio.Futu
     return held
 
 
-def _begin_verification(produce: _Produce, partition: Partition, batch: bytes) -> VerificationGuard:
+def _begin_verification(produce: _Produce, partition: Partition, batch: bytearray) -> VerificationGuard:
     """Before the coordinator is asked."""
     adds = adds_partitions(ApiKey.PRODUCE, produce.header.api_version)
     guard = partition.begin_verification(memoryview(batch), 0, begins_at_zero=adds)
@@ -503,7 +527,7 @@ def _answered(errors: Errors) -> asyncio.Future[Errors]:
     return answered
 
 
-def _producer_of(batch: bytes) -> Producer:
+def _producer_of(batch: bytearray) -> Producer:
     header = read_header(batch)
     return Producer(header.producer_id, header.producer_epoch)
 
@@ -519,13 +543,13 @@ def _check_enrolled(produce: _Produce, partition: Partition, errors: Errors) -> 
 def _append(
     produce: _Produce,
     partition: Partition,
-    batch: bytes,
+    batch: bytearray,
     guard: VerificationGuard | None = None,
     *,
     checked: bool = False,
 ) -> Appended:
     """With all checks of the first attempt: the ISR may have shrunk meanwhile."""
-    view = memoryview(bytearray(batch))
+    view = memoryview(batch)
     zstd_known = produce.header.api_version >= ZSTD_FROM
     return partition.append(
         view,

@@ -18,7 +18,14 @@ from headrace.broker.metrics import TopicCounters
 from headrace.broker.partition.commit_tracker import AckWaiter, CommitTracker, OnAck
 from headrace.broker.partition.flusher import BegunFlush, Flusher
 from headrace.broker.partition.readers import Readers
-from headrace.broker.partition.record_validation import DeepCheck, KeyRule, check_at_once, check_uncompressed
+from headrace.broker.partition.record_validation import (
+    DeepCheck,
+    KeyRule,
+    TurnAllowance,
+    check_at_once,
+    check_sound,
+    is_sound_at_once,
+)
 from headrace.broker.partition.roles import ReplicaFetch, Role, SoleReplica
 from headrace.broker.partition.storage_faults import failed_disk, will_pass
 from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
@@ -118,8 +125,11 @@ class Partition:
         persist_offsets: Callable[[], Awaitable[None]],
         high_watermark: int | None = None,
         on_trouble: Callable[[], None] = lambda: None,
+        allowance: TurnAllowance | None = None,
     ) -> None:
-        """`high_watermark`: from the checkpoint; None for a sole replica. `on_trouble`: the disk refused."""
+        """`high_watermark`: from the checkpoint; None for a sole replica. `on_trouble`: the disk refused.
+        `allowance`: the node's, for all its partitions together; None: one of its own.
+        """
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
@@ -145,6 +155,7 @@ class Partition:
         self._flusher = flusher
         self._counters = counters
         self._disk = disk
+        self._allowance = allowance or TurnAllowance(call_soon)
         self._persist_offsets = persist_offsets
         self._on_trouble = on_trouble
         self._refusal: ErrorCode | None = None
@@ -381,7 +392,7 @@ class Partition:
         EpochNotSaved when the caller may append again by `when_writable`, NotVerified when it may append
         again with the guard of `begin_verification`.
 
-        `acks_all`: only with min.insync.replicas in sync (R17). Raises NeedsWorker when its records have to
+        `acks_all`: only with min.insync.replicas in sync (R17). Raises TakesLong when its records have to
         be validated and are many; the caller appends again with `checked` once that is done.
         `guard`: from `begin_verification`, for a batch that may begin a transaction.
         `has_transactional_id`: of the request; without one it must not contain a batch of a transaction.
@@ -402,8 +413,8 @@ class Partition:
         if header.attributes & ~settings.plain_attributes or (settings.checks_records and not checked):
             view, batches = self._check_unusual(view, batches, checked, has_transactional_id)
             header = batches[0][1]
-        elif settings.validates_uncompressed and not (checked or header.codec):
-            check_uncompressed(view, start, header)
+        elif settings.validates_by_kernels and not checked:
+            check_sound(view, start, header, self._allowance)
         if not zstd_known and header.codec == ZSTD:
             raise ApiError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
         now_ms = self._clock.wall_ms()
@@ -498,7 +509,9 @@ class Partition:
         role = self.role
         if on_ack is not None and role.needs_insync and (refusal := role.refusal_before_append()) is not None:
             raise refusal
-        batches = _plain_batches(view, frames, settings, self.log.producers, self._clock.wall_ms())
+        batches = _plain_batches(
+            view, frames, settings, self.log.producers, self._allowance, self._clock.wall_ms()
+        )
         if not batches:
             return None
         try:
@@ -595,18 +608,14 @@ class Partition:
             raise ApiError(ErrorCode.invalid_txn_state, "a transactional batch without a producer id")
         settings = self.settings
         if checked or not settings.checks_records:
-            if settings.validates_uncompressed and not (checked or header.codec):
-                check_uncompressed(view, position, header)
+            if settings.validates_by_kernels and not checked:
+                check_sound(view, position, header, self._allowance)
             return view, batches
         keys = self.key_rule
-        validates = (
-            settings.validates_records
-            or keys is not None
-            or (settings.validates_uncompressed and not header.codec)
-        )
+        validates = settings.validates_records or keys is not None or settings.validates_by_kernels
         check = DeepCheck(validates, settings.requires_key, settings.codec, keys)
         batch = view[position : position + header.size]
-        made = check_at_once(check, batch, header)
+        made = check_at_once(check, batch, header, self._allowance)
         if made is batch:
             return view, batches
         limit = settings.log.max_message_bytes
@@ -854,6 +863,7 @@ def _plain_batches(
     frames: Sequence[RunFrame],
     settings: TopicSettings,
     producers: ProducerState,
+    allowance: TurnAllowance,
     now_ms: int,
 ) -> list[tuple[int, BatchHeader]]:
     """(position, header) of batches of a run, up to the first that needs a further check."""
@@ -873,11 +883,13 @@ def _plain_batches(
             or (header.producer_id >= 0 and not _continues(producers, before, header))
         ):
             break
-        batches.append((start, header))
         if not header.attributes & CODEC_MASK:
             uncompressed += (start, end - start)
+        elif settings.validates_by_kernels and not is_sound_at_once(view, start, header, allowance):
+            break
+        batches.append((start, header))
         before = header
-    if settings.validates_uncompressed and uncompressed:
+    if settings.validates_by_kernels and uncompressed:
         assert WALK is not None
         sound = 2 * WALK.count_sound(view, uncompressed)
         if sound < len(uncompressed):

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation of the records in a batch: small batches on the event loop, large ones in the worker process.
+"""Validation of the records in a batch: small batches on the event loop, large ones in threads.
 
-The limit is one to two milliseconds of work; with the C kernels that is a larger batch. Independent of
-partitions and connections. Read next: handlers/produce.py, wire/records.py.
+The limit is one to two milliseconds of work; with the C kernels that is a larger batch. Decompression and
+kernels run without the GIL, so threads do not stop the event loop. What Python reads record by record (all,
+without kernels; which keys are missing or wrong) goes to the worker process. Independent of partitions and
+connections. Read next: handlers/produce.py, wire/records.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from headrace.errors import ApiError
 from headrace.key_ranges import KeyRanges, KeySpan, shown
-from headrace.wire.batch import BatchHeader
-from headrace.wire.compression import PRODUCER_CAPS, Caps, ExpandsTooFar
+from headrace.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.wire.compression import PRODUCER_CAPS, Caps, ExpandsTooFar, is_choppy, likely_size
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.record_layout import WALK
 from headrace.wire.records import keyless_records, keys_outside, recompress, validate_records
+from headrace.world import Tasks
 
 DESCRIBED_RECORDS = 100
 """Misplaced records with a message of their own; for others the message of the batch must do."""
@@ -41,6 +44,32 @@ ONE_BY_ONE = AtOnce(records=500, bytes=64 << 10, expanded_bytes=64 << 10)
 BY_KERNELS = AtOnce(records=1 << 20, bytes=1_048_588, expanded_bytes=128 << 10)
 """Uncompressed: what max.message.bytes allows unless it is raised."""
 AT_ONCE = ONE_BY_ONE if WALK is None else BY_KERNELS
+
+EXPANDED_PER_TURN = 1 << 20
+"""Bytes: a millisecond or two, whatever the connections have sent together."""
+_LEAST_RATIO = 8
+"""Compressed data counts as so many times its size at least: frames may take long and hold nothing."""
+
+
+class TurnAllowance:
+    """How much the event loop of a node may still decompress before it serves other connections.
+
+    A small request may expand a thousandfold, and hold very many batches.
+    """
+
+    __slots__ = ("_call_soon", "left")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
+        self._call_soon = call_soon
+        self.left = EXPANDED_PER_TURN
+
+    def spend(self, expanded: int) -> None:
+        if self.left == EXPANDED_PER_TURN:
+            self._call_soon(self._renew)
+        self.left -= expanded
+
+    def _renew(self) -> None:
+        self.left = EXPANDED_PER_TURN
 
 
 class KeyRule(NamedTuple):
@@ -78,52 +107,79 @@ _SOUND_RECORDS = DeepCheck(validates=True, requires_key=False, codec=None)
 class CheckedBatch(NamedTuple):
     """The batch to write, or why it is refused. Plain values, since they cross processes."""
 
-    batch: bytes | None
+    batch: bytearray | None
     error_code: int = 0
     message: str | None = None
     records: Mapping[int, str | None] | None = None
 
 
-class NeedsWorker(Exception):
-    """Raised before anything was written: hand the batch to `check_batch` first."""
+class TakesLong(Exception):
+    """Raised before anything was written: hand the batch to `check_elsewhere` first."""
 
     def __init__(self, check: DeepCheck) -> None:
         super().__init__("too much to check on the event loop")
         self.check = check
 
 
-def check_at_once(check: DeepCheck, batch: memoryview, header: BatchHeader) -> memoryview:
-    """The batch to write. Raises ApiError, or NeedsWorker when it would take long."""
+def check_at_once(
+    check: DeepCheck, batch: memoryview, header: BatchHeader, allowance: TurnAllowance
+) -> memoryview:
+    """The batch to write. Raises ApiError, or TakesLong."""
+    room, least = AT_ONCE.expanded_bytes, _LEAST_RATIO * header.size
+    if header.codec:
+        room = min(room, allowance.left)
+        if max(least, likely_size(header.codec, batch[HEADER_SIZE:])) > room:
+            raise TakesLong(check)
     if not AT_ONCE.takes(header) or (
         check.codec not in (None, header.codec) and header.size > AT_ONCE.expanded_bytes
     ):
-        raise NeedsWorker(check)
-    caps = Caps(max_bytes=AT_ONCE.expanded_bytes)
+        raise TakesLong(check)
+    caps, expanded = Caps(max_bytes=room), room
     try:
-        return _apply(check, batch, header, caps)
+        made, expanded = _apply(check, batch, header, caps)
     except ApiError as error:
         many_to_name = (check.requires_key or check.keys) and header.record_count > ONE_BY_ONE.records
         if many_to_name or isinstance(error.__cause__, ExpandsTooFar):
-            raise NeedsWorker(check) from None
+            raise TakesLong(check) from None
         raise _naming_records(error, check, batch, header, caps) from None
+    finally:
+        if header.codec:
+            allowance.spend(max(least, expanded))
+    return batch if made is None else memoryview(made)
 
 
-def check_uncompressed(view: memoryview, start: int, header: BatchHeader) -> None:
-    """Every record of the uncompressed batch at `start`, where there are kernels. Raises as above."""
+def check_sound(view: memoryview, start: int, header: BatchHeader, allowance: TurnAllowance) -> None:
+    """Every record of the batch at `start`, where there are kernels. Raises as above."""
+    if header.codec:
+        check_at_once(_SOUND_RECORDS, view[start : start + header.size], header, allowance)
+        return
     if header.size > AT_ONCE.bytes:
-        raise NeedsWorker(_SOUND_RECORDS)
+        raise TakesLong(_SOUND_RECORDS)
     fault = WALK.check_batch(view, start, header.size) if WALK is not None else None
     if fault is not None:
         raise ApiError(ErrorCode.invalid_record, str(fault))
 
 
-def _apply(check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps) -> memoryview:
+def is_sound_at_once(view: memoryview, start: int, header: BatchHeader, allowance: TurnAllowance) -> bool:
+    """Whether that is known now."""
+    try:
+        check_sound(view, start, header, allowance)
+    except (ApiError, TakesLong):
+        return False
+    return True
+
+
+def _apply(
+    check: DeepCheck, batch: memoryview, header: BatchHeader, caps: Caps
+) -> tuple[bytearray | None, int]:
+    """The batch under its new codec, None if it stays as it is; and the size of its records, expanded."""
+    expanded = caps.limit(header.size)
     if check.validates:
         span = None if check.keys is None else check.keys.span
-        validate_records(batch, require_key=check.requires_key, span=span, caps=caps)
+        expanded = validate_records(batch, require_key=check.requires_key, span=span, caps=caps)
     if check.codec is not None and check.codec != header.codec:
-        return memoryview(recompress(batch, check.codec, caps=caps))
-    return batch
+        return recompress(batch, check.codec, caps=caps), expanded
+    return None, expanded
 
 
 def _naming_records(
@@ -163,15 +219,45 @@ def _refused(error: ApiError) -> CheckedBatch:
     return CheckedBatch(None, int(error.code), error.message, dict(error.records))
 
 
-def check_batch(check: DeepCheck, batch: bytes, header: BatchHeader) -> CheckedBatch:
-    """For the worker process.
+async def check_elsewhere(tasks: Tasks, check: DeepCheck, batch: bytearray) -> CheckedBatch:
+    """Where it does not stop the event loop."""
+    header = read_header(batch)
+    if WALK is not None:
+        checked = await tasks.compute(check_by_kernels, check, batch, header)
+        if checked is not None:
+            return checked
+    return await tasks.bulk(check_batch, check, batch, header)
+
+
+def check_by_kernels(check: DeepCheck, batch: bytearray, header: BatchHeader) -> CheckedBatch | None:
+    """For a thread: hardly anything happens in Python. None when more would have to."""
+    view = memoryview(batch)
+    if is_choppy(header.codec, view[HEADER_SIZE:]):
+        return None
+    try:
+        made, _ = _apply(check, view, header, PRODUCER_CAPS)
+    except ApiError as error:
+        if check.requires_key or check.keys is not None:
+            return None
+        return _refused(error)
+    except MemoryError:
+        return _TOO_LARGE
+    return CheckedBatch(batch if made is None else made)
+
+
+def check_batch(check: DeepCheck, batch: bytearray, header: BatchHeader) -> CheckedBatch:
+    """The same for the worker process; names the records that are refused.
 
     No local variable may hold the error: its traceback holds this frame, and what was unpacked (64 MiB)
     would stay until a full garbage collection.
     """
     try:
-        return CheckedBatch(bytes(_apply(check, memoryview(batch), header, PRODUCER_CAPS)))
+        made, _ = _apply(check, memoryview(batch), header, PRODUCER_CAPS)
     except ApiError as error:
         return _refused(_naming_records(error, check, memoryview(batch), header, PRODUCER_CAPS))
     except MemoryError:
-        return CheckedBatch(None, int(ErrorCode.invalid_record), "the records take too much memory")
+        return _TOO_LARGE
+    return CheckedBatch(batch if made is None else made)
+
+
+_TOO_LARGE = CheckedBatch(None, int(ErrorCode.invalid_record), "the records take too much memory")

@@ -19,6 +19,7 @@ from headrace.broker.partition.log_removals import LogRemovals
 from headrace.broker.partition.opening_queue import OpeningQueue
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.readers import ReaderPosition
+from headrace.broker.partition.record_validation import TurnAllowance
 from headrace.broker.partition.storage_faults import will_pass
 from headrace.broker.partition.topic_settings import TopicSettings
 from headrace.errors import ApiError, CorruptLogError, StorageError
@@ -70,6 +71,7 @@ class Partitions:
         self._settings_of = settings_of
         self._changed_topics = changed_topics
         self._checkpoints = checkpoints
+        self._allowance = TurnAllowance(world.tasks.call_soon)
         self._persist_offsets = persist_offsets
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
@@ -325,6 +327,7 @@ class Partitions:
             flusher=self._flusher,
             counters=self._metrics.topic(topic.name),
             disk=self,
+            allowance=self._allowance,
             call_soon=self._world.tasks.call_soon,
             persist_offsets=self._persist_offsets,
             high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,

@@ -28,9 +28,9 @@ class TopicSettings:
     codec: int | None = None
     """None keeps the producer's."""
     validates_records: bool = False
-    """Those of every batch."""
-    validates_uncompressed: bool = False
-    """Those of uncompressed batches, on the way of most batches."""
+    """Those of every batch, whatever it costs."""
+    validates_by_kernels: bool = False
+    """The same in the shortest way: those of most topics."""
     requires_key: bool = False
     key_ranges: KeyRanges | None = None
     """Those that records must be in; None: any record may be in any partition."""
@@ -71,7 +71,7 @@ def topic_settings(values: Mapping[str, Any], node: Mapping[str, Any]) -> TopicS
         flush=values["headrace.flush"],
         codec=_CODECS.get(values["compression.type"]),
         validates_records=compacted or validation == "full",
-        validates_uncompressed=not compacted and validation == "auto" and WALK is not None,
+        validates_by_kernels=not compacted and validation == "auto" and WALK is not None,
         requires_key=compacted,
         key_ranges=_enforced_ranges(values),
         timestamp_before_max_ms=values["message.timestamp.before.max.ms"],

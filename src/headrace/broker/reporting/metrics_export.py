@@ -66,6 +66,14 @@ def _errors(sources: MetricSources) -> list[Sample]:
     ]
 
 
+def _refused_batches(sources: MetricSources) -> list[Sample]:
+    return [
+        ((topic, codec, ErrorCode(code).name.upper()), count)
+        for topic, counters in sources.metrics.topics.items()
+        for (codec, code), count in sorted(counters.refused_batches.items())
+    ]
+
+
 def _log_sizes(sources: MetricSources) -> list[Sample]:
     sizes: Counter[str] = Counter()
     for partition in sources.partitions():
@@ -194,6 +202,13 @@ FAMILIES: tuple[Family, ...] = (
         help="Bytes of record batches appended.",
         labels=("topic",),
         read=_by_topic(lambda topic: topic.bytes_in),
+    ),
+    Family(
+        name="headrace_topic_refused_batches",
+        kind="counter",
+        help="Damaged batches that were refused.",
+        labels=("topic", "codec", "error"),
+        read=_refused_batches,
     ),
     Family(
         name="headrace_topic_fetches",

@@ -73,6 +73,9 @@ class EmbeddedTasks:
     def bulk(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
         return self._inline.run(function, *args)
 
+    def compute(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        return self._inline.run(function, *args)
+
     async def close(self) -> None:
         pass
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import produce
 from headrace.broker.partition import record_validation as deep_check
 from headrace.broker.partition.partition import Partition
 from headrace.testing.simworld import WorkProfile
@@ -246,16 +245,17 @@ def test_a_compacted_topic_names_the_records_without_a_key_on_both_ways(
         pytest.param([bytes(1000)] * 10, 3, False, id="a usual batch"),
     ],
 )
-def test_expensive_validation_runs_in_the_worker(
+def test_expensive_validation_runs_in_a_thread(
     values: list[bytes], codec: int, goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[int] = []
+    check = deep_check.check_by_kernels
 
-    def check_batch(check: Any, batch: bytes, header: Any) -> Any:
+    def check_by_kernels(wanted: Any, batch: bytearray, header: Any) -> Any:
         checked.append(len(batch))
-        return deep_check.check_batch(check, batch, header)
+        return check(wanted, batch, header)
 
-    monkeypatch.setattr(produce, "check_batch", check_batch)
+    monkeypatch.setattr(deep_check, "check_by_kernels", check_by_kernels)
 
     async def scenario(node: SimBroker) -> None:
         await node.create(**COMPACTED)
@@ -307,7 +307,7 @@ def test_a_topic_deleted_during_validation_is_an_error() -> None:
     on_a_node(scenario)
 
 
-def test_acks_zero_through_the_worker_closes_the_connection_when_refused(
+def test_acks_zero_through_a_thread_closes_the_connection_when_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(node: SimBroker) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import produce
 from headrace.broker.partition import record_validation
 from headrace.wire import record_layout
 from headrace.wire.compression import Codec
@@ -79,12 +78,14 @@ def test_a_large_batch_is_checked_by_the_worker_and_every_record_listed() -> Non
     on_a_node(scenario)
 
 
-def test_ranges_altered_while_the_worker_checks_are_the_ones_that_count(
+def test_ranges_altered_while_a_thread_checks_are_the_ones_that_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def check_batch(check: Any, batch: bytes, header: Any) -> Any:
+    check_once = record_validation.check_by_kernels
+
+    def check_by_kernels(check: Any, batch: bytearray, header: Any) -> Any:
         checks.append(check.keys)
-        checked = record_validation.check_batch(check, batch, header)
+        checked = check_once(check, batch, header)
         if len(checks) == 1:
             partition.reconfigure(other)
         return checked
@@ -104,7 +105,7 @@ def test_ranges_altered_while_the_worker_checks_are_the_ones_that_count(
     checks: list[Any] = []
     partition: Any = None
     other: Any = None
-    monkeypatch.setattr(produce, "check_batch", check_batch)
+    monkeypatch.setattr(record_validation, "check_by_kernels", check_by_kernels)
     monkeypatch.setattr(record_validation, "AT_ONCE", record_validation.ONE_BY_ONE)
     on_a_node(scenario)
     assert len(checks) == 2

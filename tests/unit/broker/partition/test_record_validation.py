@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import produce
 from headrace.broker.partition import record_validation, topic_settings
 from headrace.wire.batch import HEADER_SIZE, write_crc
 from headrace.wire.compression import Codec, compress, decompress
@@ -44,12 +43,12 @@ async def send(node: SimBroker, fields: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("configs", "plain", "packed"),
     [
-        pytest.param({}, REFUSED, WRITTEN, id="default"),
-        pytest.param({"record_validation": "auto"}, REFUSED, WRITTEN, id="auto"),
+        pytest.param({}, REFUSED, REFUSED, id="default"),
+        pytest.param({"record_validation": "auto"}, REFUSED, REFUSED, id="auto"),
         pytest.param({"record_validation": "header"}, WRITTEN, WRITTEN, id="header"),
         pytest.param({"record_validation": "full"}, REFUSED, REFUSED, id="full"),
         pytest.param({"cleanup_policy": "compact"}, REFUSED, REFUSED, id="compacted"),
-        pytest.param({"compression_type": "lz4"}, REFUSED, WRITTEN, id="compressed by the broker"),
+        pytest.param({"compression_type": "lz4"}, REFUSED, REFUSED, id="compressed by the broker"),
     ],
 )
 def test_a_malformed_record_is_refused_as_the_topic_says(
@@ -92,14 +91,15 @@ def test_in_a_run_of_requests_only_the_malformed_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sound", [True, False])
-def test_large_batches_are_checked_by_the_worker(sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_checked_in_a_thread(sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
+    check = record_validation.check_by_kernels
 
-    def check_batch(check: Any, batch: bytes, header: Any) -> Any:
+    def check_by_kernels(wanted: Any, batch: bytearray, header: Any) -> Any:
         checked.append(len(batch))
-        return record_validation.check_batch(check, batch, header)
+        return check(wanted, batch, header)
 
-    monkeypatch.setattr(produce, "check_batch", check_batch)
+    monkeypatch.setattr(record_validation, "check_by_kernels", check_by_kernels)
 
     async def scenario(node: SimBroker) -> None:
         await node.create(max_message_bytes="3000000")

@@ -11,7 +11,12 @@ import struct
 import crc32c
 import pytest
 
-from headrace.broker.partition.record_validation import DeepCheck, check_at_once, check_batch
+from headrace.broker.partition.record_validation import (
+    DeepCheck,
+    TurnAllowance,
+    check_at_once,
+    check_batch,
+)
 from headrace.errors import ApiError
 from headrace.realworld import RealWorld
 from headrace.wire.batch import BatchHeader, read_header
@@ -27,29 +32,29 @@ SOUND = DeepCheck(validates=True, requires_key=False, codec=None)
 _CRC_AT, _ATTRIBUTES_AT, _RECORDS_AT = 17, 21, 61
 
 
-def _batch(expanded: bytes) -> bytes:
+def _batch(expanded: bytes) -> bytearray:
     """A batch with a sound header around bytes that are no records."""
     head = build_batch([Record(0, 0, None, b"x")])[:_RECORDS_AT]
     batch = bytearray(head) + compress(ZSTD, expanded)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, ZSTD)
     struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(bytes(batch[_ATTRIBUTES_AT:])))
-    return bytes(batch)
+    return batch
 
 
-def _header(batch: bytes) -> BatchHeader:
+def _header(batch: bytearray) -> BatchHeader:
     return read_header(memoryview(batch))
 
 
-def _is_refused_at_once(batch: bytes) -> bool:
+def _is_refused_at_once(batch: bytearray) -> bool:
     try:
-        check_at_once(SOUND, memoryview(batch), _header(batch))
+        check_at_once(SOUND, memoryview(batch), _header(batch), TurnAllowance(lambda renew: None))
     except ApiError:
         return True
     return False
 
 
-def _bomb() -> bytes:
+def _bomb() -> bytearray:
     """Expands to the cap of producers: half of it bytes that hardly shrink the ratio."""
     noise = RealWorld().random.randbytes(100 << 10)
     return _batch(noise + bytes(PRODUCER_CAPS.max_bytes + 1))
