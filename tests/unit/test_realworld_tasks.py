@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of the real world: none ends by an error unheard."""
+"""Tasks and threads of the real world: none ends by an error unheard, and none is left behind."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -33,5 +34,30 @@ def test_a_task_that_was_cancelled_is_not(caplog: pytest.LogCaptureFixture) -> N
         await asyncio.wait({task})
         await asyncio.sleep(0)
         assert caplog.messages == []
+
+    asyncio.run(main())
+
+
+def test_what_is_computed_runs_beside_the_loop_and_beside_each_other() -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    async def main() -> None:
+        tasks = RealTasks()
+        await asyncio.gather(tasks.compute(both.wait), tasks.compute(both.wait))
+        await tasks.close()
+
+    asyncio.run(main())
+
+
+def test_no_thread_is_left_when_what_is_computed_has_ended() -> None:
+    ended: list[int] = []
+
+    async def main() -> None:
+        tasks = RealTasks()
+        jobs = [asyncio.ensure_future(tasks.compute(ended.append, number)) for number in range(100)]
+        await tasks.close()
+        await asyncio.wait(jobs)
+        assert [job for job in jobs if not job.cancelled()] == jobs[: len(ended)]
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("compute")]
 
     asyncio.run(main())

@@ -172,6 +172,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
         metrics.loop_delay(0.0001)
         metrics.client_seen("librdkafka", "2.15.0")
         metrics.topic("orders").bytes_in += 1000
+        metrics.topic("orders").refused("lz4", ErrorCode.invalid_record)
         metrics.own_records_dropped["__headrace_events"] = 7
         metrics.throttled("producer_byte_rate", 0.5)
         metrics.connections = 3
@@ -217,6 +218,7 @@ def test_a_scrape_is_valid_exposition_text_and_has_every_family() -> None:
     assert 0.0002 < values["headrace_request_p99_seconds", "Produce"] <= 0.0005
     assert values["headrace_request_errors_total", "Produce", "CORRUPT_MESSAGE"] == 1
     assert values["headrace_topic_received_bytes_total", "orders"] == 1000
+    assert values["headrace_topic_refused_batches_total", "lz4", "INVALID_RECORD", "orders"] == 1
     assert values["headrace_log_size_bytes", "orders"] == 6000
     assert values["headrace_partitions",] == 3
     assert values["headrace_partitions_offline",] == 1

@@ -14,9 +14,11 @@ import tracemalloc
 
 import cramjam
 import pytest
+import zstandard
 
 from headrace.errors import DecodeError
 from headrace.wire.compression import (
+    MOST_SNAPPY_BLOCKS,
     PRODUCER_CAPS,
     STORED_CAPS,
     Caps,
@@ -24,6 +26,8 @@ from headrace.wire.compression import (
     ExpandsTooFar,
     compress,
     decompress,
+    is_choppy,
+    likely_size,
 )
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -143,6 +147,51 @@ def test_lz4_with_content_size_is_read() -> None:
 def test_lz4_with_a_lying_content_size_allocates_nothing() -> None:
     frame = lz4_frame(INDEPENDENT | CONTENT_SIZE, [LITERALS], content_size=1 << 50)
     assert resident_growth(Codec.LZ4, frame, max_bytes=1 << 20) < 8 << 20
+
+
+# What data says of its size
+
+
+def test_data_that_announces_its_size_is_believed() -> None:
+    packed = {
+        Codec.GZIP: gzip.compress(TEXT),
+        Codec.LZ4: lz4_frame(INDEPENDENT | CONTENT_SIZE, [LITERALS], content_size=len(TEXT)),
+        Codec.ZSTD: zstandard.ZstdCompressor().compress(TEXT),
+        Codec.SNAPPY: compress(Codec.SNAPPY, TEXT),
+    }
+    for codec, data in packed.items():
+        assert likely_size(codec, memoryview(data)) == len(TEXT), codec
+    assert likely_size(Codec.SNAPPY, memoryview(bytes(cramjam.snappy.compress_raw(TEXT)))) == len(TEXT)
+
+
+@pytest.mark.parametrize("size", [0, 1, 200, 255, 256, 300, 65_791, 65_792, 100_000])
+def test_every_width_of_zstds_announced_size_is_read(size: int) -> None:
+    data = zstandard.ZstdCompressor().compress(bytes(size))
+    assert likely_size(Codec.ZSTD, memoryview(data)) == size
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_data_that_announces_nothing_has_a_usual_size(codec: Codec) -> None:
+    unannounced = {
+        Codec.LZ4: lz4_frame(INDEPENDENT, [LITERALS]),
+        Codec.ZSTD: zstandard.ZstdCompressor(write_content_size=False).compress(TEXT),
+    }
+    if codec in unannounced:
+        data = unannounced[codec]
+        assert likely_size(codec, memoryview(data)) == 4 * len(data)
+    for size in range(20):
+        assert likely_size(codec, memoryview(bytes(size))) >= 0
+
+
+def test_only_snappy_in_far_more_chunks_than_any_client_makes_is_choppy() -> None:
+    header = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    chunk = bytes(cramjam.snappy.compress_raw(b"x"))
+    framed = struct.pack(">i", len(chunk)) + chunk
+    assert not is_choppy(Codec.SNAPPY, memoryview(header + framed * MOST_SNAPPY_BLOCKS))
+    assert is_choppy(Codec.SNAPPY, memoryview(header + framed * (MOST_SNAPPY_BLOCKS + 1)))
+    assert likely_size(Codec.SNAPPY, memoryview(header + framed * 17)) > PRODUCER_CAPS.max_bytes
+    assert not is_choppy(Codec.SNAPPY, memoryview(compress(Codec.SNAPPY, bytes(64 << 20))))
+    assert not is_choppy(Codec.GZIP, memoryview(gzip.compress(b"") * MOST_SNAPPY_BLOCKS))
 
 
 # Damage and bombs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refused bombs leave nothing in the memory of the worker process that unpacked them (S2)."""
+"""Refused bombs leave nothing in the memory of the threads and the worker process that unpacked them (S2)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import resource
 import struct
 
 import crc32c
+import psutil
 import pytest
 
 from headrace.broker.partition.record_validation import (
@@ -16,6 +17,7 @@ from headrace.broker.partition.record_validation import (
     TurnAllowance,
     check_at_once,
     check_batch,
+    check_by_kernels,
 )
 from headrace.errors import ApiError
 from headrace.realworld import RealWorld
@@ -60,7 +62,28 @@ def _bomb() -> bytearray:
     return _batch(noise + bytes(PRODUCER_CAPS.max_bytes + 1))
 
 
+def test_threads_that_refuse_bombs_do_not_grow_the_node() -> None:
+    batch, process = _bomb(), psutil.Process()
+
+    async def scenario() -> int:
+        world = RealWorld()
+        try:
+            before = process.memory_info().rss
+            checks = [
+                world.tasks.compute(check_by_kernels, SOUND, batch, _header(batch)) for _ in range(BOMBS)
+            ]
+            for checked in await asyncio.gather(*checks):
+                assert checked is not None
+                assert checked.error_code == ErrorCode.invalid_record
+        finally:
+            await world.tasks.close()
+        return process.memory_info().rss - before
+
+    assert asyncio.run(scenario()) < PRODUCER_CAPS.max_bytes
+
+
 def test_a_worker_that_refuses_bombs_does_not_grow() -> None:
+    """What Python names record by record, and everything without kernels."""
     batch = _bomb()
 
     async def scenario() -> int:
