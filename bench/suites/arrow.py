@@ -145,7 +145,9 @@ ARROW_SUITE = Suite(
             run=validation.compressed,
             variants=(OS,),
             lines=(
-                _cpu("cpu_times_lz4", "check every record of lz4 batches (`full`): broker CPU"),
+                _cpu("cpu_times_gzip", "check every record of gzip batches: broker CPU"),
+                _cpu("cpu_times_snappy", "… of snappy batches"),
+                _cpu("cpu_times_lz4", "… of lz4 batches"),
                 _cpu("cpu_times_zstd", "… of zstd batches"),
             ),
         ),

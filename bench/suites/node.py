@@ -7,8 +7,11 @@ default; `ack` stands beside it. How a line is judged: bench/judge.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from bench.cell import Cell
 from bench.measures import fetch, fresh, latency, mixed, own, produce
-from bench.model import ACK, OS, Better, Line, Measure, Suite
+from bench.model import ACK, OS, Better, Figures, Line, Measure, Suite
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
 
@@ -47,6 +50,11 @@ def _flush_overhead(percent: str) -> Line:
         judged=ACK,
         own=True,
     )
+
+
+def _compressed(codec: str, run: Callable[[Cell], Figures]) -> Measure:
+    title = f"{codec} batches of 900 JSON records"
+    return Measure(name=codec, run=run, lines=(_throughput(title, 1.0), _cpu(title, 0.7)))
 
 
 _PRODUCE = (
@@ -106,16 +114,10 @@ _PRODUCE = (
             _cpu("16 partitions in each request", None),
         ),
     ),
-    Measure(
-        name="lz4",
-        run=produce.lz4_pass_through,
-        lines=(_cpu("lz4 batches pass untouched", 0.5),),
-    ),
-    Measure(
-        name="zstd",
-        run=produce.zstd_pass_through,
-        lines=(_cpu("zstd batches pass untouched", 0.5),),
-    ),
+    _compressed("gzip", produce.gzip_batches),
+    _compressed("snappy", produce.snappy_batches),
+    _compressed("lz4", produce.lz4_batches),
+    _compressed("zstd", produce.zstd_batches),
     Measure(
         name="small_requests",
         run=produce.small_requests,

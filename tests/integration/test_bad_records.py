@@ -152,7 +152,7 @@ def _nested(codec: int) -> bytes:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("kind", [_bomb, _nested], ids=["bomb", "nested"])
-@pytest.mark.parametrize("topic", ["full", "compacted"])
+@pytest.mark.parametrize("topic", ["plain", "full", "compacted"])
 def test_decompression_bombs_are_refused_unexpanded(
     node: NodeProcess, codec: int, kind: Callable[[int], bytes], topic: str
 ) -> None:
@@ -165,9 +165,10 @@ def test_decompression_bombs_are_refused_unexpanded(
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
-def test_bytes_that_are_not_of_their_codec_are_refused(node: NodeProcess, codec: int) -> None:
+@pytest.mark.parametrize("topic", ["plain", "full"])
+def test_bytes_that_are_not_of_their_codec_are_refused(node: NodeProcess, codec: int, topic: str) -> None:
     with RawClient(node.bootstrap) as client:
-        assert client.produce("full", with_records(b"not compressed at all", codec=codec))[0] in INVALID
+        assert client.produce(topic, with_records(b"not compressed at all", codec=codec))[0] in INVALID
 
 
 PAYLOADS = {
@@ -184,7 +185,10 @@ PAYLOADS = {
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
 def test_malformed_records_are_refused_where_records_are_checked(node: NodeProcess, payload: bytes) -> None:
     with RawClient(node.bootstrap) as client:
-        assert client.produce("full", with_records(payload))[0] in INVALID
+        for topic in ("plain", "full"):
+            for codec in range(5):
+                batch = with_records(compress(codec, payload), codec=codec)
+                assert client.produce(topic, batch)[0] in INVALID
 
 
 def test_wrong_offset_deltas_are_refused_where_records_are_checked(node: NodeProcess) -> None:

@@ -233,8 +233,8 @@ _EFFECTIVE = (
         "record.validation",
         "string",
         "auto",
-        "`header` checks each batch's header and CRC; `full` also every record in it; `auto` every record of "
-        "uncompressed batches where the kernels are compiled. Compacted topics are always `full`.",
+        "`header` checks each batch's header and CRC; `auto` also every record in it, compressed or not, "
+        "where the kernels are compiled; `full` everywhere. Compacted topics are always `full`.",
         one_of("auto", "header", "full"),
     ),
     _topic(

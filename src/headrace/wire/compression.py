@@ -53,8 +53,8 @@ class Caps:
 
 STORED_CAPS = Caps(max_bytes=256 << 20)
 """For batches in a log: whatever was accepted must stay readable."""
-PRODUCER_CAPS = Caps(max_bytes=64 << 20, max_ratio=1000)
-"""For batches from producers: real data does not shrink to a thousandth."""
+PRODUCER_CAPS = Caps(max_bytes=64 << 20, max_ratio=1000, free_bytes=8 << 20)
+"""For batches from producers: real data does not shrink to a thousandth, but a trial with zeros does."""
 
 
 class ExpandsTooFar(DecodeError):
