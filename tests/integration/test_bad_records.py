@@ -10,6 +10,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import crc32c
@@ -140,6 +141,7 @@ def test_no_records_at_all_are_refused(node: NodeProcess) -> None:
         assert client.produce("plain", b"")[0] in INVALID
 
 
+@cache
 def _bomb(codec: int) -> bytes:
     """As large as fits into a request; all but snappy (21 to 1) expand beyond every limit."""
     return with_records(compress(codec, bytes((19 if codec == SNAPPY else 200) << 20)), codec=codec)

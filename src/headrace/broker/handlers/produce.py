@@ -459,7 +459,7 @@ class ProduceHandler:
     ) -> Appended:
         try:
             return await self._append_or_ask_again(produce, partition, batch, guard)
-        except TakesLong as long_way:  # the topic was altered meanwhile
+        except TakesLong as long_way:  # the topic was altered meanwhile, or the loop has decompressed enough
             return await self._check_and_append(produce, partition, long_way.check, batch, guard)
 
     def _verify(self, produce: _Produce) -> asyncio.Future[Errors]:
