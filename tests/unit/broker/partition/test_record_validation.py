@@ -197,7 +197,7 @@ def test_a_client_that_is_gone_when_its_batch_is_checked_leaves_nothing_behind(i
         connection.send(PRODUCE, node.produce_fields(bytes(500_000), codec=Codec.LZ4), version=8)
         await asyncio.sleep(0.1)
         assert metrics.frames_bytes > 0
-        connection.close()
+        await connection.close()
         await asyncio.sleep(5)
         assert len(in_threads) == 1
         assert node.partition().log_end_offset == 1
