@@ -9,10 +9,11 @@ codec works. Read next: records.py.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import cramjam
 
@@ -78,9 +79,9 @@ def decompress(
         return data
     limit = caps.limit(len(data))
     if codec == Codec.SNAPPY:
-        blocks = _snappy_blocks(memoryview(data), limit)
-        out = bytearray(sum(block.size for block in blocks))
-        _expand_snappy(blocks, memoryview(out))
+        view = memoryview(data)
+        out = bytearray(_snappy_size(view, limit))
+        _expand_snappy(view, memoryview(out))
         return out
     return _expand(_decompressor(codec), data, limit)
 
@@ -88,7 +89,7 @@ def decompress(
 def decompress_into(codec: int, data: memoryview, room: memoryview) -> int:
     """Writes the expanded bytes to the start of `room`, and no further; how many there are."""
     if codec == Codec.SNAPPY:
-        return _expand_snappy(_snappy_blocks(data, len(room)), room)
+        return _expand_snappy(data, room)
     try:
         size: int = _decompressor(codec)(data, room)
     except cramjam.DecompressionError as error:
@@ -117,7 +118,8 @@ def is_choppy(codec: int, data: memoryview) -> bool:
     if codec != Codec.SNAPPY:
         return False
     try:
-        return len(_snappy_pieces(data, MOST_SNAPPY_BLOCKS + 1)) > MOST_SNAPPY_BLOCKS
+        blocks = islice(_snappy_blocks(data), MOST_SNAPPY_BLOCKS + 1)
+        return sum(1 for _ in blocks) > MOST_SNAPPY_BLOCKS
     except DecodeError:
         return False
 
@@ -191,55 +193,53 @@ MOST_SNAPPY_BLOCKS = 4096
 """Twice as many of Java's as there are in 64 MiB."""
 
 
-class _SnappyBlock(NamedTuple):
-    data: memoryview
-    size: int
-    """Once expanded, as the block says."""
-
-
-def _snappy_pieces(data: memoryview, most: int) -> list[memoryview]:
-    """The first blocks, at most so many: one, where there is no framing."""
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """One after the other: there may be very many. The data itself, where there is no framing."""
     if data[: len(_JAVA_MAGIC)] != _JAVA_MAGIC:
-        return [data]
+        yield data
+        return
     position, end = len(_JAVA_HEADER), len(data)
     if end < position:
         raise DecodeError("snappy header is cut off")
-    pieces: list[memoryview] = []
-    while position < end and len(pieces) < most:
+    while position < end:
         if end - position < _CHUNK_LENGTH.size:
             raise DecodeError("snappy chunk length is cut off")
         (length,) = _CHUNK_LENGTH.unpack_from(data, position)
         position += _CHUNK_LENGTH.size
         if not 0 <= length <= end - position:
             raise DecodeError(f"snappy chunk of {length} bytes, {end - position} left")
-        pieces.append(data[position : position + length])
+        yield data[position : position + length]
         position += length
-    return pieces
 
 
-def _snappy_blocks(data: memoryview, limit: int) -> list[_SnappyBlock]:
-    """All blocks, which say before they are expanded how large they are together."""
-    blocks: list[_SnappyBlock] = []
-    left = limit
-    for piece in _snappy_pieces(data, len(data)):
-        try:
-            size = cramjam.snappy.decompress_raw_len(piece)
-        except cramjam.DecompressionError as error:
-            raise DecodeError(f"compressed data is damaged: {error}") from None
-        if size > _SNAPPY_MOST * len(piece):
-            raise DecodeError(f"snappy block of {len(piece)} bytes claims to hold {size}")
-        if size > left:
+def _block_size(block: memoryview) -> int:
+    """Once expanded, as the block says."""
+    try:
+        size: int = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise DecodeError(f"compressed data is damaged: {error}") from None
+    if size > _SNAPPY_MOST * len(block):
+        raise DecodeError(f"snappy block of {len(block)} bytes claims to hold {size}")
+    return size
+
+
+def _snappy_size(data: memoryview, limit: int) -> int:
+    total = 0
+    for block in _snappy_blocks(data):
+        total += _block_size(block)
+        if total > limit:
             raise ExpandsTooFar(f"snappy data expands to more than {limit} bytes")
-        left -= size
-        blocks.append(_SnappyBlock(piece, size))
-    return blocks
+    return total
 
 
-def _expand_snappy(blocks: list[_SnappyBlock], room: memoryview) -> int:
+def _expand_snappy(data: memoryview, room: memoryview) -> int:
     position = 0
-    for data, size in blocks:
+    for block in _snappy_blocks(data):
+        size = _block_size(block)
+        if size > len(room) - position:
+            raise ExpandsTooFar(f"snappy data expands to more than {len(room)} bytes")
         try:
-            written = cramjam.snappy.decompress_raw_into(data, room[position : position + size])
+            written = cramjam.snappy.decompress_raw_into(block, room[position : position + size])
         except cramjam.DecompressionError as error:
             raise DecodeError(f"compressed data is damaged: {error}") from None
         if written != size:
@@ -260,12 +260,10 @@ _UNKNOWN_AND_MANY = 1 << 62
 
 def _announced_by_snappy(data: memoryview) -> int:
     try:
-        pieces = _snappy_pieces(data, _FEW_BLOCKS + 1)
-        if len(pieces) > _FEW_BLOCKS:
-            return _UNKNOWN_AND_MANY
-        return sum(cramjam.snappy.decompress_raw_len(piece) for piece in pieces)
-    except (DecodeError, cramjam.DecompressionError):
+        sizes = [_block_size(block) for block in islice(_snappy_blocks(data), _FEW_BLOCKS + 1)]
+    except DecodeError:
         return 0  # it is refused as soon as it is looked at
+    return sum(sizes) if len(sizes) <= _FEW_BLOCKS else _UNKNOWN_AND_MANY
 
 
 def _announced_by_zstd(data: memoryview) -> int | None:
