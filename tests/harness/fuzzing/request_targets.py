@@ -18,10 +18,10 @@ from headrace.wire.api_table import APIS, RequestHeader, read_request_header
 from headrace.wire.framing import FrameReceiver, FrameSplitter
 from headrace.wire.messages import decode_reply, decode_request, encode_reply
 from headrace.wire.requests.fetch import read_fetch
-from headrace.wire.requests.offset_commit import read_offset_commit
 from headrace.wire.requests.offset_commit_codec import OffsetCommitCodec
 from headrace.wire.requests.produce import read_produce
 from headrace.wire.requests.produce_run import ProduceShape
+from headrace.wire.requests.read_request import READERS, Reader
 from headrace.wire.requests.repeated_codec import RepeatedCodec
 from headrace.wire.requests.replica_fetch import read_replica_fetch_reply
 from tests.harness.fuzzing.frames import sound_request
@@ -29,14 +29,18 @@ from tests.harness.fuzzing.hostile import EVERY_VERSION, hostile_request
 from tests.harness.fuzzing.target import Target
 
 _LENGTH_BYTES = 4
+
+
+def _whole(read: Reader) -> Callable[[memoryview, RequestHeader], object]:
+    return lambda view, header: read(header.api_version, view, header.body_position, len(view))
+
+
 _OWN_READERS: dict[int, Callable[[memoryview, RequestHeader], object]] = {
     ApiKey.PRODUCE: lambda view, header: read_produce(
         view, header.body_position, len(view), header.api_version
     ),
     ApiKey.FETCH: lambda view, header: read_fetch(view, header.body_position, len(view), header.api_version),
-    ApiKey.OFFSET_COMMIT: lambda view, header: read_offset_commit(
-        header.api_version, view, header.body_position, len(view)
-    ),
+    **{key: _whole(read) for key, read in READERS.items()},
 }
 _REPEATED = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _MAX_FRAME = 1 << 20

@@ -35,10 +35,10 @@ from headrace.principal import NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS, RequestHeader, read_request_header
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.messages import decode_request, encode_error_reply, encode_reply
+from headrace.wire.messages import encode_error_reply, encode_reply
 from headrace.wire.requests.fetch import read_fetch
-from headrace.wire.requests.offset_commit import read_offset_commit
 from headrace.wire.requests.offset_commit_codec import OffsetCommitCodec
+from headrace.wire.requests.read_request import read_request
 from headrace.wire.requests.repeated_codec import RepeatedCodec
 from headrace.wire.requests.sasl import encode_sasl_reply, read_sasl_request
 from headrace.world import Clock, Thread
@@ -134,7 +134,7 @@ class Dispatcher:
             elif api_key in self._deferred_handlers:
                 self._answer_deferred(connection, header, view, start, end, started)
             else:
-                request = decode_request(api_key, version, view, header.body_position, end)
+                request = read_request(api_key, version, view, header.body_position, end)
                 pending = connection.expect_reply(api_key, started)
                 context = _context(connection, header)
                 replying = self._call(context, request, view[header.body_position : end])
@@ -249,7 +249,7 @@ class Dispatcher:
         view, size = memoryview(body), len(body)
         if header.api_key == _FETCH:
             return await self._codec.run(read_fetch, view, 0, size, header.api_version)
-        return await self._codec.run(_read_request, header.api_key, header.api_version, view, 0, size)
+        return await self._codec.run(read_request, header.api_key, header.api_version, view, 0, size)
 
     def _call(self, context: RequestContext, request: Any, body: memoryview) -> Awaitable[Reply]:
         """Calls the handler or forwards the request to another node; `body` is valid until this returns."""
@@ -274,9 +274,9 @@ class Dispatcher:
         forwarded, body = unwrap(context, request, FORWARDED_KEYS)
         written = forwarded.api_key, forwarded.api_version, body, 0, len(body)
         if len(body) > LARGE_FRAME_BYTES:
-            inner = await self._codec.run(_read_request, *written)
+            inner = await self._codec.run(read_request, *written)
         else:
-            inner = _read_request(*written)
+            inner = read_request(*written)
         frame = await self._frame(forwarded, self._call(forwarded, inner, body))
         return {"error_code": ErrorCode.none, "response_data": frame[_LENGTH_BYTES:]}
 
@@ -315,7 +315,7 @@ class Dispatcher:
     ) -> None:
         api_key, context = header.api_key, _context(connection, header)
         if api_key not in _REPEATED:
-            request = decode_request(api_key, header.api_version, view, header.body_position, end)
+            request = read_request(api_key, header.api_version, view, header.body_position, end)
             self._call_deferred(connection, context, request, None, started)
             return
         known = connection.codecs.get(api_key)
@@ -382,9 +382,3 @@ def _context(connection: KafkaConnection, header: RequestHeader) -> RequestConte
 
 def _new_codec(api_key: int) -> RepeatedCodec | OffsetCommitCodec:
     return OffsetCommitCodec() if api_key == _OFFSET_COMMIT else RepeatedCodec(api_key)
-
-
-def _read_request(api_key: int, version: int, view: memoryview, position: int, end: int) -> Any:
-    if api_key == _OFFSET_COMMIT:
-        return read_offset_commit(version, view, position, end)
-    return decode_request(api_key, version, view, position, end)

@@ -35,10 +35,15 @@ from headrace.machines.groups.events import (
 from headrace.machines.machine import ReplyBody, ReplyToken
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
+from headrace.wire.requests.group_membership import (
+    JoinGroupRequest,
+    SyncGroupRequest,
+    write_join_group_reply,
+    write_sync_group_reply,
+)
 from headrace.world import new_uuid
 
 _BATCHED_LEAVE_FROM = 3
-_NULLABLE_PROTOCOL_FROM = 7
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_ERROR = {"error_code": ErrorCode.none}
 
@@ -71,82 +76,76 @@ class GroupMemberHandlers:
 
     # JoinGroup
 
-    def join_group(self, context: RequestContext, request: Any, reply: DeferredReply) -> None:
-        session_timeout_ms = request.session_timeout // _MILLISECOND
-        rebalance_timeout = getattr(request, "rebalance_timeout", None)
-        instance_id = getattr(request, "group_instance_id", None)
-        client_id = context.client_id or ""
-        fresh_id = self._new_member_id(instance_id or client_id)
+    def join_group(self, context: RequestContext, request: JoinGroupRequest, reply: DeferredReply) -> None:
+        version, client_id = context.api_version, context.client_id or ""
+        session_ms, rebalance_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+        fresh_id = "" if request.member_id else self._new_member_id(request.instance_id or client_id)
 
         def event(token: ReplyToken) -> JoinGroup:
             return JoinGroup(
                 token=token,
-                version=context.api_version,
+                version=version,
                 member_id=request.member_id,
-                group_instance_id=instance_id,
+                group_instance_id=request.instance_id,
                 client_id=client_id,
                 client_host=_client_host(context),
                 protocol_type=request.protocol_type,
-                protocols=tuple(JoinProtocol(each.name, each.metadata) for each in request.protocols),
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=(
-                    session_timeout_ms if rebalance_timeout is None else rebalance_timeout // _MILLISECOND
-                ),
+                protocols=tuple(map(JoinProtocol._make, request.protocols)),
+                session_timeout_ms=session_ms,
+                rebalance_timeout_ms=session_ms if rebalance_ms is None else rebalance_ms,
                 fresh_member_id=fresh_id,
-                reason=getattr(request, "reason", None),
+                reason=request.reason,
                 principal=context.principal,
             )
 
-        def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
+        def finish(body: ReplyBody | ApiError) -> bytes:
             joined = _expect(body, JoinGroupReply)
             self._count_error(context, joined.error)
-            missing = None if context.api_version >= _NULLABLE_PROTOCOL_FROM else ""
-            return {
-                "error_code": joined.error,
-                "generation_id": joined.generation,
-                "protocol_type": joined.protocol_type,
-                "protocol_name": missing if joined.protocol is None else joined.protocol,
-                "leader": joined.leader,
-                "skip_assignment": joined.skip_assignment,
-                "member_id": joined.member_id,
-                "members": [
-                    {
-                        "member_id": member.member_id,
-                        "group_instance_id": member.group_instance_id,
-                        "metadata": member.metadata,
-                    }
-                    for member in joined.members
-                ],
-            }
+            return write_join_group_reply(
+                version,
+                context.correlation_id,
+                error=joined.error,
+                generation=joined.generation,
+                protocol_type=joined.protocol_type,
+                protocol=joined.protocol,
+                leader=joined.leader,
+                skip_assignment=joined.skip_assignment,
+                member_id=joined.member_id,
+                members=joined.members,
+            )
 
         self._groups.submit(request.group_id, event, reply.answer_with(finish))
 
     # SyncGroup
 
-    def sync_group(self, context: RequestContext, request: Any, reply: DeferredReply) -> None:
+    def sync_group(self, context: RequestContext, request: SyncGroupRequest, reply: DeferredReply) -> None:
+        version = context.api_version
+
         def event(token: ReplyToken) -> SyncGroup:
             return SyncGroup(
                 token=token,
-                version=context.api_version,
+                version=version,
                 member_id=request.member_id,
-                group_instance_id=getattr(request, "group_instance_id", None),
-                generation=request.generation_id,
-                protocol_type=getattr(request, "protocol_type", None),
-                protocol=getattr(request, "protocol_name", None),
-                assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+                group_instance_id=request.instance_id,
+                generation=request.generation,
+                protocol_type=request.protocol_type,
+                protocol=request.protocol,
+                assignments=request.assignments,
             )
 
-        def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
+        def finish(body: ReplyBody | ApiError) -> bytes:
             if _is_loading(body):  # the Java consumer fails on COORDINATOR_LOAD_IN_PROGRESS
                 body = SyncGroupReply(error=ErrorCode.rebalance_in_progress)
             synced = _expect(body, SyncGroupReply)
             self._count_error(context, synced.error)
-            return {
-                "error_code": synced.error,
-                "protocol_type": synced.protocol_type,
-                "protocol_name": synced.protocol,
-                "assignment": synced.assignment,
-            }
+            return write_sync_group_reply(
+                version,
+                context.correlation_id,
+                error=synced.error,
+                protocol_type=synced.protocol_type,
+                protocol=synced.protocol,
+                assignment=synced.assignment,
+            )
 
         self._groups.submit(request.group_id, event, reply.answer_with(finish))
 
