@@ -8,6 +8,7 @@ accepted from members of the generation alone, and offsets move only by accepted
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import settings
@@ -297,6 +298,15 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert (("sync",) in running) <= (in_generation and bool(state.unsynced))
 
     @invariant()
+    def what_is_counted_of_the_members_is_what_they_have(self) -> None:
+        state, pending = self.state, sum(map(len, self.state.pending))
+        for member_id in [*state.members, "stranger"]:
+            others = [member for each, member in state.members.items() if each != member_id]
+            supplied = sum(member.joined_bytes + len(member.assignment) for member in others)
+            assert state.bytes_without(member_id) == supplied + pending
+        assert state._protocol_lists == Counter(member.protocol_names for member in state.members.values())
+
+    @invariant()
     def the_group_is_whole(self) -> None:
         state = self.state
         assert state.leader is None or state.leader in state.members
@@ -308,7 +318,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             m.instance_id: m.member_id for m in state.members.values() if m.instance_id
         } == state.instances
         if state.members and state.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            assert all((state.protocol or "") in member.protocol_names() for member in state.members.values())
+            assert all((state.protocol or "") in member.protocol_names for member in state.members.values())
 
     def teardown(self) -> None:
         """Left alone, every group comes to rest: nobody waits, no timer runs, no member is left."""

@@ -44,9 +44,9 @@ NO_PRODUCER_ID = -1
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadata:
-    """One member of a classic group as its last finished generation left it."""
+class MemberMetadata(NamedTuple):
+    """One member of a classic group as its last finished generation left it; a tuple, since a rebalance makes
+    one of every member."""
 
     member_id: str
     group_instance_id: str | None

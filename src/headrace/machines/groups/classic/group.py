@@ -225,7 +225,7 @@ class ClassicGroup(BaseMachine):
         self._rebalance.prepare_or_complete(step, what + _because(event))
 
     def _update(self, event: JoinGroup, member: Member, step: Step) -> None:
-        member.supports(event.protocols)
+        self._group.supply(member, event.protocols)
         member.rebalance_timeout_ms = event.join_timeout_ms
         member.session_timeout_ms = event.session_timeout_ms
         self._rebalance.await_join(step, member.member_id, event.token)

@@ -179,8 +179,8 @@ class Rebalance:
             self._timers.arm(step, JOIN_TIMER, group.rebalance_timeout_ms)
 
     def _turn_away_syncs(self, step: Step) -> None:
+        self._group.clear_assignments()
         for member in self._group.members.values():
-            member.assignment = b""
             reply = SyncGroupReply(error=ErrorCode.rebalance_in_progress)
             if self.answer_sync(step, member.member_id, reply):
                 self.expect_heartbeat(step, member)

@@ -42,26 +42,39 @@ class Member:
     is_new: bool = False
     """In no generation yet: it sends no heartbeats, and a pending request does not extend its session."""
     joined_bytes: int = field(init=False)
-    """What it supplied when it joined; counted once, since a group may have thousands of members."""
+    """What it supplied when it joined."""
+    protocol_names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.supports(self.protocols)
 
     def supports(self, protocols: tuple[JoinProtocol, ...]) -> None:
+        """Of a member of a group, called by its ClassicState."""
         self.protocols = protocols
         self.joined_bytes = supplied_bytes(protocols, self.member_id, self.instance_id, self.client_id)
+        self.protocol_names = tuple([protocol.name for protocol in protocols])
 
     def metadata(self, protocol: str | None) -> bytes | None:
-        return next((found.metadata for found in self.protocols if found.name == protocol), None)
+        for found in self.protocols:
+            if found.name == protocol:
+                return found.metadata
+        return None
 
-    def protocol_names(self) -> tuple[str, ...]:
-        return tuple([protocol.name for protocol in self.protocols])
+    def is_that_of(self, record: MemberMetadata) -> bool:
+        """Whether the record says the same of it, but for protocols and assignment."""
+        return (
+            self.instance_id == record.group_instance_id
+            and self.client_id == record.client_id
+            and self.client_host == record.client_host
+            and self.rebalance_timeout_ms == record.rebalance_timeout_ms
+            and self.session_timeout_ms == record.session_timeout_ms
+        )
 
 
 def supplied_bytes(protocols: Iterable[JoinProtocol], *texts: str | None) -> int:
     """Memory that a member's request takes, as far as the member decides it."""
-    return sum(len(text) for text in texts if text) + sum(
-        len(protocol.name) + len(protocol.metadata) for protocol in protocols
+    return sum([len(text) for text in texts if text]) + sum(
+        [len(protocol.name) + len(protocol.metadata) for protocol in protocols]
     )
 
 
@@ -88,6 +101,11 @@ class ClassicState:
         """Pending member ids that have not joined yet (KIP-394)."""
         self.unsynced: set[str] = set()
         """Members of the generation that have yet to send SyncGroup."""
+        # Kept up to date, since every JoinGroup asks, and a group may have thousands of members:
+        self._supplied_bytes = 0
+        """What all members have joined with, and their assignments."""
+        self._protocol_lists: Counter[tuple[str, ...]] = Counter()
+        """How many members have which list: of fifty members, nearly always one."""
 
     def load(self, value: GroupMetadata | None) -> None:
         """Apply a record. Pending requests remain; members missing from the record are removed."""
@@ -97,6 +115,7 @@ class ClassicState:
             return
         known = self.members
         self.members = {member.member_id: _member_of(member, value, known) for member in value.members}
+        self._count_all()
         self.instances = {
             m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None
         }
@@ -109,6 +128,7 @@ class ClassicState:
 
     def _forget(self) -> None:
         self.members, self.instances = {}, {}
+        self._count_all()
         self.generation = 0
         self.protocol_type = self.protocol = self.leader = self.subscribed = None
         self.move_to(GroupState.DEAD, NO_TIMESTAMP)
@@ -146,9 +166,23 @@ class ClassicState:
 
     def bytes_without(self, member_id: str) -> int:
         """What the other members have supplied, and the assignments."""
-        others = (member for member in self.members.values() if member.member_id != member_id)
-        joined = sum([member.joined_bytes + len(member.assignment) for member in others])
-        return joined + sum(map(len, self.pending))
+        member = self.members.get(member_id)
+        own = 0 if member is None else member.joined_bytes + len(member.assignment)
+        return self._supplied_bytes - own + sum(map(len, self.pending))
+
+    def _count(self, member: Member, sign: int) -> None:
+        self._supplied_bytes += sign * (member.joined_bytes + len(member.assignment))
+        self._protocol_lists[member.protocol_names] += sign
+        if not self._protocol_lists[member.protocol_names]:
+            del self._protocol_lists[member.protocol_names]
+
+    def _count_all(self) -> None:
+        members = self.members.values()
+        self._supplied_bytes = sum([member.joined_bytes + len(member.assignment) for member in members])
+        self._protocol_lists = self._lists_in_order()
+
+    def _lists_in_order(self) -> Counter[tuple[str, ...]]:
+        return Counter([member.protocol_names for member in self.members.values()])
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -182,20 +216,16 @@ class ClassicState:
         if protocol_type != self.protocol_type:
             return False
         wanted = {found.name for found in protocols}
-        return bool(wanted.intersection(*self._protocol_lists()))
+        return bool(wanted.intersection(*self._protocol_lists))
 
     def select_protocol(self) -> str | None:
         """Each member votes for the first of its protocols that all support; most votes win, then order."""
-        lists = self._protocol_lists()
+        lists = self._lists_in_order()
         common = set.intersection(*map(set, lists)) if lists else set()
         votes: Counter[str | None] = Counter()
         for names, voters in lists.items():
             votes[next((name for name in names if name in common), None)] += voters
         return max(votes, key=lambda name: votes[name], default=None)
-
-    def _protocol_lists(self) -> Counter[tuple[str, ...]]:
-        """How many members have which list: of fifty members, nearly always one."""
-        return Counter([member.protocol_names() for member in self.members.values()])
 
     def add(self, member: Member, protocol_type: str) -> None:
         if not self.members:
@@ -203,6 +233,7 @@ class ClassicState:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._count(member, +1)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         self.pending.discard(member.member_id)
@@ -210,13 +241,26 @@ class ClassicState:
     def remove(self, member_id: str) -> Member | None:
         """Remove and return the member; the caller completes its pending requests."""
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.instances.pop(member.instance_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if member.instance_id is not None:
+                self.instances.pop(member.instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
         return member
+
+    def supply(self, member: Member, protocols: tuple[JoinProtocol, ...]) -> None:
+        """The member joins again with these protocols."""
+        self._count(member, -1)
+        member.supports(protocols)
+        self._count(member, +1)
+
+    def clear_assignments(self) -> None:
+        for member in self.members.values():
+            self._supplied_bytes -= len(member.assignment)
+            member.assignment = b""
 
     def replace_static(self, old_id: str, new_id: str) -> Member:
         """The same member under a new id."""
@@ -273,7 +317,10 @@ def _member_of(record: MemberMetadata, group: GroupMetadata, known: dict[str, Me
     protocol = JoinProtocol(group.protocol or "", record.subscription)
     before = known.get(record.member_id)
     # A record has only the chosen protocol; a live member keeps its others, too.
-    protocols = before.protocols if before is not None and protocol in before.protocols else (protocol,)
+    keeps_protocols = before is not None and protocol in before.protocols
+    if before is not None and keeps_protocols and before.is_that_of(record):
+        before.assignment, before.is_new = record.assignment, False
+        return before
     return Member(
         member_id=record.member_id,
         instance_id=record.group_instance_id,
@@ -281,6 +328,6 @@ def _member_of(record: MemberMetadata, group: GroupMetadata, known: dict[str, Me
         client_host=record.client_host,
         rebalance_timeout_ms=record.rebalance_timeout_ms,
         session_timeout_ms=record.session_timeout_ms,
-        protocols=protocols,
+        protocols=before.protocols if before is not None and keeps_protocols else (protocol,),
         assignment=record.assignment,
     )
