@@ -67,14 +67,19 @@ def _share_evenly(
     return as_assignment(members, held)
 
 
-def balance_last_target(
+def changed_shares(
     members: Sequence[Subscriber[T]], partition_counts: Mapping[T, int]
 ) -> Assignment[T] | None:
-    """What `balance` gives where all want the same and nothing is claimed twice, set by set instead of
-    partition by partition: whoever keeps what it has is not looked at. None elsewhere."""
-    if not members or any(member.topics != members[0].topics for member in members):
+    """What `balance` gives to those who do not keep what they have, or have nothing, where all want the same
+    and nothing is claimed twice. Set by set instead of partition by partition. None elsewhere."""
+    if not members:
         return None
-    wanted = {topic for topic in members[0].topics if topic in partition_counts}
+    topics = members[0].topics
+    if any(member.topics is not topics and member.topics != topics for member in members):
+        return None
+    wanted = {topic for topic in topics if topic in partition_counts}
+    if any(not member.owned.keys() <= wanted for member in members):
+        return None
     free: list[tuple[T, int]] = []
     for topic in wanted:
         shares = [member.owned[topic] for member in members if topic in member.owned]
@@ -82,25 +87,21 @@ def balance_last_target(
         if len(claimed) < sum(map(len, shares)) or not claimed <= existing:
             return None
         free += [(topic, partition) for partition in existing - claimed]
-    if any(not member.owned.keys() <= wanted for member in members):
-        return None
     loads = {member.member_id: sum(map(len, member.owned.values())) for member in members}
     quotas = _quotas(loads, sum(loads.values()) + len(free))
-    held: dict[str, list[tuple[T, int]]] = {}
-    for member in members:
-        quota = quotas[member.member_id]
-        if loads[member.member_id] != quota:
-            owned = sorted((topic, part) for topic, parts in member.owned.items() for part in parts)
-            free.extend(owned[quota:])
-            held[member.member_id] = owned[:quota]
-    _hand_out(free, held, quotas)
-    moved = as_assignment([member for member in members if member.member_id in held], held)
-    return {
-        member.member_id: moved[member.member_id]
-        if member.member_id in moved
-        else {topic: sorted(parts) for topic, parts in sorted(member.owned.items()) if parts}
+    changed = [
+        member
         for member in members
-    }
+        if loads[member.member_id] != quotas[member.member_id] or not loads[member.member_id]
+    ]
+    held: dict[str, list[tuple[T, int]]] = {}
+    for member in changed:
+        quota = quotas[member.member_id]
+        owned = sorted([(topic, part) for topic, parts in member.owned.items() for part in parts])
+        free += owned[quota:]
+        held[member.member_id] = owned[:quota]
+    _hand_out(free, held, quotas)
+    return as_assignment(changed, held)
 
 
 def _hand_out(

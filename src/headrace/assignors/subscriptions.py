@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Any)
 NO_GENERATION = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, for speed: the coordinator makes one of every member
 class Subscriber(Generic[T]):
     """A member of the group. `owned` and `generation` are used by the sticky assignors."""
 

@@ -18,6 +18,7 @@ from headrace.machines.groups.consumer.member import (
     Member,
     MemberState,
     Partitions,
+    supplied_bytes,
 )
 from headrace.machines.groups.consumer.state import ConsumerGroupState
 from headrace.machines.groups.events import NO_GENERATION, NO_MEMBER_ID
@@ -91,23 +92,14 @@ def check_bytes(
     config: ConsumerGroupConfig,
 ) -> None:
     """S1: what members supply is kept in memory; `metadata` is the new subscription of this one."""
-    others = (member.metadata for member in state.members.values() if member.member_id != member_id)
-    if _supplied_bytes(metadata) + sum(map(_supplied_bytes, others)) > config.max_bytes:
+    before = state.members.get(member_id)
+    own = 0 if before is None else supplied_bytes(before.metadata)
+    if supplied_bytes(metadata) + state.supplied_bytes - own > config.max_bytes:
         raise ApiError(
             ErrorCode.group_max_size_reached,
             f"The subscriptions of the consumer group exceed {config.max_bytes} bytes "
             "(headrace.group.max.bytes).",
         )
-
-
-def _supplied_bytes(metadata: ConsumerGroupMemberMetadata) -> int:
-    texts = (metadata.client_id, metadata.subscribed_topic_regex, metadata.instance_id, metadata.rack_id)
-    classic = () if metadata.classic is None else metadata.classic.supported_protocols
-    return (
-        sum(map(len, metadata.subscribed_topic_names))
-        + sum(len(text) for text in texts if text)
-        + sum(len(name) + len(data) for name, data in classic)
-    )
 
 
 def known_member(state: ConsumerGroupState, member_id: str) -> Member:

@@ -185,3 +185,14 @@ def topics_of(partitions: Partitions) -> tuple[TopicPartitions, ...]:
         TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
         for topic_id, numbers in sorted(partitions.items())
     )
+
+
+def supplied_bytes(metadata: ConsumerGroupMemberMetadata) -> int:
+    """Memory that a member's subscription takes, as far as the member decides it."""
+    texts = (metadata.client_id, metadata.subscribed_topic_regex, metadata.instance_id, metadata.rack_id)
+    classic = () if metadata.classic is None else metadata.classic.supported_protocols
+    return (
+        sum(map(len, metadata.subscribed_topic_names))
+        + sum(len(text) for text in texts if text)
+        + sum(len(name) + len(data) for name, data in classic)
+    )

@@ -210,13 +210,14 @@ class ConsumerRebalance:
         if last_ms is not None and now_ms < last_ms + self.config.assignment_interval_ms:
             return
         writer = self.writer(step)
-        assignor, before = preferred_assignor(state, self.config.assignors), dict(state.target)
-        for member_id, partitions in compute_target(state, self.view, assignor).items():
-            if state.target.get(member_id) != partitions:
-                writer.target(member_id, partitions)
+        assignor = preferred_assignor(state, self.config.assignors)
+        changed = compute_target(state, self.view, assignor)
+        before = {member_id: state.target.get(member_id, {}) for member_id in changed}
+        for member_id, partitions in changed.items():
+            writer.target(member_id, partitions)
         writer.target_epoch(state.group_epoch)
         self._assigned_at_ms = now_ms
-        self._timeline.target(step, state, before, assignor, self.view)
+        self._timeline.target(step, state, before, changed, assignor, self.view)
 
     def reconcile(self, step: Step, member_id: str, owned: Partitions | None, change: Change) -> Member:
         state = self.state

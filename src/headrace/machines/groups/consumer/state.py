@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.machines.groups.consumer.member import HeldPartitions, Member, Partitions, partitions_of
+from headrace.machines.groups.consumer.member import (
+    HeldPartitions,
+    Member,
+    Partitions,
+    partitions_of,
+    supplied_bytes,
+)
 from headrace.types import TopicId
 from headrace.wire.coordinator.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
@@ -45,6 +51,8 @@ class ConsumerGroupState:
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.topic_subscribers: dict[str, int] = {}
         self.regex_subscribers: dict[str, int] = {}
+        self.supplied_bytes = 0
+        """Of the subscriptions of all members."""
         self._regex_topics: dict[str, int] = {}
         """How many resolved expressions match a topic."""
         self._holders: dict[TopicId, dict[int, str]] = {}
@@ -173,6 +181,7 @@ class ConsumerGroupState:
     def _count(self, member: Member | None, change: int) -> None:
         if member is None:
             return
+        self.supplied_bytes += change * supplied_bytes(member.metadata)
         for topic in member.metadata.subscribed_topic_names:
             _add(self.topic_subscribers, topic, change)
         if member.regex is not None:

@@ -18,7 +18,15 @@ from headrace.types import ClusterView, TopicId
 
 Assignor = Callable[[Iterable[Subscriber[int]], Mapping[int, int]], Assignment[int]]
 
-ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, range_assignor.NAME: range_assignor.assign}
+ASSIGNORS: Mapping[str, Assignor] = {
+    uniform.NAME: uniform.reassign,
+    range_assignor.NAME: range_assignor.assign,
+}
+"""What they do not name stays as it is."""
+
+_NOTHING: Partitions = {}
+_GONE = -1
+"""In place of the rank of a topic that does not exist any more, or that nobody subscribes to."""
 
 
 def metadata_hash(topics: Iterable[str], view: ClusterView) -> int:
@@ -51,33 +59,36 @@ def preferred_assignor(state: ConsumerGroupState, configured: Sequence[str]) -> 
 
 
 def compute_target(state: ConsumerGroupState, view: ClusterView, assignor: str) -> dict[str, Partitions]:
-    """The target of every member, starting from the last target."""
+    """The targets that differ from the last ones."""
+    subscriptions = [
+        (member.metadata.subscribed_topic_names, member.regex) for member in state.members.values()
+    ]
     topics_of: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
-    for member in state.members.values():
-        subscription = (member.metadata.subscribed_topic_names, member.regex)
+    for subscription, member in zip(subscriptions, state.members.values(), strict=True):
         if subscription not in topics_of:
             topics_of[subscription] = subscribed_topic_ids(member, state, view)
     # Assignors compare and hash topics often: ranks are far cheaper than ids.
     ids = sorted(frozenset[TopicId]().union(*topics_of.values()))
     ranks = {topic_id: rank for rank, topic_id in enumerate(ids)}
     ranked = {subscription: {ranks[topic] for topic in topics} for subscription, topics in topics_of.items()}
+    target = state.target
     subscribers = [
         Subscriber(
             member_id=member_id,
-            topics=ranked[member.metadata.subscribed_topic_names, member.regex],
+            topics=ranked[subscription],
             instance_id=member.instance_id,
             owned={
-                ranks[topic_id]: partitions
-                for topic_id, partitions in state.target.get(member_id, {}).items()
-                if topic_id in ranks
+                ranks.get(topic_id, _GONE): partitions
+                for topic_id, partitions in target.get(member_id, _NOTHING).items()
             },
         )
-        for member_id, member in state.members.items()
+        for subscription, (member_id, member) in zip(subscriptions, state.members.items(), strict=True)
     ]
     counts = {
         rank: len(view.topics[view.topic_names[topic_id]].partitions) for topic_id, rank in ranks.items()
     }
-    return {
+    found = {
         member_id: {ids[rank]: frozenset(partitions) for rank, partitions in topics.items()}
         for member_id, topics in ASSIGNORS[assignor](subscribers, counts).items()
     }
+    return {member_id: share for member_id, share in found.items() if target.get(member_id) != share}

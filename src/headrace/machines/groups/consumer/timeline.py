@@ -49,10 +49,12 @@ class Timeline:
         step: Step,
         state: ConsumerGroupState,
         before: Mapping[str, Partitions],
+        after: Mapping[str, Partitions],
         assignor: str,
         view: ClusterView,
     ) -> None:
-        moves = _moves(before, state.target, view)
+        """`before`, `after`: of the members whose target changed."""
+        moves = _moves(before, after, view)
         step.log_event("target", epoch=state.assignment_epoch, protocol=assignor, **moves)
 
     def reconciled(self, step: Step, state: ConsumerGroupState, member: Member) -> None:
@@ -80,15 +82,12 @@ class Timeline:
 def _moves(
     before: Mapping[str, Partitions], after: Mapping[str, Partitions], view: ClusterView
 ) -> dict[str, Any]:
-    """Compares only members whose target changed."""
     lost: dict[str, str] = {}
     gained: dict[str, str] = {}
-    for member_id in before.keys() | after.keys():
-        old, new = before.get(member_id, {}), after.get(member_id, {})
-        if old is new:
-            continue
+    for member_id, old in before.items():
+        new = after[member_id]
         for topic_id in old.keys() | new.keys():
-            name = view.topic_names.get(topic_id, str(topic_id))
+            name = view.topic_names.get(topic_id) or str(topic_id)
             had, has = old.get(topic_id, frozenset()), new.get(topic_id, frozenset())
             lost.update((f"{name}-{partition}", member_id) for partition in had - has)
             gained.update((f"{name}-{partition}", member_id) for partition in has - had)
