@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that log directories get when they are deleted or set aside; long ones are shortened to fit.
+"""Names of log directories, and those they get when they are deleted or set aside; long ones are shortened.
 
 Independent of files. Read next: broker/partition/log_removals.py, which finds them at the start.
 """
 
 from __future__ import annotations
+
+import re
 
 MAX_NAME_BYTES = 255
 """Of every file system that matters; topic names are ASCII."""
@@ -13,6 +15,16 @@ STRAY_SUFFIX = "-stray"
 KEPT_SUFFIX = "-kept"
 STRAY_MARK = "~"
 """In a stray's name that was shortened: its topic cannot be read from it any more."""
+
+_PARTITION = r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})"
+_LIVE = re.compile(_PARTITION)
+_LIVE_OR_STRAY = re.compile(_PARTITION + rf"(?:\.[0-9]+{STRAY_SUFFIX})?")
+
+
+def partition_in(name: str, *, strays: bool = False) -> tuple[str, int] | None:
+    """Topic and partition of a log's directory; None for any other name. `strays`: also of those set aside."""
+    match = (_LIVE_OR_STRAY if strays else _LIVE).fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def deleted_name(name: str, unique: str) -> str:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.log.directory_names import MAX_NAME_BYTES, STRAY_MARK, deleted_name, stray_name
+from headrace.log.directory_names import MAX_NAME_BYTES, STRAY_MARK, deleted_name, partition_in, stray_name
 from headrace.realworld import RealFiles
 
 LONGEST = "t" * 249
@@ -38,3 +38,22 @@ def test_partitions_of_one_long_topic_keep_different_names() -> None:
 def test_a_shortened_stray_cannot_be_taken_for_another_topic() -> None:
     """`~` is no character of a topic name."""
     assert STRAY_MARK in stray_name(f"{'a-5' * 83}-0", 1_700_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "with_strays"),
+    [
+        ("orders-0", ("orders", 0), ("orders", 0)),
+        ("a.b-c_d-12", ("a.b-c_d", 12), ("a.b-c_d", 12)),
+        ("orders-0.1700000000000-stray", None, ("orders", 0)),
+        ("orders-0.1700000000000-kept", None, None),
+        ("orders-01", None, None),
+        ("orders", None, None),
+        ("orders-x", None, None),
+    ],
+)
+def test_the_partition_is_read_from_the_name_of_its_directory(
+    name: str, partition: tuple[str, int] | None, with_strays: tuple[str, int] | None
+) -> None:
+    assert partition_in(name) == partition
+    assert partition_in(name, strays=True) == with_strays

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from headrace.log.directory_names import DELETED_SUFFIX, deleted_name, kept_name, stray_name
+from headrace.log.directory_names import DELETED_SUFFIX, deleted_name, kept_name, partition_in, stray_name
 from headrace.log.partition_metadata import may_be_of, topic_id_of
 from headrace.machines.replication.reassignment import strays
 from headrace.types import ClusterView, TopicPartition
 from headrace.world import Files, Thread, World
 
 logger = logging.getLogger(__name__)
-
-_LOG_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})(?:\.[0-9]+-stray)?")
-_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
 class LogRemovals:
@@ -61,9 +57,8 @@ class LogRemovals:
         for name in self._files.listdir(self._directory):
             if name.endswith(DELETED_SUFFIX):
                 self.later(partial(self._files.remove_tree, self._directory / name))
-            elif alone and (match := _PARTITION_DIRECTORY.fullmatch(name)):
-                topic = view.topics.get(match[1])
-                index = int(match[2])
+            elif alone and (partition := partition_in(name)):
+                topic, index = view.topics.get(partition[0]), partition[1]
                 if topic is None or index >= len(topic.partitions):
                     self.set_aside(name)
                 elif self._node_id not in topic.partitions[index].replicas:
@@ -128,7 +123,7 @@ def rename_strays(files: Files, directory: Path, node_id: int, view: ClusterView
 def _on_disk(files: Files, directory: Path) -> Iterator[tuple[str, TopicPartition, UUID]]:
     """Logs without a topic id in their metadata are skipped."""
     for name in sorted(files.listdir(directory)):
-        match = _LOG_DIRECTORY.fullmatch(name)
-        topic_id = topic_id_of(files, directory / name) if match else None
-        if match and topic_id is not None:
-            yield name, TopicPartition(match[1], int(match[2])), topic_id
+        partition = partition_in(name, strays=True)
+        topic_id = topic_id_of(files, directory / name) if partition else None
+        if partition and topic_id is not None:
+            yield name, TopicPartition(*partition), topic_id

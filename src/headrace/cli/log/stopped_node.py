@@ -6,7 +6,6 @@ Read next: log/damage.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from headrace.client.errors import ClientError
 from headrace.errors import StorageError
 from headrace.log.checkpoints import META_PROPERTIES_FILE, RECOVERY_POINT_FILE, read_offset_checkpoint
 from headrace.log.damage import SegmentDamage, find_damage, isolate
+from headrace.log.directory_names import partition_in
 from headrace.log.epochs import EpochEntry, EpochHistory
 from headrace.log.leftovers import offsets_of
 from headrace.log.scrub import Fault, SegmentCheck, check_segment
@@ -24,7 +24,6 @@ from headrace.realworld import RealFiles
 from headrace.types import TopicPartition
 
 _STEP_BYTES = 8 << 20
-_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _ANY_OFFSET = 1 << 62
 _FILES = RealFiles()
 
@@ -117,21 +116,21 @@ def stopped_logs(path: Path) -> list[StoppedLog]:
 
 
 def _is_partition(path: Path) -> bool:
-    return _PARTITION.fullmatch(path.resolve().name) is not None and bool(
+    return partition_in(path.resolve().name) is not None and bool(
         offsets_of(_FILES.listdir(path), LOG_SUFFIX)
     )
 
 
 def _flushed_end(directory: Path) -> int | None:
     """Batches below it were on disk; None where no checkpoint says so."""
-    found = _PARTITION.fullmatch(directory.resolve().name)
+    found = partition_in(directory.resolve().name)
     if found is None:
         return None
     try:
         offsets = read_offset_checkpoint(_FILES, directory.resolve().parent / RECOVERY_POINT_FILE)
     except StorageError:
         return None
-    return offsets.get(TopicPartition(found[1], int(found[2])))
+    return offsets.get(TopicPartition(*found))
 
 
 @contextmanager
