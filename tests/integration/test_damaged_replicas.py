@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of one of three nodes are damaged: readers go on, and the replica is fetched again (R27, T7)."""
+"""Files of one of three nodes are damaged: readers go on, and what is damaged is fetched again (R27, T7)."""
 
 from __future__ import annotations
 
@@ -71,16 +71,24 @@ def flip(path: Path, position: int, length: int = 200) -> None:
         file.write(bytes(byte ^ 0xFF for byte in data))
 
 
-def wait_healed(cluster: LiveCluster, victim: int) -> float:
-    """All hold the same bytes, and the damaged log is kept aside."""
+def kept_aside(cluster: LiveCluster, node_id: int) -> list[Path]:
+    return sorted(log_of(cluster, node_id).glob("*.log.damaged-*"))
+
+
+def wait_healed(cluster: LiveCluster, victim: int, damaged: bytes | None) -> float:
+    """All hold the same bytes, the log was kept but for the damaged segment, and that one is kept aside."""
     started = time.monotonic()
 
     def healed() -> bool:
-        aside = list(log_of(cluster, victim).parent.glob(f"{TOPIC}-0.*-stray"))
-        return bool(aside) and len({log_bytes(cluster, node_id) for node_id in range(3)}) == 1
+        kept = [path.read_bytes() for path in kept_aside(cluster, victim)]
+        same = len({log_bytes(cluster, node_id) for node_id in range(3)}) == 1
+        return same and kept == ([] if damaged is None else [damaged])
 
     poll(healed, bool, timeout_s=HEALED_S, poll_s=0.2)
     cluster.wait_in_sync()
+    assert not list(log_of(cluster, victim).parent.glob("*-stray"))
+    told = [path.read_text(errors="replace") for path in cluster.folder.node(victim).glob("*.log")]
+    assert any("is whole again: " in text for text in told)
     return time.monotonic() - started
 
 
@@ -90,11 +98,13 @@ def test_t7_a_segment_damaged_while_its_node_was_down_heals(cluster: LiveCluster
     sent = send(cluster, RECORDS)
     cluster.wait_in_sync()
     cluster.stop(0)
-    flip(segments(cluster, 0)[1], SEGMENT_BYTES // 2)
+    path = segments(cluster, 0)[1]
+    flip(path, SEGMENT_BYTES // 2)
+    damaged = path.read_bytes()
     cluster.start(0)
     sent += send(cluster, 100, RECORDS)
     assert read_values(cluster) == sent
-    wait_healed(cluster, 0)
+    wait_healed(cluster, 0, damaged)
     assert read_values(cluster) == sent
 
 
@@ -112,8 +122,9 @@ def test_t7_a_segment_damaged_under_load_heals(cluster: LiveCluster, kind: str) 
             file.truncate(SEGMENT_BYTES // 2)
     else:
         path.unlink()
+    damaged = path.read_bytes() if path.exists() else None
     sent += send(cluster, RECORDS, RECORDS)
-    wait_healed(cluster, victim)
+    wait_healed(cluster, victim, damaged)
     assert read_values(cluster) == sent
 
 
@@ -124,9 +135,11 @@ def test_t7_a_reader_that_meets_damage_is_enough(unscrubbed: LiveCluster) -> Non
     sent = send(cluster, RECORDS)
     cluster.wait_in_sync()
     victim = cluster.leader(TOPIC, 0)
-    flip(segments(cluster, victim)[0], SEGMENT_BYTES // 4)
+    path = segments(cluster, victim)[0]
+    flip(path, SEGMENT_BYTES // 4)
+    damaged = path.read_bytes()
     started = time.monotonic()
     assert read_values(cluster) == sent
     assert cluster.leader(TOPIC, 0) != victim
-    wait_healed(cluster, victim)
+    wait_healed(cluster, victim, damaged)
     assert time.monotonic() - started < FOUND_BY_READING_S

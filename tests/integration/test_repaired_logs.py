@@ -15,6 +15,7 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Producer
 
 from headrace.cli import main
+from headrace.log.repair import marker
 from headrace.types import TopicPartition
 from tests.harness.live.load import read_all
 from tests.harness.live.node import NodeProcess
@@ -66,6 +67,8 @@ def test_a_repaired_log_is_read_around_the_damage(
     damaged: tuple[NodeProcess, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     node, path = damaged
+    # It was a replica among others, and its repair was interrupted: without the command it stays offline.
+    (path.parent / marker.FILE_NAME).write_text(f"{int(path.stem)}\n")
     before = path.read_bytes()
     assert run("scrub", node.data, "--json") == 1
     lost = unreadable(capfd.readouterr().out)

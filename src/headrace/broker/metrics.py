@@ -162,9 +162,19 @@ class ControllerCounters:
 
 
 class ScrubCounters:
-    """Of the scrub, which reads and checks all record batches on this node's disk."""
+    """Of the scrub, which reads and checks all record batches on this node's disk, and of the repairs."""
 
-    __slots__ = ("batches", "bytes_checked", "bytes_left", "ended_ms", "faults", "passes")
+    __slots__ = (
+        "batches",
+        "bytes_checked",
+        "bytes_left",
+        "bytes_repaired",
+        "ended_ms",
+        "faults",
+        "passes",
+        "refetched",
+        "repaired",
+    )
 
     def __init__(self) -> None:
         self.passes = 0
@@ -174,6 +184,12 @@ class ScrubCounters:
         """Of the pass under way."""
         self.faults = 0
         """Damaged segments found."""
+        self.repaired = 0
+        """Damaged segments that were made whole."""
+        self.bytes_repaired = 0
+        """Fetched for them."""
+        self.refetched = 0
+        """Damaged logs that were set aside and fetched as a whole."""
         self.ended_ms: int | None = None
         """When the last pass ended."""
 

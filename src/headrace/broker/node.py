@@ -211,6 +211,7 @@ class Broker:
             removed=self.replication.forget,
             opened_late=self._opened_late,
             disk_changed=self.disk_report.disk_changed,
+            repairs=self.replication.repairs,
         )
         self.cluster.on_store_went_back(self._store_went_back)
 

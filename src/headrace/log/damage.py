@@ -142,19 +142,7 @@ class _Search:
         return SoundBatch(position, header, header.leader_epoch if known == UNDEFINED else known)
 
     def _read(self, position: int) -> BatchHeader | None:
-        """The header, where the CRC is right; it covers neither the offset nor the leader epoch."""
-        head = self._file.pread(HEADER_SIZE, position)
-        if len(head) < HEADER_SIZE:
-            return None
-        header = read_header(head)
-        if (
-            header.magic != MAGIC
-            or not HEADER_SIZE <= header.size <= self.size - position
-            or header.last_offset_delta < 0
-        ):
-            return None
-        data = self._file.pread(header.size, position)
-        return header if crc_ok(memoryview(data), 0, header.size) else None
+        return header_at(self._file, position, self.size)
 
     def _has_moved(self, header: BatchHeader, position: int, expected: int) -> bool:
         """Whether its offset is the wrong one: the next batch begins before this one would end."""
@@ -181,6 +169,22 @@ class _Search:
                 if match.start() < _WINDOW_BYTES:
                     yield position + match.start()
             position += _WINDOW_BYTES
+
+
+def header_at(file: File, position: int, size: int) -> BatchHeader | None:
+    """The header, where the CRC is right; it covers neither the offset nor the leader epoch."""
+    head = file.pread(HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE:
+        return None
+    header = read_header(head)
+    if (
+        header.magic != MAGIC
+        or not HEADER_SIZE <= header.size <= size - position
+        or header.last_offset_delta < 0
+    ):
+        return None
+    data = file.pread(header.size, position)
+    return header if crc_ok(memoryview(data), 0, header.size) else None
 
 
 def isolate(files: Files, damage: SegmentDamage) -> Path:

@@ -22,7 +22,7 @@ _LIVE_OR_STRAY = re.compile(_PARTITION + rf"(?:\.[0-9]+{STRAY_SUFFIX})?")
 
 
 def partition_in(name: str, *, strays: bool = False) -> tuple[str, int] | None:
-    """Topic and partition of a log's directory; None for any other name. `strays`: also of those set aside."""
+    """Topic and partition of a log's directory; None for any other name. `strays`: also those set aside."""
     match = (_LIVE_OR_STRAY if strays else _LIVE).fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 

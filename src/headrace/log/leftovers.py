@@ -5,6 +5,7 @@
 .swap               a compaction finished, its rename did not: finish it
 swap-in-progress    names the segments whose log and index files may come from different versions
 .deleted            retention removed this segment, and with it every earlier one
+.log.repaired       takes the place of a damaged segment, which is kept: finish it (repair/replacement.py)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headrace.log.checkpoints import keep_damaged
 from headrace.log.segments.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -29,8 +31,9 @@ SWAP_JOURNAL = "swap-in-progress"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
+REPAIRED_SUFFIX = ".repaired"
 _TEMPORARY_SUFFIX = ".tmp"
-_INTERRUPTED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, _TEMPORARY_SUFFIX)
+_INTERRUPTED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, REPAIRED_SUFFIX, _TEMPORARY_SUFFIX)
 _DIGITS = 20
 
 
@@ -54,6 +57,7 @@ def tidy(files: Files, directory: Path) -> list[str]:
     for name in names:
         if name.endswith((CLEANED_SUFFIX, _TEMPORARY_SUFFIX)):
             files.unlink(directory / name)
+    _finish_repairs(files, directory, names)
     # The log file last: as long as it is a .swap, the next start does this again.
     swapped = sorted((name for name in names if name.endswith(SWAP_SUFFIX)), key=_log_file_last)
     for name in swapped:
@@ -62,6 +66,35 @@ def tidy(files: Files, directory: Path) -> list[str]:
         _drop_indexes(files, directory)
     _finish_deletion(files, directory, names)
     return files.listdir(directory)
+
+
+def _finish_repairs(files: Files, directory: Path, names: Sequence[str]) -> None:
+    repaired = offsets_of(names, LOG_SUFFIX + REPAIRED_SUFFIX)
+    for base_offset in repaired:
+        finish_repair(files, directory, base_offset)
+    finished = {file_stem(base_offset) for base_offset in repaired}
+    for name in names:
+        if name.endswith(REPAIRED_SUFFIX) and name.partition(".")[0] not in finished:
+            files.unlink(directory / name)
+
+
+def finish_repair(files: Files, directory: Path, base_offset: int) -> Path | None:
+    """Gives `.log.repaired` its name; where the damaged file is kept, if there was one.
+
+    Every rename is durable before the next: the damaged file must have its new name first.
+    """
+    stem = file_stem(base_offset)
+    kept = keep_damaged(files, directory / (stem + LOG_SUFFIX))
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if files.exists(source := directory / (stem + suffix + REPAIRED_SUFFIX)):
+            files.rename(source, directory / (stem + suffix))
+    # The transaction index speaks of offsets, which are the same.
+    if not files.exists(transactions := directory / (stem + TRANSACTION_INDEX_SUFFIX)):
+        mark_unknown(files, transactions, UNKNOWN_BYTES)
+    files.sync_directory(directory)
+    files.rename(directory / (stem + LOG_SUFFIX + REPAIRED_SUFFIX), directory / (stem + LOG_SUFFIX))
+    files.sync_directory(directory)
+    return kept
 
 
 def write_swap_journal(files: Files, directory: Path, base_offsets: Iterable[int]) -> None:

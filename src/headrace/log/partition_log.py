@@ -572,6 +572,11 @@ class PartitionLog:
         """The removal of files whose delay is over, to be called on a thread; None when there are none."""
         return self._removals.collect(now_monotonic)
 
+    @property
+    def compacted_below(self) -> int:
+        """Batches below this offset may lack records that a later compaction of another replica keeps."""
+        return self._cleaner.first_dirty_offset
+
     def plan_scrub(self) -> ScrubPlan:
         """For `check_segment` in the worker process: looks for bit rot in all segments."""
         gapless = not self.config.compacts and self._cleaner == CleanerState()

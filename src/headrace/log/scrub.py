@@ -65,8 +65,13 @@ class CheckResult:
     """What follows a corrupt batch cannot be checked."""
     missing: bool = False
     """There is no such file: deleted or replaced, which the owner of the log knows."""
+    unreadable: bool = False
+    """The disk refused to read it."""
     rest: SegmentCheck | None = None
     """What is left to check."""
+    sound_position: int
+    """What was checked is sound up to here, and may be sound behind it."""
+    sound_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +125,30 @@ def check_segment(check: SegmentCheck, most_bytes: int) -> CheckResult:
     try:
         return _check(check, segment, most_bytes)
     except FileNotFoundError:
-        return CheckResult(batches=0, bytes_read=0, fault=None, missing=True)
+        return _nothing_read(check, None, missing=True)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         fault = _fault(
             check, path, check.position, check.offset, f"cannot be read ({error.strerror or error})"
         )
-        return CheckResult(batches=0, bytes_read=0, fault=fault)
+        return _nothing_read(check, fault, unreadable=True)
     finally:
         segment.retire()
+
+
+def _nothing_read(
+    check: SegmentCheck, fault: Fault | None, *, missing: bool = False, unreadable: bool = False
+) -> CheckResult:
+    return CheckResult(
+        batches=0,
+        bytes_read=0,
+        fault=fault,
+        missing=missing,
+        unreadable=unreadable,
+        sound_position=check.position,
+        sound_offset=check.offset,
+    )
 
 
 def _check(check: SegmentCheck, segment: Segment, most_bytes: int) -> CheckResult:
@@ -157,14 +176,20 @@ def _check(check: SegmentCheck, segment: Segment, most_bytes: int) -> CheckResul
         fault = f"the file ends after {size} of {check.size} bytes"
     if fault is None and end.position >= check.size:
         fault = _wrong_end(check, end.next_offset)
-    bytes_read = end.position - check.position
+    found = rest = None
     if fault is not None:
         found = _fault(check, segment.pooled.path, end.position, end.next_offset, fault)
-        return CheckResult(batches=end.batches, bytes_read=bytes_read, fault=found)
-    rest = None
-    if end.position < check.size:
+    elif end.position < check.size:
         rest = replace(check, position=end.position, offset=end.next_offset, leader_epoch=end.leader_epoch)
-    return CheckResult(batches=end.batches, bytes_read=bytes_read, fault=None, rest=rest)
+    return CheckResult(
+        batches=end.batches,
+        bytes_read=end.position - check.position,
+        fault=found,
+        rest=rest,
+        # A batch with a wrong epoch lies anywhere in what was read.
+        sound_position=check.position if wrong_epochs else end.position,
+        sound_offset=check.offset if wrong_epochs else end.next_offset,
+    )
 
 
 def _wrong_end(check: SegmentCheck, offset: int) -> str | None:

@@ -123,9 +123,9 @@ class _Run:
 
     async def _healed(self, lab: ClusterLab) -> None:
         deadline = asyncio.get_running_loop().time() + HEALED_S
-        while not _all_equal(lab):
+        while not all_equal(lab):
             if asyncio.get_running_loop().time() > deadline:
-                raise BrokenPromise(f"not healed within {HEALED_S} s: {lab.state}, {_told_by(lab)}")
+                raise BrokenPromise(f"not healed within {HEALED_S} s: {lab.state}, {told_by(lab)}")
             await asyncio.sleep(1)
 
 
@@ -159,7 +159,7 @@ def remove(files: Files, path: Path, bit: int) -> None:
 KINDS: dict[str, Callable[[Files, Path, int], None]] = {"flip": flip, "cut": cut, "remove": remove}
 
 
-def _all_equal(lab: ClusterLab) -> bool:
+def all_equal(lab: ClusterLab) -> bool:
     if set(lab.state.isr) != {0, 1, 2} or any(node.broker is None for node in lab.nodes):
         return False
     replicas = [lab.partition(node_id) for node_id in range(3)]
@@ -181,7 +181,7 @@ def _bytes_of(lab: ClusterLab, node_id: int) -> bytes:
     return data
 
 
-def _told_by(lab: ClusterLab) -> list[str]:
+def told_by(lab: ClusterLab) -> list[str]:
     told = []
     for node in lab.nodes:
         found = None if node.broker is None else node.broker.partitions.get(TOPIC, 0)

@@ -147,6 +147,8 @@ class Partition:
         self.online = True
         self.damage: str | None = None
         """Why the log is offline (R27)."""
+        self.damaged_at: int | None = None
+        """The base offset of the segment whose damage that is, where it is known."""
         self.damaged_segments: dict[int, str] = {}
         """By base offset: damage in a log that stays online, since no other replica can lead (R27)."""
         self.recovery_limit: int | None = None
@@ -781,7 +783,9 @@ class Partition:
         that is needed serves what is sound; requests for the rest are answered with the error.
         """
         if self.role.is_replaceable or not self.online:
-            return self.fault(CorruptLogError(what))
+            error = CorruptLogError(what)
+            error.base_offset = base_offset
+            return self.fault(error)
         if base_offset not in self.damaged_segments:
             self.damaged_segments[base_offset] = what
             first, end = self.log.segment_range(base_offset)
@@ -825,6 +829,7 @@ class Partition:
         if self.online and not will_pass(error):
             logger.error("%s goes offline: %s", self.topic_partition, error)
             self.damage = str(error)
+            self.damaged_at = error.base_offset if isinstance(error, CorruptLogError) else None
             self.take_offline()
             self._on_trouble()
         return ApiError(ErrorCode.kafka_storage_error, str(error))

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.partition.damaged_log import DamagedLog, NoRepairs, Repairs, damage_in, damage_of
 from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.log_removals import LogRemovals
 from headrace.broker.partition.opening_queue import OpeningQueue
@@ -27,6 +28,7 @@ from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import ForeignDirectoryError
+from headrace.log.repair import marker
 from headrace.log.segments.descriptors import DescriptorPool
 from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -60,6 +62,7 @@ class Partitions:
         self._removed: Callable[[Partition], None] = lambda partition: None
         self._opened_late: Callable[[TopicPartition], None] = lambda name: None
         self._disk_changed: Callable[[], None] = lambda: None
+        self._repairs: Repairs = NoRepairs()
         self.writable = True
         """False while the disk is nearly full (R25)."""
         self._world = world
@@ -81,6 +84,10 @@ class Partitions:
         """The same, with their topic ids."""
         self._begun_anew: set[TopicPartition] = set()
         """Those whose log was damaged: what the checkpoints say of it does not hold any more."""
+        self._kept: dict[TopicPartition, LogOffsets] = {}
+        """Of logs that went offline and are opened again: what the checkpoints said at the start is old."""
+        self._repaired_at: dict[TopicPartition, int] = {}
+        """The segment that was just repaired of a log that is being opened again."""
         self._openable: set[TopicPartition] = set()
         """Those of them that failed only for lack of disk space or file descriptors."""
         self._view: ClusterView | None = None
@@ -96,6 +103,7 @@ class Partitions:
         removed: Callable[[Partition], None],
         opened_late: Callable[[TopicPartition], None],
         disk_changed: Callable[[], None],
+        repairs: Repairs,
     ) -> None:
         """Sets the callbacks into components that are built on top of the partitions; once, before `follow`.
 
@@ -106,6 +114,7 @@ class Partitions:
         """
         self._take_role, self._removed = take_role, removed
         self._opened_late, self._disk_changed = opened_late, disk_changed
+        self._repairs = repairs
 
     # Look-up
 
@@ -210,12 +219,19 @@ class Partitions:
                 high_watermark=None if partition.is_sole else partition.high_watermark,
             )
         for topic_partition, topic_id in self._unopened.items():
-            offsets[topic_partition] = self._checkpoints.at_start(topic_partition, topic_id)
+            offsets[topic_partition] = self._known(topic_partition, topic_id)
         for name in self._opening.waiting():
             topic = None if self._view is None else self._view.topics.get(name.topic)
             if topic is not None:
-                offsets[name] = self._checkpoints.at_start(name, topic.topic_id)
+                offsets[name] = self._known(name, topic.topic_id)
         return offsets
+
+    def _known(self, name: TopicPartition, topic_id: UUID) -> LogOffsets:
+        """Of a log that is not open."""
+        kept = self._kept.get(name)
+        if kept is not None and kept.topic_id == topic_id:
+            return kept
+        return self._checkpoints.at_start(name, topic_id)
 
     # Following the view
 
@@ -245,6 +261,8 @@ class Partitions:
                 self._give_up(topic, index)
             elif (partition := held.get(index)) is not None:
                 self._keep(partition, topic, settings, view)
+            elif name in self._repairs:
+                self._repairs.update(name, state)
             elif name not in self._opening and self._opening.now(name):
                 self._open_and_take(topic, index, settings, view)
 
@@ -253,9 +271,11 @@ class Partitions:
         if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
             del self._by_name[topic.name][index]
             self._removed(partition)
+            damaged = damage_of(partition)
             partition.log.close(clean=False)
-            anew = self._open_anew(topic, index, settings)
-            if anew is not None:
+            if damaged is not None:
+                self._begin_repair(topic, damaged)
+            elif (anew := self._open_anew(topic, index, settings)) is not None:
                 self._take_role(anew, topic, view)
             return
         partition.reconfigure(settings)
@@ -271,15 +291,20 @@ class Partitions:
 
     def _open_queued(self, name: TopicPartition) -> None:
         """The view may have changed since it was queued."""
-        view = self._view
-        topic = None if view is None else view.topics.get(name.topic)
-        if view is None or topic is None or name.partition >= len(topic.partitions):
-            return
-        is_replica = self._node_id in topic.partitions[name.partition].replicas
-        if not is_replica or self.get(*name) is not None:
+        view, topic = self._view, self._still_held(name)
+        if view is None or topic is None or self.get(*name) is not None:
             return
         if self._open_and_take(topic, name.partition, self._settings_of(view, topic), view) is not None:
             self._opened_late(name)
+
+    def _still_held(self, name: TopicPartition, topic_id: UUID | None = None) -> Topic | None:
+        """The topic, if this node holds the partition by the present view; `topic_id`: of that topic only."""
+        topic = None if self._view is None else self._view.topics.get(name.topic)
+        if topic is None or self._closing or name.partition >= len(topic.partitions):
+            return None
+        if topic_id is not None and topic.topic_id != topic_id:
+            return None
+        return topic if self._node_id in topic.partitions[name.partition].replicas else None
 
     async def opened(self) -> None:
         """Returns when all that this node is to hold is open, as far as it can be opened."""
@@ -295,14 +320,75 @@ class Partitions:
         logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
         self.removals.set_aside(f"{topic.name}-{index}", "is damaged")
         self._begun_anew.add(TopicPartition(topic.name, index))
+        self._kept.pop(TopicPartition(topic.name, index), None)
+        self._metrics.scrub.refetched += 1
         return self._open(topic, index, settings)
+
+    # Repairs
+
+    def _begin_repair(self, topic: Topic, damaged: DamagedLog) -> None:
+        """R27: the log stays offline until its damaged segment is whole."""
+        name = damaged.topic_partition
+        self._kept[name] = damaged.offsets
+        self._stays_offline(topic, name.partition, CorruptLogError(damaged.reason))
+        self._repairs.begin(damaged, topic.partitions[name.partition])
+
+    def keep_offsets(self, name: TopicPartition, offsets: LogOffsets) -> None:
+        """Of a log under repair, for the checkpoints and for when it is opened again."""
+        self._kept[name] = offsets
+
+    def open_repaired(self, damaged: DamagedLog, fetched_bytes: int) -> None:
+        name = damaged.topic_partition
+        self._metrics.scrub.repaired += 1
+        self._metrics.scrub.bytes_repaired += fetched_bytes
+        self._kept[name] = damaged.offsets
+        self._repaired_at[name] = damaged.base_offset
+        if self._still_held(name, damaged.offsets.topic_id) is not None:
+            self._open_queued(name)
+        self._repaired_at.pop(name, None)
+        self._disk_changed()
+
+    def begin_anew(self, damaged: DamagedLog) -> None:
+        """The damaged segment cannot be made whole by itself: the whole log is fetched (R27)."""
+        name = damaged.topic_partition
+        view, topic = self._view, self._still_held(name, damaged.offsets.topic_id)
+        if view is None or topic is None or not self._may_begin_anew(topic.partitions[name.partition]):
+            return
+        partition = self._open_anew(topic, name.partition, self._settings_of(view, topic))
+        if partition is not None:
+            self._take_role(partition, topic, view)
+            self._opened_late(name)
+        self._disk_changed()
+
+    def _damage_found(
+        self, topic: Topic, index: int, settings: TopicSettings, error: CorruptLogError
+    ) -> DamagedLog | None:
+        """Of a log that could not be opened; None when only the whole of it can be fetched."""
+        name = TopicPartition(topic.name, index)
+        if error.base_offset is None or self._repaired_at.get(name) == error.base_offset:
+            return None
+        try:
+            return damage_in(
+                self._world.files,
+                self._directory / str(name),
+                name,
+                error=error,
+                offsets=self._known(name, topic.topic_id),
+                config=settings.log,
+            )
+        except OSError:
+            return None
 
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
         try:
             partition = self._open_partition(topic, index, settings)
         except CorruptLogError as error:
             if self._may_begin_anew(topic.partitions[index]):
-                return self._open_anew(topic, index, settings)
+                damaged = self._damage_found(topic, index, settings, error)
+                if damaged is None:
+                    return self._open_anew(topic, index, settings)
+                self._begin_repair(topic, damaged)
+                return None
             self._stays_offline(topic, index, error)
             return None
         except (StorageError, OSError) as error:
@@ -316,7 +402,7 @@ class Partitions:
         """Raises CorruptLogError, StorageError, OSError."""
         state = topic.partitions[index]
         topic_partition = TopicPartition(topic.name, index)
-        known = self._checkpoints.at_start(topic_partition, topic.topic_id)
+        known = self._known(topic_partition, topic.topic_id)
         return Partition(
             topic_partition=topic_partition,
             topic_id=topic.topic_id,
@@ -365,11 +451,13 @@ class Partitions:
     def _open_directory(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        known = self._checkpoints.at_start(topic_partition, topic_id)
-        directory, clean = self._directory / str(topic_partition), self._checkpoints.stopped_cleanly
+        known = self._known(topic_partition, topic_id)
+        directory = self._directory / str(topic_partition)
+        clean = self._checkpoints.stopped_cleanly and topic_partition not in self._kept
         held = self._checkpoints.holds(topic_partition, topic_id) and topic_partition not in self._begun_anew
         if clean and held and not self._world.files.exists(directory):
             raise CorruptLogError(f"{directory} is missing, with records up to offset {known.recovery_point}")
+        marker.check(self._world.files, directory)
         log = PartitionLog.open(
             self._world.files,
             self._world.clock,
@@ -384,7 +472,9 @@ class Partitions:
         if clean and held and log.log_start_offset > known.log_start:
             log.close(clean=False)
             missing = f"offsets {known.log_start} to {log.log_start_offset - 1}"
-            raise CorruptLogError(f"{directory}: the files with {missing} are missing")
+            error = CorruptLogError(f"{directory}: the files with {missing} are missing")
+            error.base_offset = known.log_start
+            raise error
         return log
 
     # The end of topics
@@ -400,6 +490,8 @@ class Partitions:
         name = TopicPartition(topic.name, index)
         partition = self._by_name.get(topic.name, {}).pop(index, None)
         was_to_open = self._opening.forget(name)
+        self._repairs.forget(name)
+        self._kept.pop(name, None)
         if partition is not None:
             self._delete(partition)
         elif self._forget_offline(topic, index) or was_to_open:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 CONTROL, FORWARD, FETCH, FETCH_IDLE, WATCH = "control", "forward", "fetch", "idle fetch", "watch"
 VIEW = "view"
+REPAIR = "repair"
 PEER_CLIENT = "node-"
 """Prefix of the client ids of nodes."""
 CONNECT_TIMEOUT_MS = 2_000

@@ -24,6 +24,7 @@ from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.fetcher import ReplicaFetcher
 from headrace.broker.replication.isr_proposals import IsrProposals
 from headrace.broker.replication.live_nodes import live_nodes
+from headrace.broker.replication.log_repairs import LogRepairs
 from headrace.broker.replication.peers import Peers
 from headrace.broker.replication.unclean_audit import audit_loss
 from headrace.config import NodeConfig
@@ -76,6 +77,15 @@ class Replication:
         self._suspended = False
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._led: dict[Partition, None] = {}
+        self.repairs = LogRepairs(
+            world=world,
+            node_id=self._node_id,
+            cluster=cluster,
+            peers=peers,
+            partitions=partitions,
+            persist_offsets=persist_offsets,
+            events=events,
+        )
         self._proposals = IsrProposals(world, peers, cluster, self._node_id, self._stored)
         self._epoch_threads = [world.tasks.thread(f"epochs-{n}") for n in range(EPOCH_THREADS)]
         self._saves = 0
@@ -93,6 +103,7 @@ class Replication:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.repairs.stop()
         await self._proposals.stop()
         for fetcher in self._fetchers.values():
             await fetcher.stop()

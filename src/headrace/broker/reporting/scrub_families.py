@@ -61,6 +61,24 @@ SCRUB_FAMILIES = (
         read=_one(lambda scrub: scrub.faults),
     ),
     Family(
+        name="headrace_repaired_segments",
+        kind="counter",
+        help="Damaged segments that this node made whole with batches of their leader.",
+        read=_one(lambda scrub: scrub.repaired),
+    ),
+    Family(
+        name="headrace_repaired_bytes",
+        kind="counter",
+        help="Bytes fetched for them.",
+        read=_one(lambda scrub: scrub.bytes_repaired),
+    ),
+    Family(
+        name="headrace_refetched_logs",
+        kind="counter",
+        help="Damaged logs that were set aside and fetched as a whole.",
+        read=_one(lambda scrub: scrub.refetched),
+    ),
+    Family(
         name="headrace_damaged_segments",
         kind="gauge",
         help="Damaged segments of partitions that stay online, since no other replica can take over.",

@@ -39,7 +39,7 @@ def scrub(directory: _Directory, as_json: Json = False) -> None:
     with node_is_stopped(directory):
         findings = _find(directory, output)
     if findings:
-        output.note("In a cluster, start the node: it fetches damaged logs from other replicas.")
+        output.note("In a cluster, start the node: it fetches what is damaged from other replicas.")
         output.note(f"Without another replica: headrace log repair {directory}")
         raise typer.Exit(1)
 
@@ -55,13 +55,16 @@ def repair(directory: _Directory, yes: Yes = False, dry_run: DryRun = False, as_
       headrace log repair ~/.local/share/headrace --dry-run
       headrace log repair /srv/headrace/orders-0 --yes
     """
-    from headrace.cli.log.stopped_node import node_is_stopped
+    from headrace.cli.log.stopped_node import forget_damage, node_is_stopped
     from headrace.cli.log.stopped_node import repair as repair_segment
 
     output = Output(as_json=as_json)
     with node_is_stopped(directory):
         findings = _find(directory, output)
-        if not findings or dry_run:
+        if dry_run:
+            return
+        if not findings:
+            forget_damage(directory)
             return
         lost = sum(_offsets_in(each) for each in findings)
         confirm(f"Give up {_count(lost, 'offset')} in {_count(len(findings), 'damaged file')}", yes=yes)
@@ -69,6 +72,7 @@ def repair(directory: _Directory, yes: Yes = False, dry_run: DryRun = False, as_
             kept = repair_segment(each)
             document = {"event": "repaired", "file": str(each.fault.path), "kept": str(kept)}
             _say(output, document, f"repaired {each.fault.path}; the damaged file is {kept.name}")
+        forget_damage(directory)
     output.note("Start the node now.")
     if lost:
         output.note("Ends of transactions may be among what is lost: headrace transactions find-hanging")

@@ -18,6 +18,7 @@ from headrace.log.damage import SegmentDamage, find_damage, isolate
 from headrace.log.directory_names import partition_in
 from headrace.log.epochs import EpochEntry, EpochHistory
 from headrace.log.leftovers import offsets_of
+from headrace.log.repair import marker
 from headrace.log.scrub import Fault, SegmentCheck, check_segment
 from headrace.log.segments.files import LOG_SUFFIX, file_stem
 from headrace.realworld import RealFiles
@@ -157,3 +158,10 @@ def node_is_stopped(path: Path) -> Iterator[None]:
 def repair(finding: Finding) -> Path:
     """Where the damaged file is kept."""
     return isolate(_FILES, finding.damage)
+
+
+def forget_damage(path: Path) -> None:
+    """Nothing is damaged any more: a repair that a stop of the node interrupted is not gone on with."""
+    for log in stopped_logs(path):
+        if _FILES.exists(log.directory / marker.FILE_NAME):
+            marker.clear(_FILES, log.directory)

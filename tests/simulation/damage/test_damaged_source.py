@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damage on two replicas, and deaths in the middle of a repair: every replica becomes whole again (R27)."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.log.repair import marker
+from headrace.world import replace_file
+from tests.harness import soak
+from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
+from tests.harness.simulation.damaged_files import LOG, SETTINGS, all_equal
+from tests.harness.simulation.damaged_source import run_seed
+from tests.harness.simulation.seeds import run_all
+
+SIMULATION = "damaged_source"
+SOAK_SEEDS = 1_000
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_damage_on_two_replicas_heals_from_the_third(seed: int) -> None:
+    report = run_seed(seed)
+    assert report.records_read
+    assert not report.outcomes["refetched"]
+
+
+def test_a_log_whose_damage_cannot_be_confined_is_fetched_as_a_whole() -> None:
+    """What names the damaged segment is damaged itself."""
+    refetched = []
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
+        for number in range(20):
+            await lab.produced(b"%d" % number)
+        lab.nodes[0].stop_cleanly()
+        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+        replace_file(lab.nodes[0].machine.files, LOG / marker.FILE_NAME, b"?")
+        lab.start(0)
+        await lab.until(lambda: all_equal(lab), "all replicas are equal")
+        broker = lab.nodes[0].broker
+        assert broker is not None
+        refetched.append(broker.metrics.scrub.refetched)
+        assert list(dict.fromkeys(await lab.read_all())) == [b"%d" % number for number in range(20)]
+
+    simulate_cluster(scenario, settings=SETTINGS)
+    assert refetched == [1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_soak_damage_on_two_replicas_heals() -> None:
+    first = soak.fresh_seeds().stop
+    tally = run_all(SIMULATION, range(first, first + SOAK_SEEDS))
+    assert tally.failures == []
+    assert min(tally.faults[name] for name in ("one", "two", "killed")) > SOAK_SEEDS // 10
