@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from headrace.types import TopicPartition
+from headrace.cluster.status import ClusterStatus, read_status
+from headrace.types import EVENTS_TOPIC, TopicPartition
 from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.load import read_all
 from tests.harness.waiting import poll
@@ -92,6 +93,18 @@ def wait_healed(cluster: LiveCluster, victim: int, damaged: bytes | None) -> flo
     return time.monotonic() - started
 
 
+def assert_status_creates_no_topic(cluster: LiveCluster) -> None:
+    """With a node down it reads the events, which must not make the cluster create a topic of groups."""
+    status = poll(lambda: read_status(cluster.folder), lambda found: bool(topics_in(found) & {EVENTS_TOPIC}))
+    assert status.document()["under_replicated"]
+    topics = topics_in(read_status(cluster.folder))
+    assert topics == {TOPIC, EVENTS_TOPIC}
+
+
+def topics_in(status: ClusterStatus) -> set[str]:
+    return {each.topic for each in status.metadata.partitions} if status.metadata else set()
+
+
 def test_t7_a_segment_damaged_while_its_node_was_down_heals(cluster: LiveCluster) -> None:
     """Three replicas of 10,000 records, bytes of a sealed segment flipped on one of them at rest."""
     cluster.create_topic(TOPIC, [[0, 1, 2]], **{"segment.bytes": str(SEGMENT_BYTES)})
@@ -101,6 +114,7 @@ def test_t7_a_segment_damaged_while_its_node_was_down_heals(cluster: LiveCluster
     path = segments(cluster, 0)[1]
     flip(path, SEGMENT_BYTES // 2)
     damaged = path.read_bytes()
+    assert_status_creates_no_topic(cluster)
     cluster.start(0)
     sent += send(cluster, 100, RECORDS)
     assert read_values(cluster) == sent

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
 from headrace.client.tools.brokers import Brokers
-from headrace.client.tools.disk_events import DiskEvents, disk_events
+from headrace.client.tools.disk_events import DamagedRange, DiskEvents, disk_events
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.processes import find_process, state_of
 from headrace.cluster.security import plan_security
+from headrace.types import EVENTS_TOPIC
 from headrace.wire.api_key import ApiKey
 
 _TIMEOUT_MS = 3_000
@@ -53,6 +54,14 @@ class Partition:
         return f"{self.topic}-{self.index}"
 
 
+class DamagedLog(NamedTuple):
+    partition: Partition
+    node: int
+    state: str
+    """"repairing" while its damaged range is fetched from the leader, else "damaged"."""
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
     """Nodes, controller and partitions from a Metadata reply."""
@@ -62,17 +71,29 @@ class ClusterMetadata:
     addresses: Mapping[int, str] = field(default_factory=dict)
     partitions: tuple[Partition, ...] = ()
     disks: DiskEvents = field(default_factory=lambda: DiskEvents({}, {}))
-    """Read only when replicas are out of sync or offline."""
+    """Read only where there may be some."""
     transaction_version: int = 0
     """The finalized level of Kafka's feature; 0: no transactions, or an Apache Kafka without the feature."""
 
     @property
-    def damaged_logs(self) -> list[tuple[Partition, int, str]]:
-        """Partition, node id and reason of each offline log on a live node."""
+    def damaged_logs(self) -> list[DamagedLog]:
+        """The offline logs on live nodes."""
+        found = []
+        for each in self.partitions:
+            for node in each.damaged:
+                key = each.topic, each.index, node
+                repairing = self.disks.repairing.get(key)
+                reason = repairing or self.disks.damaged.get(key, "see that node's log")
+                found.append(DamagedLog(each, node, "damaged" if repairing is None else "repairing", reason))
+        return found
+
+    @property
+    def damaged_ranges(self) -> list[tuple[Partition, int, DamagedRange]]:
+        """Of logs that their leaders serve, since no other replica can take over."""
         return [
-            (each, node, self.disks.damaged.get((each.topic, each.index, node), "see that node's log"))
+            (each, each.leader, damaged)
             for each in self.partitions
-            for node in each.damaged
+            for damaged in self.disks.ranges.get((each.topic, each.index, each.leader), ())
         ]
 
     @property
@@ -116,8 +137,18 @@ class ClusterStatus:
             "without_leader": len(metadata.without_leader),
             "without_leader_partitions": [str(each) for each in metadata.without_leader],
             "damaged_logs": [
-                {"partition": str(each), "node": node, "reason": reason}
-                for each, node, reason in metadata.damaged_logs
+                {"partition": str(each), "node": node, "state": state, "reason": reason}
+                for each, node, state, reason in metadata.damaged_logs
+            ],
+            "damaged_ranges": [
+                {
+                    "partition": str(each),
+                    "node": node,
+                    "offsets": [damaged.first_offset, damaged.last_offset],
+                    "readable": readable_around(damaged),
+                    "reason": damaged.reason,
+                }
+                for each, node, damaged in metadata.damaged_ranges
             ],
             "full_disks": [
                 {"node": node, "reason": reason} for node, reason in sorted(metadata.disks.full.items())
@@ -128,8 +159,19 @@ class ClusterStatus:
         }
 
 
-def read_status(folder: ClusterFolder, security: SecuritySettings | None = None) -> ClusterStatus:
-    """Status of a cluster on this host; `security`: by default that of its admin."""
+def readable_around(damaged: DamagedRange) -> list[list[int]]:
+    """First and last offset of what lies before the range and after it."""
+    around = [[damaged.log_start, damaged.first_offset - 1], [damaged.last_offset + 1, damaged.log_end - 1]]
+    return [[first, last] for first, last in around if first <= last]
+
+
+def read_status(
+    folder: ClusterFolder, security: SecuritySettings | None = None, *, often: bool = False
+) -> ClusterStatus:
+    """Status of a cluster on this host; `security`: by default that of its admin.
+
+    `often`: called again and again; events are read only when replicas are out of sync or offline.
+    """
     plan = folder.read()
     security = plan_security(plan) if security is None else security
     processes = {member.node_id: find_process(folder.node(member.node_id)) for member in plan.members}
@@ -139,7 +181,8 @@ def read_status(folder: ClusterFolder, security: SecuritySettings | None = None)
     answering = [member.address for member in plan.members if states[member.node_id] == "running"]
     metadata = read_metadata(answering, security)
     if metadata is not None:
-        metadata = _with_reasons(metadata, Cluster(bootstrap=",".join(answering), security=security))
+        cluster = Cluster(bootstrap=",".join(answering), security=security)
+        metadata = _with_reasons(metadata, cluster, always=not often)
     nodes = []
     for member in plan.members:
         process = processes[member.node_id]
@@ -160,7 +203,7 @@ def read_status(folder: ClusterFolder, security: SecuritySettings | None = None)
 
 def read_remote_status(cluster: Cluster) -> ClusterStatus:
     """Status of any cluster from its Metadata. Raises ClientError if no node answers."""
-    metadata = _with_reasons(asyncio.run(_fetch_metadata(cluster)), cluster)
+    metadata = _with_reasons(asyncio.run(_fetch_metadata(cluster)), cluster, always=True)
     known = set(metadata.addresses) | {node for each in metadata.partitions for node in each.replicas}
     nodes = tuple(
         NodeStatus(
@@ -186,12 +229,13 @@ def read_metadata(
         return None
 
 
-def _with_reasons(metadata: ClusterMetadata, cluster: Cluster) -> ClusterMetadata:
-    """Adds the disk events of the nodes if replicas are out of sync or logs are offline."""
-    if not metadata.under_replicated and not metadata.damaged_logs:
+def _with_reasons(metadata: ClusterMetadata, cluster: Cluster, *, always: bool) -> ClusterMetadata:
+    """Adds the disk events of the nodes, `always` or if replicas are out of sync or logs are offline."""
+    has_events = any(each.topic == EVENTS_TOPIC for each in metadata.partitions)
+    if not has_events or not (always or metadata.under_replicated or metadata.damaged_logs):
         return metadata
     try:
-        return replace(metadata, disks=disk_events(cluster))
+        return replace(metadata, disks=disk_events(cluster, timeout_ms=_TIMEOUT_MS))
     except ClientError:
         return metadata
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.coordination.cluster_metadata import ClusterMetadata
@@ -49,6 +51,7 @@ class DiskReport:
         self._failing = False
         self._published_full = False
         self._noted: dict[tuple[TopicId, int], TopicPartition] = {}
+        self._noted_ranges: dict[TopicPartition, dict[int, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -141,3 +144,27 @@ class DiskReport:
         for key in self._noted.keys() - damaged.keys():
             self._events.note_partition(self._noted[key], "online", {"node": self._node_id})
         self._noted = {key: name for key, (name, _) in damaged.items()}
+        self._note_ranges()
+
+    def _note_ranges(self) -> None:
+        """As events: what cannot be read of logs that stay online, since no other replica can take over."""
+        found = {}
+        for partition in self._partitions.all():
+            name, segments = partition.topic_partition, partition.damaged_segments
+            if segments != self._noted_ranges.get(name, {}):
+                self._events.note_partition(name, "damaged_ranges", self._ranges_of(partition))
+            if segments:
+                found[name] = dict(segments)
+        self._noted_ranges = found
+
+    def _ranges_of(self, partition: Partition) -> dict[str, Any]:
+        ranges = []
+        for base_offset, what in sorted(partition.damaged_segments.items()):
+            first, end = partition.log.segment_range(base_offset)
+            ranges.append((first, end - 1, what))
+        return {
+            "node": self._node_id,
+            "log_start": partition.log_start_offset,
+            "log_end": partition.log_end_offset,
+            "ranges": ranges,
+        }

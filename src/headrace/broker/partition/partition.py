@@ -794,12 +794,14 @@ class Partition:
                 "records before and after can be read: %s",
                 *(self.topic_partition, first, end - 1, what),
             )
+            self._on_trouble()
         return ApiError(ErrorCode.corrupt_message, what)
 
     def damage_is_gone(self, base_offset: int) -> None:
         """The segment was checked again and is sound, or is not part of the log any more."""
         logger.info("%s: the damage at offset %d is gone", self.topic_partition, base_offset)
         del self.damaged_segments[base_offset]
+        self._on_trouble()
 
     def _unreadable(self, error: StorageError | OSError) -> ApiError:
         if isinstance(error, CorruptLogError) and error.base_offset is not None:

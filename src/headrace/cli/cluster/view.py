@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.output import Cell, Output, human_bytes
 from headrace.cluster.folder import ClusterFolder
-from headrace.cluster.status import ClusterStatus, Partition, read_status
+from headrace.cluster.status import ClusterStatus, Partition, read_status, readable_around
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -59,9 +59,16 @@ def _sentences(status: ClusterStatus) -> list[str]:
         lines.append(f"WITHOUT A LEADER: {_names(metadata.without_leader)}")
     if metadata.under_replicated:
         lines.append(f"under-replicated: {_names(metadata.under_replicated)}")
-    for each, node, reason in metadata.damaged_logs[:_NAMES_SHOWN]:
+    for each, node, state, reason in metadata.damaged_logs[:_NAMES_SHOWN]:
         leader = "no node leads" if each.leader < 0 else f"node {each.leader} leads"
-        lines.append(f"damaged replica: {each} on node {node} ({leader}): {reason}")
+        what = "replica under repair" if state == "repairing" else "damaged replica"
+        lines.append(f"{what}: {each} on node {node} ({leader}): {reason}")
+    for each, node, damaged in metadata.damaged_ranges[:_NAMES_SHOWN]:
+        readable = " and ".join(f"{first} to {last}" for first, last in readable_around(damaged))
+        lines.append(
+            f"damaged range: {each} on node {node}, offsets {damaged.first_offset} to {damaged.last_offset}, "
+            f"no other replica can lead; readable: {readable or 'nothing'}: {damaged.reason}"
+        )
     lines += [f"node {node}: {reason}" for node, reason in sorted(metadata.disks.full.items())]
     lines += _host_sentences(status)
     if status.engine == "headrace" and metadata.transaction_version < _NEWEST_TRANSACTION_VERSION:
@@ -112,7 +119,7 @@ class LiveView:
     def refresh(self) -> None:
         if time.monotonic() < self._next_look:
             return
-        status = read_status(self._folder)
+        status = read_status(self._folder, often=True)
         if self._live is None:
             self._print_changes(status)
         else:
