@@ -18,6 +18,7 @@ from headrace.log.compaction.swap import load_state
 from headrace.log.epochs import EpochHistory
 from headrace.log.leftovers import offsets_of
 from headrace.log.log_config import LogConfig
+from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import SegmentCheck
 from headrace.log.segments.files import LOG_SUFFIX, file_stem
 from headrace.types import PartitionState, TopicPartition
@@ -36,6 +37,10 @@ class DamagedLog:
     is_last: bool
     index_interval_bytes: int
     reason: str
+    log: PartitionLog | None = None
+    """Still open; the repair closes it."""
+    clean: bool
+    """All of it is on disk, so that it need not be scanned when it is opened again."""
 
     @property
     def files(self) -> Files:
@@ -100,6 +105,8 @@ def damage_of(partition: Partition) -> DamagedLog | None:
         is_last=check is segments[-1],
         index_interval_bytes=log.config.index_interval_bytes,
         reason=partition.damage or "",
+        log=log,
+        clean=False,
     )
 
 
@@ -111,6 +118,7 @@ def damage_in(
     error: CorruptLogError,
     offsets: LogOffsets,
     config: LogConfig,
+    clean: bool,
 ) -> DamagedLog | None:
     """Of a log that could not be opened; None as for `damage_of`, or when its leader epochs are not known."""
     base_offset = error.base_offset
@@ -136,6 +144,7 @@ def damage_in(
         is_last=not following,
         index_interval_bytes=config.index_interval_bytes,
         reason=str(error),
+        clean=clean,
     )
 
 

@@ -84,8 +84,9 @@ class Partitions:
         """The same, with their topic ids."""
         self._begun_anew: set[TopicPartition] = set()
         """Those whose log was damaged: what the checkpoints say of it does not hold any more."""
-        self._kept: dict[TopicPartition, LogOffsets] = {}
-        """Of logs that went offline and are opened again: what the checkpoints said at the start is old."""
+        self._kept: dict[TopicPartition, tuple[LogOffsets, bool]] = {}
+        """Of logs that went offline and are opened again, and whether they were closed cleanly: what the
+        checkpoints said at the start is old."""
         self._repaired_at: dict[TopicPartition, int] = {}
         """The segment that was just repaired of a log that is being opened again."""
         self._openable: set[TopicPartition] = set()
@@ -228,10 +229,15 @@ class Partitions:
 
     def _known(self, name: TopicPartition, topic_id: UUID) -> LogOffsets:
         """Of a log that is not open."""
+        offsets, _ = self._last_known(name, topic_id)
+        return offsets
+
+    def _last_known(self, name: TopicPartition, topic_id: UUID) -> tuple[LogOffsets, bool]:
+        """With whether it was closed cleanly."""
         kept = self._kept.get(name)
-        if kept is not None and kept.topic_id == topic_id:
+        if kept is not None and kept[0].topic_id == topic_id:
             return kept
-        return self._checkpoints.at_start(name, topic_id)
+        return self._checkpoints.at_start(name, topic_id), self._checkpoints.stopped_cleanly
 
     # Following the view
 
@@ -272,10 +278,11 @@ class Partitions:
             del self._by_name[topic.name][index]
             self._removed(partition)
             damaged = damage_of(partition)
-            partition.log.close(clean=False)
             if damaged is not None:
                 self._begin_repair(topic, damaged)
-            elif (anew := self._open_anew(topic, index, settings)) is not None:
+                return
+            partition.log.close(clean=False)
+            if (anew := self._open_anew(topic, index, settings)) is not None:
                 self._take_role(anew, topic, view)
             return
         partition.reconfigure(settings)
@@ -329,22 +336,25 @@ class Partitions:
     def _begin_repair(self, topic: Topic, damaged: DamagedLog) -> None:
         """R27: the log stays offline until its damaged segment is whole."""
         name = damaged.topic_partition
-        self._kept[name] = damaged.offsets
+        self.keep_offsets(damaged)
         self._stays_offline(topic, name.partition, CorruptLogError(damaged.reason))
         self._repairs.begin(damaged, topic.partitions[name.partition])
 
-    def keep_offsets(self, name: TopicPartition, offsets: LogOffsets) -> None:
+    def keep_offsets(self, damaged: DamagedLog) -> None:
         """Of a log under repair, for the checkpoints and for when it is opened again."""
-        self._kept[name] = offsets
+        self._kept[damaged.topic_partition] = damaged.offsets, damaged.clean
 
     def open_repaired(self, damaged: DamagedLog, fetched_bytes: int) -> None:
         name = damaged.topic_partition
         self._metrics.scrub.repaired += 1
         self._metrics.scrub.bytes_repaired += fetched_bytes
-        self._kept[name] = damaged.offsets
+        self.keep_offsets(damaged)
         self._repaired_at[name] = damaged.base_offset
         if self._still_held(name, damaged.offsets.topic_id) is not None:
             self._open_queued(name)
+            partition = self.get(*name)
+            if partition is not None:
+                partition.check_soon = True
         self._repaired_at.pop(name, None)
         self._disk_changed()
 
@@ -367,14 +377,16 @@ class Partitions:
         name = TopicPartition(topic.name, index)
         if error.base_offset is None or self._repaired_at.get(name) == error.base_offset:
             return None
+        offsets, clean = self._last_known(name, topic.topic_id)
         try:
             return damage_in(
                 self._world.files,
                 self._directory / str(name),
                 name,
                 error=error,
-                offsets=self._known(name, topic.topic_id),
+                offsets=offsets,
                 config=settings.log,
+                clean=clean,
             )
         except OSError:
             return None
@@ -451,9 +463,8 @@ class Partitions:
     def _open_directory(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        known = self._known(topic_partition, topic_id)
+        known, clean = self._last_known(topic_partition, topic_id)
         directory = self._directory / str(topic_partition)
-        clean = self._checkpoints.stopped_cleanly and topic_partition not in self._kept
         held = self._checkpoints.holds(topic_partition, topic_id) and topic_partition not in self._begun_anew
         if clean and held and not self._world.files.exists(directory):
             raise CorruptLogError(f"{directory} is missing, with records up to offset {known.recovery_point}")

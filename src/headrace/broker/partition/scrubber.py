@@ -38,7 +38,10 @@ class Scrubber:
     async def run_when_due(self) -> None:
         """Called once a second: one pass over all logs, if it is time for it."""
         interval_ms, now = self._setting(INTERVAL), self._clock.monotonic()
-        if interval_ms < 0 or (self._begun_at is not None and now - self._begun_at < interval_ms / 1000):
+        if interval_ms < 0:
+            return
+        if self._begun_at is not None and now - self._begun_at < interval_ms / 1000:
+            await self._check_repaired()
             return
         self._begun_at = now
         counters = self._counters
@@ -53,7 +56,15 @@ class Scrubber:
             counters.passes += 1
             counters.ended_ms = self._clock.wall_ms()
 
+    async def _check_repaired(self) -> None:
+        """Logs of which a segment was damaged, without waiting for the next pass."""
+        for partition in self._partitions.all():
+            if partition.check_soon and partition.online:
+                await self._check(partition)
+        self._counters.bytes_left = 0
+
     async def _check(self, partition: Partition) -> None:
+        partition.check_soon = False
         damaged = set()
         for segment in partition.log.plan_scrub().segments:
             if not partition.online:

@@ -112,12 +112,15 @@ class LogRepairs:
         repair = self._repairs.pop(name, None)
         if repair is not None and repair.task is not None:
             repair.task.cancel()
+            _release(repair)
 
     async def stop(self) -> None:
         tasks = [repair.task for repair in self._repairs.values() if repair.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for repair in self._repairs.values():
+            _release(repair)
 
     # One repair
 
@@ -126,6 +129,7 @@ class LogRepairs:
         if self._repairs.get(repair.name) is not repair:
             return
         del self._repairs[repair.name]
+        _release(repair)
         if why is None:
             self._partitions.open_repaired(repair.damaged, repair.fetched_bytes)
         else:
@@ -146,7 +150,29 @@ class LogRepairs:
                 logger.exception("%s: the repair failed", repair.name)
                 return repr(error)
 
+    async def _close(self, repair: _Repair) -> None:
+        """Flushed, so that it need not be scanned on the event loop when it is opened again.
+
+        After a failed fsync none of it is trusted (R24), and the whole log is fetched.
+        """
+        log = repair.damaged.log
+        if log is None:
+            return
+        flush = log.begin_close()
+        if flush is not None:
+            try:
+                await self._thread.run(flush.sync)
+            except OSError as error:
+                flush.release()
+                raise StorageError(f"what was appended last cannot be flushed: {error}") from None
+        repair.damaged = replace(repair.damaged, log=None)
+        log.end_close(flush)
+        offsets = replace(repair.damaged.offsets, recovery_point=log.flushed_offset)
+        repair.damaged = replace(repair.damaged, offsets=offsets, clean=True)
+        self._partitions.keep_offsets(repair.damaged)
+
     async def _repair(self, repair: _Repair) -> str | None:
+        await self._close(repair)
         damaged = repair.damaged
         await self._thread.run(marker.write, damaged.files, damaged.directory, damaged.base_offset)
         survey = Survey(left=damaged.check, is_last=damaged.is_last)
@@ -172,7 +198,7 @@ class LogRepairs:
         if offsets.recovery_point > end_offset:
             offsets = replace(offsets, recovery_point=end_offset)
             repair.damaged = replace(repair.damaged, offsets=offsets)
-            self._partitions.keep_offsets(repair.name, offsets)
+            self._partitions.keep_offsets(repair.damaged)
             await self._persist_offsets()
 
     async def _rewrite(self, repair: _Repair, survey: Survey, end_offset: int) -> tuple[Outcome, str]:
@@ -317,6 +343,13 @@ class LogRepairs:
         if error_code or answer is None:
             return RepairAnswer(error=ErrorCode(error_code or -1)), [], memoryview(b"")
         return _checked(answer)
+
+
+def _release(repair: _Repair) -> None:
+    """A log that the repair did not get to close."""
+    if repair.damaged.log is not None:
+        repair.damaged.log.end_close(None)
+        repair.damaged = replace(repair.damaged, log=None)
 
 
 def _checked(answer: ReplicaAnswer) -> _Fetched:
