@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.log.repair import marker
-from headrace.world import replace_file
+from headrace.world import read_file, replace_file
 from tests.harness import soak
 from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
-from tests.harness.simulation.damaged_files import LOG, SETTINGS, all_equal
+from tests.harness.simulation.damaged_files import LOG, SETTINGS, all_equal, flip
 from tests.harness.simulation.damaged_source import run_seed
 from tests.harness.simulation.seeds import run_all
 
@@ -44,6 +44,33 @@ def test_a_log_whose_damage_cannot_be_confined_is_fetched_as_a_whole() -> None:
 
     simulate_cluster(scenario, settings=SETTINGS)
     assert refetched == [1]
+
+
+def test_a_damaged_segment_that_the_leader_has_deleted_is_kept_aside_and_the_log_begins_later() -> None:
+    found = []
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
+        for number in range(30):
+            await lab.produced(b"%d" % number)
+        files = lab.nodes[0].machine.files
+        lab.nodes[0].stop_cleanly()
+        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+        flip(files, LOG / f"{0:020d}.log", 800)
+        damaged = read_file(files, LOG / f"{0:020d}.log")
+        marker.write(files, LOG, 0)
+        await lab.until(lambda: lab.state.leader in (1, 2), "another node leads")
+        await lab.partition(lab.state.leader).delete_records_before(20)
+        lab.start(0)
+        await lab.until(lambda: lab.nodes[0].broker is not None and all_equal(lab), "all are equal")
+        broker = lab.nodes[0].broker
+        assert broker is not None
+        assert read_file(files, LOG / f"{0:020d}.log.damaged-1") == damaged
+        counters = broker.metrics.scrub
+        found.append((lab.partition(0).log_start_offset, counters.repaired, counters.refetched))
+
+    simulate_cluster(scenario, settings=SETTINGS)
+    assert found == [(20, 1, 0)]
 
 
 @pytest.mark.soak
