@@ -8,6 +8,7 @@ from bench.suites.arrow import ARROW_SUITE
 from bench.suites.cluster import CLUSTER_SUITE
 from bench.suites.console import CONSOLE_SUITE
 from bench.suites.groups import GROUPS_SUITE
+from bench.suites.healing import HEALING_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
 from bench.suites.spark import SPARK_SUITE
@@ -26,5 +27,6 @@ SUITES: dict[str, Suite] = {
         SECURITY_SUITE,
         TESTING_SUITE,
         CONSOLE_SUITE,
+        HEALING_SUITE,
     )
 }

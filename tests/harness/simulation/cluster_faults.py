@@ -144,6 +144,8 @@ class ClusterFaults:
             self.counts["damage done"] += 1
             partition = self._random.choice(shared)
             found = CorruptLogError("a batch has a wrong checksum")
+            if partition.log_end_offset % 2:  # else it is not known where, and the whole log is fetched
+                found.base_offset = partition.log.segment_range(partition.log_end_offset)[0]
             node.world.process.context().run(partition.fault, found)
 
     async def pause(self, node_index: int) -> None:
