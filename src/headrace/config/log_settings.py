@@ -212,7 +212,7 @@ LOG = (
         "long",
         300_000,
         "Every record batch on disk is read and checked at this interval, or as often as a pass ends where "
-        "it takes longer; -1: never. A damaged replica is fetched from another node.",
+        "it takes longer; -1: never. What is damaged on a replica is fetched from another.",
         at_least(-1),
         dynamic=True,
     ),

@@ -85,7 +85,7 @@ class Partitions:
         self._begun_anew: set[TopicPartition] = set()
         """Those whose log was damaged: what the checkpoints say of it does not hold any more."""
         self._kept: dict[TopicPartition, tuple[LogOffsets, bool]] = {}
-        """Of logs that went offline and are opened again, and whether they were closed cleanly: what the
+        """Of logs that went offline and will be opened again, and whether they were closed cleanly: what the
         checkpoints said at the start is old."""
         self._repaired_at: dict[TopicPartition, int] = {}
         """The segment that was just repaired of a log that is being opened again."""
@@ -277,12 +277,12 @@ class Partitions:
         if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
             del self._by_name[topic.name][index]
             self._removed(partition)
-            damaged = damage_of(partition)
-            if damaged is not None:
+            if (damaged := damage_of(partition)) is not None:
                 self._begin_repair(topic, damaged)
                 return
             partition.log.close(clean=False)
-            if (anew := self._open_anew(topic, index, settings)) is not None:
+            anew = self._open_anew(topic, index, settings)
+            if anew is not None:
                 self._take_role(anew, topic, view)
             return
         partition.reconfigure(settings)
@@ -407,6 +407,7 @@ class Partitions:
             self._stays_offline(topic, index, error)
             return None
         self._forget_offline(topic, index)
+        self._kept.pop(partition.topic_partition, None)
         self._by_name[topic.name][index] = partition
         return partition
 

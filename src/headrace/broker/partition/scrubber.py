@@ -60,8 +60,9 @@ class Scrubber:
         """Logs of which a segment was damaged, without waiting for the next pass."""
         for partition in self._partitions.all():
             if partition.check_soon and partition.online:
+                self._counters.bytes_left = partition.size_bytes
                 await self._check(partition)
-        self._counters.bytes_left = 0
+                self._counters.bytes_left = 0
 
     async def _check(self, partition: Partition) -> None:
         partition.check_soon = False

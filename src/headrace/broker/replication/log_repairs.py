@@ -212,6 +212,8 @@ class LogRepairs:
         await self._thread.run(new.begin)
         repair.written = 0
         for part in survey.parts:
+            if machine.outcome not in (None, Outcome.WHOLE):
+                break
             if isinstance(part, Run):
                 await self._copy(repair, new, part)
             else:
