@@ -241,6 +241,7 @@ class _Loader:
             note=segment.note,
             visit=visit,
             gapless=self._gapless,
+            largest_offset=segment.largest_offset,
         )
         if end.fault is not None:
             if end.next_offset < recovery_point:

@@ -170,6 +170,7 @@ def _check(check: SegmentCheck, segment: Segment, most_bytes: int) -> CheckResul
         gapless=check.gapless,
         visit=visit,
         until=check.position + most_bytes,
+        largest_offset=segment.largest_offset,
     )
     fault = end.fault or (wrong_epochs[0] if wrong_epochs else None)
     if fault is None and end.position == size < check.size:

@@ -15,6 +15,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import scrub
 from headrace.testing.memory_files import MemoryFiles
 from headrace.types import TopicPartition
+from headrace.wire.batch import split_batches
 from headrace.wire.records import Record
 from headrace.world import read_file
 from tests.harness.batches.log_tools import (
@@ -241,3 +242,16 @@ def test_t7_flips_at_length(killed: Sample, stopped: Sample, part: int) -> None:
     for seed in range(10_000 + part * 1_000, 10_000 + (part + 1) * 1_000):
         _flip_in_log(killed, seed, recovery_point=Random(seed).randrange(killed.end + 1))
         _damage_cache(stopped, seed, clean=bool(seed % 2))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_offset_that_no_segment_can_hold_is_reported(stopped: Sample, clean: bool) -> None:
+    """A bit in the high half of the last batch's base offset, which no CRC covers."""
+    files = stopped.copy()
+    data = memoryview(read_file(files, stopped.last_file))
+    position, _ = split_batches(data, 0, len(data), max_batch_bytes=None, producer=False)[-1]
+    flip(files, stopped.last_file, position + 1, 3)
+    for name in (".index", ".timeindex"):
+        files.unlink(stopped.last_file.with_suffix(name))
+    with pytest.raises(CorruptLogError):
+        open_log(files, CONFIG, clean=clean, recovery_point=stopped.end)

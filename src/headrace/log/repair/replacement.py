@@ -97,6 +97,7 @@ class Replacement:
                 note=segment.note,
                 visit=visit,
                 gapless=gapless,
+                largest_offset=segment.largest_offset,
             )
             fault = end.fault or (f"another leader epoch at offset {wrong[0]}" if wrong else None)
             if fault is None and end.next_offset != end_offset and gapless:

@@ -22,6 +22,7 @@ CHUNK_BYTES = 1 << 20
 _HEADER = Struct(">qiibIhiqqqhii")
 _ATTRIBUTES_AT = 21  # what the CRC covers begins here
 NO_EPOCH = -1
+_ANY_OFFSET = 2**63 - 1
 
 Note = Callable[[int, int, int], None]
 """(batch size, last offset, max timestamp) of every sound batch, in order: Segment.note."""
@@ -50,9 +51,11 @@ def scan(
     visit_all: bool = False,
     gapless: bool = False,
     until: int | None = None,
+    largest_offset: int = _ANY_OFFSET,
 ) -> ScanEnd:
     """Checks magic, length, CRC32C, rising offsets and epochs that do not fall, from `position` to `size`.
 
+    `largest_offset`: no batch of the segment can begin behind it.
     `until`: ends at the first batch that begins there or later.
     `visit` is called for batches of producers and for the first batch of a leader epoch; with `visit_all` for
     every batch. `gapless`: no compaction has been here, so each offset follows the last.
@@ -70,7 +73,7 @@ def scan(
         if (
             fields[3] != MAGIC
             or batch_size < HEADER_SIZE
-            or fields[0] < expected_offset
+            or not expected_offset <= fields[0] <= largest_offset
             or (gapless and fields[0] != expected_offset)
             or fields[6] < 0
             or fields[2] < leader_epoch

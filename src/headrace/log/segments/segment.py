@@ -355,7 +355,13 @@ class Segment:
         """From the log itself; the files are rewritten. Corrupt batches are bit rot (R27)."""
         size = self.size
         self.reset()
-        end = scan(self.pooled.get(), size=size, expected_offset=self.base_offset, note=self.note)
+        end = scan(
+            self.pooled.get(),
+            size=size,
+            expected_offset=self.base_offset,
+            note=self.note,
+            largest_offset=self.largest_offset,
+        )
         self.size = size
         if end.fault is not None:
             raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
@@ -467,7 +473,13 @@ class Segment:
         """Checks the batches behind the last index entry; the offset after the last of them."""
         entry = self._confirmed(self.index.last_at_or_before(self.size), self.pooled.get())
         position, expected = (0, self.base_offset) if entry is None else (entry.position, entry.base_offset)
-        end = scan(self.pooled.get(), size=self.size, position=position, expected_offset=expected)
+        end = scan(
+            self.pooled.get(),
+            size=self.size,
+            position=position,
+            expected_offset=expected,
+            largest_offset=self.largest_offset,
+        )
         if end.fault is not None:
             raise corrupt(self.pooled.path, end.position, end.next_offset, end.fault)
         self.next_offset = end.next_offset
