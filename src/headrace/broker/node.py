@@ -758,13 +758,13 @@ class Broker:
             return
         tls = self._metrics_tls
         try:
-            await self._http.start(host, port, None if tls is None else tls.server)
+            await self._http.server.start(host, port, None if tls is None else tls.server)
         except OSError as error:
             raise ConfigError(
                 f"headrace.metrics.port={port} cannot be listened on ({error.strerror or error}): "
                 "choose another, 0 for a free one, or -1 for none"
             ) from error
-        self.metrics_address = (host, self._http.port)
+        self.metrics_address = (host, self._http.server.port)
 
     async def _listen(self, listener: ListenerConfig) -> Endpoint:
         tls = self.tls.get(listener.name)
@@ -857,7 +857,7 @@ class Broker:
             logger.error("the clean shutdown was not recorded, the next start recovers the logs: %s", error)
 
     async def _release(self) -> None:
-        self._http.close()
+        self._http.server.close()
         await self.propagation.stop()
         await self.peers.close()
         try:

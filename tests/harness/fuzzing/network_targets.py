@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any
 
 from headrace.broker.metrics import Metrics
-from headrace.broker.reporting.http_endpoint import MAX_HEAD_BYTES, HttpEndpoint, _HttpConnection
+from headrace.broker.reporting.http_endpoint import HttpEndpoint
+from headrace.broker.reporting.http_server import MAX_HEAD_BYTES, HttpConnection
 from headrace.broker.security.metrics_token import MetricsToken
 from headrace.config import load_config
 from headrace.realworld import RealClock, RealFiles
@@ -126,7 +127,7 @@ def ask_endpoint(data: bytes) -> None:
 def _answer(data: bytes, piece: int) -> bytes:
     """The status line alone: metrics change."""
     endpoint, tasks = _endpoint()
-    connection, transport = _HttpConnection(endpoint), _HttpTransport()
+    connection, transport = HttpConnection(endpoint.server), _HttpTransport()
     connection.connection_made(transport)
     for place in range(0, len(data), piece):
         for received in _in_buffers(connection, data[place : place + piece]):
@@ -138,7 +139,7 @@ def _answer(data: bytes, piece: int) -> bytes:
     return transport.sent.partition(b"\r\n")[0]
 
 
-def _in_buffers(connection: _HttpConnection, data: bytes) -> Iterator[int]:
+def _in_buffers(connection: HttpConnection, data: bytes) -> Iterator[int]:
     """Writes the bytes into the buffers of the connection, one after the other."""
     while data:
         buffer = connection.get_buffer(-1)

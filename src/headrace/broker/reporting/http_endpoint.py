@@ -1,55 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP/1.1 server for operators: /metrics, /healthz, /readyz. One request per connection.
+"""What a node answers to operators by HTTP: /metrics, /healthz, /readyz.
 
-Independent of Kafka. /metrics asks for a token where one is set; the other two tell nothing of the data, and
-probes seldom have one. Read next: metrics_export.py, security/metrics_token.py, docs/metrics.md.
+/metrics asks for a token where one is set; the other two tell nothing of the data, and probes seldom have
+one. Read next: http_server.py, metrics_export.py, security/metrics_token.py, docs/metrics.md.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine
-from typing import cast
+from collections.abc import Callable
 
+from headrace.broker.reporting.http_server import PLAIN, HttpError, HttpServer
 from headrace.broker.reporting.metric_family import MetricSources
 from headrace.broker.reporting.metrics_export import CONTENT_TYPE, MetricsExport
 from headrace.broker.security.metrics_token import MetricsToken
-from headrace.world import Listener, Timer, TlsContext, World
+from headrace.world import World
 
-logger = logging.getLogger(__name__)
-
-MAX_HEAD_BYTES = 8 * 1024
-MAX_CONNECTIONS = 32
-HEAD_DEADLINE_S = 2.0
-"""A connection is closed when the head of its request is not there after this time,"""
-DEADLINE_S = 10.0
-"""and when its answer was not read after this time."""
 STALLED_LOOP_S = 10.0
-_READ_BYTES = 2048
-_REFUSALS_LOGGED_EVERY_S = 10.0
-
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_PLAIN = "text/plain; charset=utf-8"
-_END_OF_HEAD = b"\r\n\r\n"
-_CHALLENGE = 'WWW-Authenticate: Bearer realm="metrics"\r\n'
-
-
-class _Answer(Exception):
-    """Ends the handling of a request with this status and text."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
 
 
 class HttpEndpoint:
@@ -62,181 +28,27 @@ class HttpEndpoint:
         why_not_ready: Callable[[], str | None],
         token: MetricsToken,
     ) -> None:
-        self._world = world
         self._token = token
-        self._logged_at = float("-inf")
         self._metrics = sources.metrics
         self._why_not_ready = why_not_ready
         self._export = MetricsExport(sources, world)
-        self._listener: Listener | None = None
-        self._connections: dict[_HttpConnection, None] = {}  # the oldest first
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.server = HttpServer(world, self._answer)
 
-    async def start(self, host: str, port: int, tls: Callable[[], TlsContext] | None = None) -> None:
-        """`tls` gives the context of the next connection. Raises OSError when it cannot listen there."""
-        self._listener = await self._world.network.listen(lambda: _HttpConnection(self), host, port, tls=tls)
-
-    @property
-    def port(self) -> int:
-        if self._listener is None:
-            raise RuntimeError("the endpoint was not started")
-        return self._listener.port
-
-    def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        for task in self._tasks:
-            task.cancel()
-        for connection in list(self._connections):
-            connection.abort()
-
-    def admit(self, connection: _HttpConnection) -> None:
-        """When there are too many, the oldest one that sent no request makes room, else the oldest of all."""
-        if len(self._connections) >= MAX_CONNECTIONS:
-            oldest = next(iter(self._connections))
-            leaving = next((each for each in self._connections if not each.answering), oldest)
-            self.forget(leaving)
-            leaving.abort()
-        self._connections[connection] = None
-
-    def forget(self, connection: _HttpConnection) -> None:
-        self._connections.pop(connection, None)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        return self._world.tasks.call_later(delay_s, callback)
-
-    def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        task = self._world.tasks.spawn(coroutine, name="http")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def log_refusal(self, peer: str, reason: str) -> None:
-        """At most a line every few seconds: whoever is refused may come again at once."""
-        now = self._world.clock.monotonic()
-        if now - self._logged_at >= _REFUSALS_LOGGED_EVERY_S:
-            self._logged_at = now
-            logger.warning("the metrics endpoint refused %s: %s", peer, reason)
-
-    async def respond(self, head: bytes, peer: str) -> bytes:
-        """The whole response to a request's head."""
-        content_type, body_wanted = _PLAIN, True
-        try:
-            method, path = _read_request_line(head)
-            body_wanted = method != "HEAD"
-            if path == "/metrics":
-                self._check_token(head, peer)
-                status, body, content_type = 200, await self._export.render(), CONTENT_TYPE
-            else:
-                status, body = 200, self._check(path)
-        except _Answer as answer:
-            status, body = answer.status, f"{answer.text}\n".encode()
-        except Exception:
-            logger.exception("the operators' endpoint failed")
-            status, body = 500, b"failed; see the node's log\n"
-        return _response(status, content_type, body, body_wanted)
-
-    def _check_token(self, head: bytes, peer: str) -> None:
-        if not self._token.accepts(head):
-            self.log_refusal(peer, "/metrics without the token")
-            raise _Answer(401, "/metrics needs the header Authorization: Bearer TOKEN")
+    async def _answer(self, path: str, head: bytes, peer: str) -> tuple[str, bytes]:
+        if path == "/metrics":
+            self.server.check_token(self._token, head, peer)
+            return CONTENT_TYPE, await self._export.render()
+        return PLAIN, self._check(path)
 
     def _check(self, path: str) -> bytes:
         if path == "/healthz":
             stalled_s = self._metrics.seconds_since_tick()
             if stalled_s > STALLED_LOOP_S:
-                raise _Answer(503, f"housekeeping has not run for {stalled_s:.0f} s")
+                raise HttpError(503, f"housekeeping has not run for {stalled_s:.0f} s")
             return b"alive\n"
         if path == "/readyz":
             reason = self._why_not_ready()
             if reason is not None:
-                raise _Answer(503, f"not ready: {reason}")
+                raise HttpError(503, f"not ready: {reason}")
             return b"ready\n"
-        raise _Answer(404, "there are /metrics, /healthz and /readyz")
-
-
-def _read_request_line(head: bytes) -> tuple[str, str]:
-    line, _, _ = head.partition(b"\r\n")
-    words = line.split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not line.isascii():
-        raise _Answer(400, "this port speaks HTTP/1.1")
-    method, target = words[0].decode(), words[1].decode()
-    if method not in ("GET", "HEAD"):
-        raise _Answer(405, "only GET and HEAD")
-    return method, target.partition("?")[0]
-
-
-def _response(status: int, content_type: str, body: bytes, body_wanted: bool) -> bytes:
-    head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
-        f"Content-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        f"{_CHALLENGE if status == 401 else ''}"
-        "Connection: close\r\n\r\n"
-    )
-    return head.encode() + (body if body_wanted else b"")
-
-
-class _HttpConnection(asyncio.BufferedProtocol):
-    """Gathers a head, answers it, closes. A body is never read. Also a TlsProtocol of world.py."""
-
-    def __init__(self, endpoint: HttpEndpoint) -> None:
-        self._endpoint = endpoint
-        self._transport: asyncio.Transport | None = None
-        self._deadline: Timer | None = None
-        self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._received = bytearray()
-        self.answering = False
-        """The head of its request has arrived."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
-        self._endpoint.admit(self)
-        self._deadline = self._endpoint.call_later(HEAD_DEADLINE_S, self.abort)
-
-    def handshake_completed(self, certificate: bytes | None) -> None:
-        """A client certificate, where one is required, was verified by the handshake."""
-
-    def tls_failed(self, reason: str) -> None:
-        self._endpoint.log_refusal(self._peer(), reason)
-        self.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, count: int) -> None:
-        if self.answering:
-            return
-        self._received += self._buffer[:count]
-        end = self._received.find(_END_OF_HEAD)
-        if 0 <= end <= MAX_HEAD_BYTES - len(_END_OF_HEAD):
-            self._answer(bytes(self._received[:end]))
-        elif len(self._received) > MAX_HEAD_BYTES:
-            self._answer(b"")  # not a request line: 400
-
-    def _answer(self, head: bytes) -> None:
-        self.answering = True
-        self._received.clear()
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = self._endpoint.call_later(DEADLINE_S, self.abort)
-        self._endpoint.spawn(self._respond(head))
-
-    async def _respond(self, head: bytes) -> None:
-        response = await self._endpoint.respond(head, self._peer())
-        if self._transport is not None:
-            self._transport.write(response)
-            self._transport.close()
-
-    def _peer(self) -> str:
-        name = None if self._transport is None else self._transport.get_extra_info("peername")
-        return str(name[0]) if name else "a client that has gone"
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._endpoint.forget(self)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        raise HttpError(404, "there are /metrics, /healthz and /readyz")

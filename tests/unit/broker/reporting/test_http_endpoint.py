@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from headrace.broker.metrics import Metrics
-from headrace.broker.reporting.http_endpoint import (
+from headrace.broker.reporting.http_endpoint import HttpEndpoint
+from headrace.broker.reporting.http_server import (
     DEADLINE_S,
     HEAD_DEADLINE_S,
     MAX_CONNECTIONS,
     MAX_HEAD_BYTES,
-    HttpEndpoint,
 )
 from headrace.broker.security.metrics_token import MetricsToken
 from headrace.config import load_config
@@ -51,7 +51,7 @@ class Scene:
         self.endpoint = HttpEndpoint(self.node, metric_sources(self.metrics), lambda: self.reason, self.token)
 
     async def connect(self) -> tuple[asyncio.Transport, Client]:
-        transport, client = await self.client.network.connect(Client, "127.0.0.1", self.endpoint.port)
+        transport, client = await self.client.network.connect(Client, "127.0.0.1", self.endpoint.server.port)
         assert isinstance(client, Client)
         return transport, client
 
@@ -66,9 +66,9 @@ class Scene:
 
     def run(self, script: Callable[[Scene], object]) -> None:
         async def whole() -> None:
-            await self.endpoint.start("127.0.0.1", 0)
+            await self.endpoint.server.start("127.0.0.1", 0)
             await script(self)  # type: ignore[misc]
-            self.endpoint.close()
+            self.endpoint.server.close()
 
         self.simulation.run(whole())
 
@@ -228,7 +228,7 @@ def test_an_internal_error_is_a_500_and_the_endpoint_keeps_serving(
 def test_closing_the_endpoint_ends_its_connections(scene: Scene) -> None:
     async def script(scene: Scene) -> None:
         _, client = await scene.connect()
-        scene.endpoint.close()
+        scene.endpoint.server.close()
         await client.closed
 
     scene.run(script)
