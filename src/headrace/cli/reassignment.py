@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition reassignment for `topics alter --replication-factor` and `cluster remove`, with its progress."""
+"""Partition reassignment for `topics alter --replication-factor`, `cluster remove` and `cluster balance`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.output import Output
 from headrace.client.cluster import Cluster
-from headrace.client.tools.reassignments import Targets, read_replicas, reassign
-from headrace.client.tools.replica_plan import with_replication_factor, without_node
+from headrace.client.tools.reassignments import Targets, elect_preferred, read_replicas, reassign
+from headrace.client.tools.replica_plan import balanced, with_replication_factor, without_node
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -36,6 +36,21 @@ def move_off_node(bootstrap: str | Cluster, node: int, output: Output) -> int:
     """Move all partitions off the node; returns how many."""
     targets = plan_without_node(bootstrap, node)
     _reassign(bootstrap, targets, output)
+    return len(targets)
+
+
+def plan_balance(bootstrap: str | Cluster, topic: str | None) -> Targets:
+    """New replicas of the partitions that change: of one topic, or of all."""
+    found = read_replicas(bootstrap)
+    return balanced(found.replicas if topic is None else found.of_topic(topic), found.hosts)
+
+
+def balance(bootstrap: str | Cluster, topic: str | None, output: Output) -> int:
+    """Move partitions until every node leads as many, and elect the new leaders; returns how many moved."""
+    targets = plan_balance(bootstrap, topic)
+    _reassign(bootstrap, targets, output)
+    if targets:
+        elect_preferred(bootstrap, topic)
     return len(targets)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -278,7 +278,9 @@ def remove(
     output = Output(as_json=as_json)
     cluster = Cluster(bootstrap=plan.bootstrap, security=security)
     if dry_run:
-        _preview_removal(node, plan_without_node(cluster, node), output)
+        targets = plan_without_node(cluster, node)
+        sentence = f"Would move {len(targets)} partitions, then stop node {node} and remove it."
+        _preview_moves(targets, output, sentence, {"would_remove": node})
         return
     confirm(f"move all partitions off node {node} and remove it from the cluster", yes=yes)
     moved = move_off_node(cluster, node, output)
@@ -286,6 +288,41 @@ def remove(
     supervisor.remove(node)
     unregister(Cluster(bootstrap=supervisor.folder.read().bootstrap, security=security), node)
     output.say({"removed": node, "moved": moved}, f"Removed node {node}; {moved} partitions were moved.")
+
+
+@app.command()
+def balance(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    directory: Directory = None,
+    bootstrap: ElsewhereBootstrap = None,
+    command_config: CommandConfig = None,
+    client_settings: ClientSettings = None,
+    as_json: Json = False,
+) -> None:
+    """Move partitions between nodes until each leads as many, of every topic and in all.
+
+    New nodes, and new cores of `headrace serve --cores`, get their share of the topics that there are.
+    Records are copied; producers and consumers go on.
+
+    \b
+    Examples:
+      headrace cluster balance --dry-run
+      headrace cluster balance orders --bootstrap h1:9092
+    """
+    from headrace.cli.reassignment import balance as balance_leaders
+    from headrace.cli.reassignment import plan_balance
+
+    target = _target(directory, bootstrap, command_config, client_settings)
+    output = Output(as_json=as_json)
+    if dry_run:
+        targets = plan_balance(target, topic)
+        _preview_moves(targets, output, f"Would move {len(targets)} partitions.", {})
+        return
+    confirm("move partitions between nodes" if topic is None else f"move partitions of {topic}", yes=yes)
+    moved = balance_leaders(target, topic, output)
+    output.say({"moved": moved}, f"Moved {moved} partitions; every node leads as many.")
 
 
 @app.command()
@@ -327,13 +364,7 @@ def elect(
 
     if partition is not None and not (unclean and topic):
         raise typer.BadParameter("needs TOPIC and --unclean", param_hint="--partition")
-    folder = _folder(directory)
-    if bootstrap is None:
-        target = Cluster(
-            bootstrap=folder.read().bootstrap, security=_security(folder, command_config, client_settings)
-        )
-    else:
-        target = connect(bootstrap, command_config, client_settings or ())
+    target = _target(directory, bootstrap, command_config, client_settings)
     output = Output(as_json=as_json)
     if unclean:
         run_unclean_election(target, topic, partition, output, yes=yes, dry_run=dry_run)
@@ -341,14 +372,14 @@ def elect(
         run_preferred_election(target, topic, output, dry_run=dry_run)
 
 
-def _preview_removal(node: int, targets: Targets, output: Output) -> None:
+def _preview_moves(targets: Targets, output: Output, sentence: str, document: dict[str, Any]) -> None:
     if output.as_json:
         moves = {f"{topic}-{index}": list(nodes) for (topic, index), nodes in sorted(targets.items())}
-        output.document({"dry_run": True, "would_remove": node, "would_move": moves})
+        output.document({"dry_run": True, **document, "would_move": moves})
         return
     for (topic, index), nodes in sorted(targets.items()):
         output.line(f"{topic}-{index}: its replicas would be on nodes {', '.join(map(str, nodes))}.")
-    output.line(f"Would move {len(targets)} partitions, then stop node {node} and remove it.")
+    output.line(sentence)
 
 
 def _folder(directory: Path | None) -> ClusterFolder:
@@ -368,6 +399,16 @@ def _security(
     if command_config or settings:
         return connect(plan.bootstrap, command_config, settings or ()).security
     return plan_security(plan)
+
+
+def _target(
+    directory: Path | None, bootstrap: str | None, command_config: str | None, settings: list[str] | None
+) -> Cluster:
+    """The cluster of `--bootstrap`, or that of the directory."""
+    if bootstrap is not None:
+        return connect(bootstrap, command_config, settings or ())
+    folder = _folder(directory)
+    return Cluster(bootstrap=folder.read().bootstrap, security=_security(folder, command_config, settings))
 
 
 def _supervisor(directory: Path | None) -> Supervisor:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.client.errors import ClientError
-from headrace.client.tools.replica_plan import with_replication_factor, without_node
+from headrace.client.tools.replica_plan import balanced, with_replication_factor, without_node
 
 ONE_EACH = {0: "a", 1: "b", 2: "c"}
 
@@ -51,3 +55,40 @@ def test_a_node_that_cannot_be_replaced_does_not_leave():
         without_node({("t", 0): (0, 1, 2)}, 2, ONE_EACH)
     assert "topic 't' has 3 replicas, and without node 2 there are 2 nodes" in str(caught.value)
     assert "--replication-factor 2" in str(caught.value.next_step)
+
+
+def test_a_new_node_gets_its_share_of_each_topic():
+    partitions = {(topic, index): (1,) for topic in ("a", "b") for index in range(4)}
+    targets = balanced(partitions, [1, 2])
+    assert Counter(topic for topic, _ in targets) == {"a": 2, "b": 2}
+    assert set(targets.values()) == {(2,)}
+
+
+def test_topics_of_one_partition_are_spread_over_the_nodes():
+    assert len(balanced({(f"t{index}", 0): (1,) for index in range(6)}, [1, 2, 3])) == 4
+
+
+def test_a_follower_that_becomes_leader_swaps_its_place():
+    assert balanced({("t", index): (1, 2) for index in range(2)}, [1, 2]) == {("t", 1): (2, 1)}
+
+
+def test_what_is_even_stays_and_nodes_that_are_down_keep_what_they_lead():
+    assert balanced({("t", 0): (1,), ("t", 1): (2,), ("t", 2): (9,), ("t", 3): (9,)}, [1, 2]) == {}
+    assert balanced({("t", 0): (1,)}, []) == {}
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from("abcde"), st.integers(0, 9)),
+        st.permutations(range(4)).map(lambda all: (*all[:2],)),
+    ),
+    st.integers(1, 5),
+)
+def test_no_node_leads_two_more_than_another_neither_of_a_topic_nor_in_all(partitions, count):
+    partitions = {name: tuple(node % count for node in nodes) for name, nodes in partitions.items()}
+    partitions = {name: nodes if len(set(nodes)) == 2 else nodes[:1] for name, nodes in partitions.items()}
+    after = {**partitions, **balanced(partitions, range(count))}
+    assert all(len(set(nodes)) == len(partitions[name]) for name, nodes in after.items())
+    for topic in (None, *"abcde"):
+        led = Counter(nodes[0] for name, nodes in after.items() if topic in (None, name[0]))
+        assert max(led[node] for node in range(count)) - min(led[node] for node in range(count)) < 2
