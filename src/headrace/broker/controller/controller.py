@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from headrace.broker.controller import config_changes
 from headrace.broker.controller.config_changes import Changes
-from headrace.broker.controller.placement import Load
+from headrace.broker.controller.placement import Load, one_rack_of_one_host
 from headrace.broker.controller.topic_index import TopicIndex
 from headrace.broker.controller.topic_rules import (
     Defaults,
@@ -138,6 +138,7 @@ class Controller:
         for place, topic, refusal in zip(places, topics, refusals, strict=True):
             if refusal is None:
                 self._warn_of_min_insync(topic)
+                self._warn_of_one_rack(topic)
             else:
                 answers[place] = refusal
 
@@ -149,6 +150,15 @@ class Controller:
             logger.warning(
                 "topic %s: min.insync.replicas=%d is more than its %d replica(s), so %d is used",
                 topic.name, given, replicas, replicas,
+            )  # fmt: skip
+
+    def _warn_of_one_rack(self, topic: Topic) -> None:
+        replicas = len(topic.partitions[0].replicas)
+        if replicas > 1 and one_rack_of_one_host(self._cluster.view.nodes.values()):
+            logger.warning(
+                "topic %s has %d replicas on one host: they are lost together, and each costs what the first "
+                "does; create it with replication factor 1, or run nodes on several hosts",
+                topic.name, replicas,
             )  # fmt: skip
 
     async def ensure_topic(self, name: str) -> Topic:
@@ -189,8 +199,11 @@ class Controller:
 
     @property
     def places(self) -> int:
-        """The highest replication factor: the nodes, or the hosts where replicas must not share one."""
+        """How many replicas of a partition protect each other at most: as many as there are nodes, or hosts
+        where replicas must not share one; one where all nodes are one rack of one host."""
         nodes = self._cluster.view.nodes.values()
+        if one_rack_of_one_host(nodes):
+            return 1
         return len({node.host_id for node in nodes}) if self._needs_hosts else len(nodes)
 
     @property

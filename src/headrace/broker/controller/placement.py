@@ -61,6 +61,15 @@ def share_one_host(members: Sequence[int], nodes: Mapping[int, Node]) -> bool:
     return len(hosts) > 1 and len(set(hosts)) == 1
 
 
+def one_rack_of_one_host(nodes: Iterable[Node]) -> bool:
+    """Whether the nodes say that they fail together: the cores of one host (cli/cores/run.py).
+
+    Nodes without a rack say nothing, even on one host: clusters that are tried out replicate as others do.
+    """
+    sites = {(node.host_id, node.rack) for node in nodes}
+    return len(sites) == 1 and None not in next(iter(sites))
+
+
 class _Site(NamedTuple):
     rack: str
     host: str

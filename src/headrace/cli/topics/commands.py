@@ -18,6 +18,7 @@ from headrace.cli.output import Cell, Output, clean, human_bytes
 from headrace.cli.progress import ProgressBar
 from headrace.cli.topics.key_ranges import RangeChoice
 from headrace.cli.topics.min_insync import warn_of_min_insync
+from headrace.cli.topics.one_rack import warn_of_one_rack
 
 if TYPE_CHECKING:
     from headrace.client.tools.admin import Admin, TopicDescription
@@ -114,6 +115,7 @@ def create(
         f"{'Created' if created else 'There already is a'} topic '{topic}' with {_counted(description)}.",
     )
     warn_of_min_insync(admin, description, output)
+    warn_of_one_rack(cluster, description, output)
 
 
 @app.command("list")
@@ -264,6 +266,7 @@ def alter(
     after = admin.describe_topic(topic)
     output.say({"topic": topic, **_counts(after)}, f"Altered topic '{topic}': {_counted(after)}.")
     warn_of_min_insync(admin, after, output)
+    warn_of_one_rack(cluster, after, output)
 
 
 @app.command()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.controller.placement import Load, place_replicas, share_one_host
+from headrace.broker.controller.placement import Load, one_rack_of_one_host, place_replicas, share_one_host
 from headrace.types import Node
 
 
@@ -110,3 +110,12 @@ def test_in_sync_replicas_that_share_one_host_are_named() -> None:
     assert share_one_host((0, 1, 9), known)
     assert not share_one_host((0, 2), known)
     assert not share_one_host((0,), known)
+
+
+def test_nodes_of_one_host_fail_together_only_when_they_say_so_by_a_rack() -> None:
+    on_one_host = ("a", "a")
+    assert one_rack_of_one_host(nodes("r", "r", hosts=on_one_host))
+    assert not one_rack_of_one_host(nodes(None, None, hosts=on_one_host))
+    assert not one_rack_of_one_host(nodes("r", "s", hosts=on_one_host))
+    assert not one_rack_of_one_host(nodes("r", "r", hosts=("a", "b")))
+    assert not one_rack_of_one_host([])
