@@ -31,6 +31,7 @@ RUN mkdir -p /opt/kafka/bin \
 RUN useradd --uid 1000 --no-create-home headrace \
  && install --directory --owner=headrace --group=headrace --mode=0700 /var/lib/kafka/data
 
+# More than one core: `docker run … headrace --cores auto`, and publish a port for each core (docs/containers.md).
 # Same data directory and user id as the images it replaces, so that their volumes fit.
 # Listeners have no login unless settings ask for one: whoever runs the image has to set HEADRACE_LISTENERS_ALLOW_ANONYMOUS=true.
 ENV PATH=/opt/headrace/bin:$PATH \

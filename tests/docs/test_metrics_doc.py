@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from headrace.broker.reporting.cores_endpoint import OWN_FAMILIES
 from headrace.broker.reporting.metric_family import Family
 from headrace.broker.reporting.metrics_export import FAMILIES
 
@@ -19,7 +20,8 @@ def scraped_name(family: Family) -> str:
 
 def test_the_table_has_every_metric_in_the_order_of_a_scrape() -> None:
     documented = [name for name, *_ in ROW.findall(DOCUMENT.read_text())]
-    assert documented == [scraped_name(family) for family in FAMILIES]
+    of_cores = [family.name for family in OWN_FAMILIES]
+    assert documented == [*of_cores, *(scraped_name(family) for family in FAMILIES)]
 
 
 def test_types_and_labels_are_as_scraped() -> None:
@@ -27,11 +29,14 @@ def test_types_and_labels_are_as_scraped() -> None:
         name: (kind, re.findall(r"`(\w+)`", labels))
         for name, kind, labels in ROW.findall(DOCUMENT.read_text())
     }
-    assert rows == {scraped_name(family): (family.kind, list(family.labels)) for family in FAMILIES}
+    of_nodes = {scraped_name(family): (family.kind, list(family.labels)) for family in FAMILIES}
+    of_cores = {family.name: (family.kind, ["core", "node"]) for family in OWN_FAMILIES}
+    assert rows == of_cores | of_nodes
 
 
 def test_every_metric_that_the_other_documents_name_exists() -> None:
-    known = {scraped_name(family) for family in FAMILIES} | {"headrace_delta"}  # a format of Spark's
+    known = {scraped_name(family) for family in FAMILIES} | {family.name for family in OWN_FAMILIES}
+    known.add("headrace_delta")  # a format of Spark's
     suffixes = ("_bucket", "_sum", "_count")
     for document in [*DOCUMENT.parent.glob("*.md"), DOCUMENT.parents[1] / "README.md"]:
         for name in re.findall(r"\bheadrace_[a-z0-9_]+", document.read_text()):

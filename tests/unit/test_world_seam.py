@@ -22,6 +22,7 @@ PACKAGES = ("wire", "log", "machines", "assignors", "coordination", "broker")
 
 _PAST_THE_TRANSPORT = "file ranges go to the transport's own descriptor; without one (simulation) they do not"
 _WRAPS_A_THREAD = "only wraps what a World thread returned"
+_BESIDE_THE_SUPERVISOR = "an event loop in a thread of the supervisor's process, which has none"
 _THE_PROCESS = "the one module that sets up the process around a node"
 
 ALLOWED: dict[tuple[str, str], str] = {
@@ -38,6 +39,9 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("broker/app.py", "import resource"): _THE_PROCESS,
     ("broker/app.py", "import uvloop"): _THE_PROCESS,
     ("broker/app.py", "asyncio.run"): _THE_PROCESS,
+    ("broker/cores_app.py", "import threading"): _BESIDE_THE_SUPERVISOR,
+    ("broker/cores_app.py", "import concurrent"): _BESIDE_THE_SUPERVISOR,
+    ("broker/cores_app.py", "asyncio.run"): _BESIDE_THE_SUPERVISOR,
 }
 
 FORBIDDEN_MODULES = {

@@ -30,9 +30,14 @@ _COLLECTION_THRESHOLDS = 5_000, 5, 40
 the event loop for a tenth of a second."""
 
 
-def run(config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None) -> int:
-    """Serves until a signal. Returns the exit code; raises HeadraceError when the node cannot start."""
-    set_up_logging(config["headrace.log.format"], config["headrace.log.level"])
+def run(
+    config: NodeConfig, on_ready: Callable[[Broker], None] = lambda broker: None, *, core: int | None = None
+) -> int:
+    """Serves until a signal. Returns the exit code; raises HeadraceError when the node cannot start.
+
+    `core`: the number that this node has among those of its host, for its log.
+    """
+    set_up_logging(config["headrace.log.format"], config["headrace.log.level"], core=core)
     for note in config.notes:
         logger.warning("%s", note)
     if (reason := why_missing()) is not None:

@@ -17,10 +17,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 """Includes escape, Unicode line separators and characters that change the text direction."""
 
 
-def set_up_logging(log_format: str, level: str = "info", stream: TextIO | None = None) -> None:
-    """As headrace.log.format and headrace.log.level say. Called once, before the node starts."""
+def set_up_logging(
+    log_format: str, level: str = "info", stream: TextIO | None = None, *, core: int | None = None
+) -> None:
+    """As headrace.log.format and headrace.log.level say. Called once, before the node starts.
+
+    `core`: of a host whose cores all write to one stream; each line names it.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(core) if log_format == "json" else TextFormatter(core))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -44,9 +49,13 @@ def _time(record: logging.LogRecord) -> str:
 class TextFormatter(logging.Formatter):
     """One line per message; the lines of a traceback follow, indented."""
 
+    def __init__(self, core: int | None = None) -> None:
+        super().__init__()
+        self._core = "" if core is None else f"core {core}: "
+
     def format(self, record: logging.LogRecord) -> str:
         message = without_control_characters(record.getMessage())
-        line = f"{_time(record)} {record.levelname:<8} {record.name}: {message}"
+        line = f"{_time(record)} {record.levelname:<8} {self._core}{record.name}: {message}"
         if record.exc_info:
             lines = self.formatException(record.exc_info).splitlines()
             line = "\n    ".join((line, *map(without_control_characters, lines)))
@@ -54,12 +63,17 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
+    def __init__(self, core: int | None = None) -> None:
+        super().__init__()
+        self._core: dict[str, Any] = {} if core is None else {"core": core}
+
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": without_control_characters(record.getMessage()),
+            **self._core,
         }
         if record.exc_info:
             lines = self.formatException(record.exc_info).splitlines()

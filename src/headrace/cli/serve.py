@@ -11,7 +11,8 @@ import typer
 
 from headrace.cli.option_sets import takes_options
 from headrace.cli.options import Json, parse_pairs
-from headrace.cli.serve_without_typer import ServeOptions, run_node
+from headrace.cli.serve_options import ServeOptions
+from headrace.cli.serve_without_typer import run_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,18 @@ class ServeArguments:
             "directory that is removed at the end.",
         ),
     ] = False
+    cores: Annotated[
+        str | None,
+        typer.Option(
+            "--cores",
+            metavar="N|auto",
+            help="A node on each of N cores, on consecutive ports, started and stopped as one; auto: on all "
+            "cores. Default: 1.",
+        ),
+    ] = None
+    as_core: Annotated[
+        int | None, typer.Option("--as-core", min=0, hidden=True, help="Set by --cores for its processes.")
+    ] = None
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="Properties file, as in Kafka."),
@@ -110,6 +123,8 @@ class ServeArguments:
             listeners=tuple(self.listener or ()),
             port=self.port,
             ephemeral=self.ephemeral,
+            cores=self.cores,
+            as_core=self.as_core,
             config=self.config,
             settings=parse_pairs(self.setting, "--set"),
             from_env=self.from_env,
@@ -135,6 +150,7 @@ def serve(arguments: ServeArguments) -> None:
       headrace serve
       headrace serve --port 9093
       headrace serve --ephemeral
+      headrace serve --cores auto
       headrace serve --data /srv/headrace --config server.properties
       headrace serve --listener outside=0.0.0.0:9092,advertise=localhost:9092 \\
                      --listener inside=0.0.0.0:29092,advertise=broker:29092 --allow-anonymous

@@ -3,7 +3,7 @@
 
 Parses the plain forms of the options by a table. Anything else (help, abbreviations, mistakes) is left to
 serve.py, so that usage errors come from one place; a test compares the table with the declarations there.
-The only module of the CLI that imports the broker. Read next: broker/app.py.
+With cores/run.py the only module of the CLI that imports the broker. Read next: broker/app.py.
 """
 
 from __future__ import annotations
@@ -11,37 +11,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.errors import UsageError
 from headrace.cli.output import Output
-from headrace.version import __version__
+from headrace.cli.ready_line import print_ready
+from headrace.cli.serve_options import ServeOptions
 
 if TYPE_CHECKING:
     from headrace.config import NodeConfig
-    from headrace.types import Endpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    data: Path | None = None
-    listeners: tuple[str, ...] = ()
-    port: int | None = None
-    ephemeral: bool = False
-    config: Path | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    from_env: bool = False
-    allow_anonymous: bool = False
-    node_id: int | None = None
-    coordination: str | None = None
-    allow_same_host: bool = False
-    metrics_port: int | None = None
-    log_format: str | None = None
-    log_level: str | None = None
-    as_json: bool = False
-
 
 FLAGS = {
     "--from-env": "from_env",
@@ -51,10 +31,16 @@ FLAGS = {
     "--json": "as_json",
 }
 PATHS = {"--data": "data", "-d": "data", "--config": "config", "-c": "config"}
-TEXTS = {"--coordination": "coordination", "--log-format": "log_format", "--log-level": "log_level"}
+TEXTS = {
+    "--coordination": "coordination",
+    "--cores": "cores",
+    "--log-format": "log_format",
+    "--log-level": "log_level",
+}
 _ANY, _LAST_PORT = 1 << 31, 65_535
 NUMBERS = {
     "--node-id": ("node_id", 0, _ANY),
+    "--as-core": ("as_core", 0, _ANY),
     "--metrics-port": ("metrics_port", -1, _ANY),
     "--port": ("port", 0, _LAST_PORT),
     "-p": ("port", 0, _LAST_PORT),
@@ -65,8 +51,6 @@ _EPHEMERAL = {
     "headrace.metrics.port": "-1",
 }
 """Of a node whose data nobody keeps: a test waits for nothing."""
-_DEFAULT_ADDRESS = "127.0.0.1:9092"
-_FIRST_STEPS = ("echo hello | headrace produce greetings", "headrace consume greetings", "headrace --help")
 REPEATED = {"--listener": "listeners", "-l": "listeners", "--set": "settings", "-s": "settings"}
 
 
@@ -146,11 +130,47 @@ def _run_node(options: ServeOptions, defaults: Mapping[str, str]) -> int:
     }
     overrides = {**defaults, **listener_overrides(_listeners(options)), **options.settings}
     overrides |= {key: str(value) for key, value in flags.items() if value is not None}
-    config = load_config(options.config, overrides, dict(os.environ) if options.from_env else None)
+    environment = dict(os.environ) if options.from_env else None
+    output = Output(as_json=options.as_json)
+    if options.as_core is not None:
+        return _run_core(options, overrides, environment, output)
+    config = load_config(options.config, overrides, environment)
+    count = _core_count(options)
+    if count > 1 or _has_cores(config):
+        from headrace.cli.cores.run import run_cores
+
+        return run_cores(options, config, count, defaults)
 
     from headrace.broker.app import run
 
-    return run(config, lambda broker: print_ready(broker, Output(as_json=options.as_json)))
+    return run(config, lambda broker: print_ready(broker, output))
+
+
+def _core_count(options: ServeOptions) -> int:
+    if options.cores is None:
+        return 1
+    from headrace.cluster.cores.count import parse_cores
+
+    return parse_cores(options.cores)
+
+
+def _has_cores(config: NodeConfig) -> bool:
+    """Whether `--cores` has used the data directory; its plan says for how many."""
+    directory = config.data_directory
+    return (directory / "cores").is_dir() and (directory / "cluster.json").exists()
+
+
+def _run_core(
+    options: ServeOptions, overrides: Mapping[str, str], environment: Mapping[str, str] | None, output: Output
+) -> int:
+    from headrace.cli.cores.as_core import endpoint_settings, stop_with_supervisor
+    from headrace.config import load_config
+
+    config = load_config(options.config, {**overrides, **endpoint_settings()}, environment)
+    stop_with_supervisor()
+    from headrace.broker.app import run
+
+    return run(config, lambda broker: print_ready(broker, output), core=options.as_core)
 
 
 def _listeners(options: ServeOptions) -> tuple[str, ...]:
@@ -159,46 +179,3 @@ def _listeners(options: ServeOptions) -> tuple[str, ...]:
     if options.listeners:
         raise UsageError("--port and --listener contradict each other", "give the port with --listener")
     return (f"127.0.0.1:{options.port}",)
-
-
-class RunningNode(Protocol):
-    """The attributes of a node that the ready line shows."""
-
-    node_id: int
-    config: NodeConfig
-    endpoints: tuple[Endpoint, ...]
-    metrics_address: tuple[str, int] | None
-
-
-def print_ready(broker: RunningNode, output: Output) -> None:
-    """Print the ready line with the node's addresses; programs wait for it."""
-    listening = {endpoint.listener: f"{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints}
-    data = str(broker.config.data_directory)
-    metrics = None
-    if broker.metrics_address is not None:
-        scheme = "https" if broker.config["headrace.metrics.security.protocol"] == "SSL" else "http"
-        metrics = f"{scheme}://{broker.metrics_address[0]}:{broker.metrics_address[1]}/metrics"
-    if output.as_json:
-        document = {"ready": True, "node_id": broker.node_id, "listeners": listening}
-        output.json_line({**document, "data": data, "metrics": metrics, "version": __version__})
-    else:
-        addresses = ", ".join(
-            address if len(listening) == 1 else f"{address} ({name})" for name, address in listening.items()
-        )
-        output.styled(
-            (f"Headrace {__version__} ready", "bold green"),
-            (" at ", ""),
-            (addresses, "bold cyan"),
-            (f", data in {data}, metrics at {metrics or 'none'}", ""),
-        )
-        if output.terminal:
-            _print_first_steps(next(iter(listening.values())), output)
-    output.flush()
-
-
-def _print_first_steps(address: str, output: Output) -> None:
-    """For a newcomer at a terminal; programs get the ready line alone."""
-    elsewhere = () if address == _DEFAULT_ADDRESS else (f"export HEADRACE_BOOTSTRAP={address}",)
-    output.styled(("Ctrl-C stops it. In another terminal:", "dim"))
-    for command in (*elsewhere, *_FIRST_STEPS):
-        output.styled((f"  {command}", "dim"))

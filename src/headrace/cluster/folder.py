@@ -4,6 +4,7 @@
     cluster.json            the plan, changed only while the lock is held
     coordination/           the SQLite store of Headrace nodes
     node-N/                 data, settings and log of node N, and node.pid
+    cores/N/                instead, of a core: data, node.pid and what it said when it was ready
     security/               certificates and client files of a secure cluster (security.py)
 
 Does not start or stop processes. Read next: processes.py, supervisor.py.
@@ -23,7 +24,10 @@ from headrace.cluster.plan import ClusterError, ClusterPlan, plan_of
 from headrace.realworld import RealFiles
 
 _POLL_S = 0.005
-_PLAN, _LOCK, _SUPERVISOR = "cluster.json", ".cluster.lock", ".supervisor.lock"
+PLAN_FILE = "cluster.json"
+_LOCK, _SUPERVISOR = ".cluster.lock", ".supervisor.lock"
+_CORES = "cores"
+"""Not `node-N`, which in a directory with data is partition N of a topic `node`."""
 
 
 class ClusterFolder:
@@ -34,13 +38,14 @@ class ClusterFolder:
 
     @property
     def exists(self) -> bool:
-        return (self.path / _PLAN).exists()
+        return (self.path / PLAN_FILE).exists()
 
     def node(self, node_id: int) -> Path:
-        return self.path / f"node-{node_id}"
+        cores = self.path / _CORES
+        return cores / str(node_id) if cores.is_dir() else self.path / f"node-{node_id}"
 
     def read(self) -> ClusterPlan:
-        path = self.path / _PLAN
+        path = self.path / PLAN_FILE
         try:
             return plan_of(json.loads(path.read_text()))
         except FileNotFoundError:
@@ -65,6 +70,8 @@ class ClusterFolder:
         with self._locked():
             if self.exists:
                 raise ClusterError(f"there is a cluster in {self.path} already", "name another with --dir")
+            if plan.cores:
+                (self.path / _CORES).mkdir(mode=0o700, exist_ok=True)
             self._write(plan)
 
     def change(self, step: Callable[[ClusterPlan], ClusterPlan]) -> ClusterPlan:
@@ -112,6 +119,6 @@ class ClusterFolder:
             lock.release()
 
     def _write(self, plan: ClusterPlan) -> None:
-        temporary = self.path / f"{_PLAN}.{os.getpid()}.tmp"
+        temporary = self.path / f"{PLAN_FILE}.{os.getpid()}.tmp"
         write_private(temporary, json.dumps(plan.document(), indent=2) + "\n")
-        temporary.replace(self.path / _PLAN)
+        temporary.replace(self.path / PLAN_FILE)

@@ -15,8 +15,9 @@ from typing import Any, Literal
 from headrace.errors import HeadraceError
 
 HOST = "127.0.0.1"
-FORMAT = 2
-"""2: plans with `security`, which an earlier Headrace would start without it."""
+FORMAT = 3
+"""2: plans with `security`, which an earlier Headrace would start without it; 3: plans of cores, which it
+would start as nodes of a cluster."""
 
 Wanted = Literal["up", "stopped", "killed"]
 EngineName = Literal["headrace", "kafka"]
@@ -41,7 +42,10 @@ class Member:
     """Only for an Apache Kafka node that is also a controller."""
     wanted: Wanted = "up"
     host: str = HOST
-    """Listen address; tests of the network between nodes use other loopback addresses."""
+    """Listen address; tests of the network between nodes use other loopback addresses. Of a core: the address
+    that it tells clients."""
+    data: str | None = None
+    """Directory of a core's data, in that of all cores; None: beside the files of its process."""
 
     @property
     def address(self) -> str:
@@ -61,6 +65,8 @@ class ClusterPlan:
     """Node ids are never reused, so that a new node cannot be mistaken for a removed one."""
     security: str | None = None
     """Directory with the certificates and client files of a secure cluster; None: PLAINTEXT."""
+    cores: bool = False
+    """The nodes are the cores of one `headrace serve --cores`, which alone starts them."""
 
     @property
     def bootstrap(self) -> str:
@@ -84,13 +90,14 @@ class ClusterPlan:
 
     def document(self) -> dict[str, Any]:
         return {
-            "format": 1 if self.security is None else FORMAT,
+            "format": self._format,
             "engine": self.engine,
             "coordination": self.coordination,
             "cluster_id": self.cluster_id,
             "settings": dict(self.settings),
             "next_id": self.next_id,
             "security": self.security,
+            "cores": self.cores,
             "members": [
                 {
                     "id": member.node_id,
@@ -98,10 +105,18 @@ class ClusterPlan:
                     "port": member.port,
                     "controller_port": member.controller_port,
                     "wanted": member.wanted,
+                    "data": member.data,
                 }
                 for member in self.members
             ],
         }
+
+    @property
+    def _format(self) -> int:
+        """The oldest that has all of this plan."""
+        if self.cores:
+            return 3
+        return 1 if self.security is None else 2
 
 
 def plan_of(document: Any) -> ClusterPlan:
@@ -115,6 +130,7 @@ def plan_of(document: Any) -> ClusterPlan:
         settings=dict(document["settings"]),
         next_id=int(document["next_id"]),
         security=document.get("security"),
+        cores=bool(document.get("cores")),
         members=tuple(
             Member(
                 node_id=int(each["id"]),
@@ -122,6 +138,7 @@ def plan_of(document: Any) -> ClusterPlan:
                 port=int(each["port"]),
                 controller_port=each["controller_port"],
                 wanted=each["wanted"],
+                data=each.get("data"),
             )
             for each in document["members"]
         ),

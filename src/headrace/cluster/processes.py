@@ -13,14 +13,15 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
-from headrace.cluster.engines.engine import RunningNode, answers
+from headrace.cluster.engines.engine import SpawnedNode, answers
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.plan import Member
 
 _PID_FILE = "node.pid"
+_READY_FILE = "ready.json"
 _POLL_S = 0.02
 _SECURE_TIMEOUT_MS = 2_000
 """Of a TLS handshake, a login and a request."""
@@ -67,7 +68,7 @@ class NodeProcess:
         return True
 
 
-def write_pid_file(folder: Path, node: RunningNode) -> NodeProcess:
+def write_pid_file(folder: Path, node: SpawnedNode) -> NodeProcess:
     process = NodeProcess(pid=node.pid, began=began(node.pid))
     (folder / _PID_FILE).write_text(json.dumps({"pid": process.pid, "began": process.began}) + "\n")
     return process
@@ -81,6 +82,28 @@ def find_process(folder: Path) -> NodeProcess | None:
     except (FileNotFoundError, ValueError, TypeError, LookupError):
         return None
     return process if process.alive else None
+
+
+def ready_file(folder: Path) -> Path:
+    """Where a core's ready line goes; empty while it starts."""
+    return folder / _READY_FILE
+
+
+def read_ready(folder: Path) -> dict[str, Any] | None:
+    """The ready line of a core; None as long as it is not ready, or when it has ended."""
+    try:
+        document = json.loads(ready_file(folder).read_text())
+    except (OSError, ValueError):
+        return None
+    return document if find_process(folder) is not None else None
+
+
+def core_state(member: Member, folder: Path) -> NodeState:
+    """Like `state_of`, without a connection: a core's listeners may ask for logins that nobody has here."""
+    process = find_process(folder)
+    if process is None or process.paused:
+        return state_of(member, process)
+    return "running" if read_ready(folder) is not None else "starting"
 
 
 def state_of(

@@ -19,7 +19,7 @@ from headrace.client.tools.brokers import Brokers
 from headrace.client.tools.disk_events import DamagedRange, DiskEvents, disk_events
 from headrace.cluster.engines.process_stats import read_process_tree
 from headrace.cluster.folder import ClusterFolder
-from headrace.cluster.processes import find_process, state_of
+from headrace.cluster.processes import core_state, find_process, state_of
 from headrace.cluster.security import plan_security
 from headrace.types import EVENTS_TOPIC
 from headrace.wire.api_key import ApiKey
@@ -176,7 +176,10 @@ def read_status(
     security = plan_security(plan) if security is None else security
     processes = {member.node_id: find_process(folder.node(member.node_id)) for member in plan.members}
     states = {
-        member.node_id: state_of(member, processes[member.node_id], security) for member in plan.members
+        member.node_id: core_state(member, folder.node(member.node_id))
+        if plan.cores
+        else state_of(member, processes[member.node_id], security)
+        for member in plan.members
     }
     answering = [member.address for member in plan.members if states[member.node_id] == "running"]
     metadata = read_metadata(answering, security)

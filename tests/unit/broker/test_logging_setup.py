@@ -70,3 +70,15 @@ def test_the_level_decides_which_lines_there_are(level: str, words: list[str]) -
     for write, word in ((logger.debug, "d"), (logger.info, "i"), (logger.warning, "w")):
         write(word)
     assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == words
+
+
+@pytest.mark.usefixtures("root_logging")
+def test_lines_of_a_core_name_it() -> None:
+    lines = {}
+    for log_format in ("text", "json"):
+        stream = io.StringIO()
+        set_up_logging(log_format, stream=stream, core=1)
+        logging.getLogger("headrace.test").warning("full")
+        lines[log_format] = stream.getvalue()
+    assert " core 1: headrace.test: full\n" in lines["text"]
+    assert json.loads(lines["json"])["core"] == 1

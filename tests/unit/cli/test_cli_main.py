@@ -18,6 +18,7 @@ import headrace
 from headrace.cli import main, serve
 from headrace.cli import serve_without_typer as plain
 from headrace.cli.commands import app
+from headrace.cli.serve_options import ServeOptions
 from headrace.client.errors import ClientError
 from headrace.config import NodeConfig
 from headrace.errors import ConfigError
@@ -381,7 +382,7 @@ def test_plain_options_are_read_in_both_forms() -> None:
     spaced = plain.parse_serve(["serve", "-d", "x", "-l", "a=h:1", "--metrics-port", "-1", "-s", "k=a=b"])
     joined = plain.parse_serve(["serve", "--data=x", "--listener=a=h:1", "--metrics-port=-1", "--set=k=a=b"])
     assert spaced == joined
-    assert spaced == plain.ServeOptions(
+    assert spaced == ServeOptions(
         data=Path("x"), listeners=("a=h:1",), metrics_port=-1, settings={"k": "a=b"}
     )
 

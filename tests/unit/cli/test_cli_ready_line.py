@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from headrace.cli.output import Output
-from headrace.cli.serve_without_typer import print_ready
+from headrace.cli.ready_line import print_cores_ready, print_ready
+from headrace.cluster.cores.existing import Existing
+from headrace.cluster.cores.plan import lay_out
+from headrace.config import load_config
 from headrace.types import Endpoint
 
 
@@ -94,3 +97,29 @@ def test_as_json_it_is_one_document() -> None:
     assert ready["listeners"] == {"MAIN": "127.0.0.1:9092"}
     assert ready["data"] == "data"
     assert ready["metrics"] == "http://127.0.0.1:8080/metrics"
+
+
+def print_cores(output: Output) -> None:
+    config = load_config(None, {"log.dirs": "/data"}, None)
+    layout = lay_out(config, 2, Existing(), range)
+    print_cores_ready(layout, config, ("127.0.0.1", 8080), output)
+
+
+def test_that_of_cores_has_the_bootstrap_list() -> None:
+    stdout = io.StringIO()
+    print_cores(Output(stdout=stdout))
+    assert stdout.getvalue().endswith(
+        " ready on 2 cores at 127.0.0.1:9092,127.0.0.1:9093, data in /data, "
+        "metrics at http://127.0.0.1:8080/metrics\n"
+    )
+
+
+def test_that_of_cores_names_each_core_as_json() -> None:
+    stdout = io.StringIO()
+    print_cores(Output(stdout=stdout, as_json=True))
+    document = json.loads(stdout.getvalue())
+    assert document["bootstrap"] == "127.0.0.1:9092,127.0.0.1:9093"
+    assert document["cores"] == [
+        {"core": 0, "node_id": 1, "listeners": {"PLAINTEXT": "127.0.0.1:9092"}},
+        {"core": 1, "node_id": 2, "listeners": {"PLAINTEXT": "127.0.0.1:9093"}},
+    ]

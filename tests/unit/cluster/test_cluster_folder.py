@@ -121,3 +121,16 @@ def test_a_new_plan_has_consecutive_ports_from_the_first_and_a_store_of_its_own(
     )
     assert [(each.node_id, each.port) for each in plan.members] == [(0, 7000), (1, 7001), (2, 7002)]
     assert plan.coordination == f"sqlite:{tmp_path / 'coordination'}"
+
+
+def test_a_plan_that_was_written_before_there_were_cores_is_read() -> None:
+    document = PLAN.document()
+    assert document["format"] == 1
+    del document["cores"]
+    for member in document["members"]:
+        del member["data"]
+    assert plan_of(document) == PLAN
+
+
+def test_a_plan_of_cores_is_refused_by_releases_that_do_not_know_them() -> None:
+    assert replace(PLAN, cores=True).document()["format"] == 3

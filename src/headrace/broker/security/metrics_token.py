@@ -26,7 +26,7 @@ class MetricsToken:
     def __init__(self, files: Files, config: NodeConfig) -> None:
         """Raises ConfigError when the file of the token cannot be used."""
         self._files = files
-        self._path: str | None = config["headrace.metrics.token.file"]
+        self._path: str | None = config["headrace.metrics.token.file"] or None
         self._problem: str | None = None
         self._token: Secret | None = config["headrace.metrics.token"]
         if self._path is not None:

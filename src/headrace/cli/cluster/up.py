@@ -7,12 +7,10 @@ Read next: view.py, headrace/cluster/supervisor.py.
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Literal
 
 from headrace.cli.cluster.beside import console_beside
@@ -22,7 +20,7 @@ from headrace.cli.console import need_console
 from headrace.cli.output import Output
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import HOST, ClusterError, ClusterPlan
-from headrace.cluster.supervisor import Supervisor, plan_cluster
+from headrace.cluster.supervisor import Supervisor, plan_cluster, sigterm_as_ctrl_c
 from headrace.config.coordination_address import parse_coordination
 from headrace.errors import ArgumentError, ConfigError, HeadraceError
 
@@ -48,7 +46,7 @@ def run_cluster(folder: ClusterFolder, options: UpOptions, output: Output) -> No
     """Run the cluster until a signal or `cluster stop` stops it."""
     _check_console(options)
     plan = _plan(folder, options)
-    with folder.supervised(), _sigterm_as_ctrl_c(), contextlib.ExitStack() as beside:
+    with folder.supervised(), sigterm_as_ctrl_c(), contextlib.ExitStack() as beside:
         supervisor = Supervisor(folder, output.note)
         try:
             started = time.monotonic()
@@ -81,6 +79,11 @@ def _plan(folder: ClusterFolder, options: UpOptions) -> ClusterPlan:
     """The plan of the existing cluster, or a new one."""
     if folder.exists:
         plan = folder.read()
+        if plan.cores:
+            raise ClusterError(
+                f"{folder.path} has the cores of one host, not a cluster",
+                f"start them: headrace serve --cores {len(plan.members)} --data {folder.path}",
+            )
         _check_unchanged(plan, folder, options)
         return plan
     if options.coordination is not None:
@@ -137,18 +140,6 @@ def _is_free(port: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _print_ready(
     plan: ClusterPlan, folder: ClusterFolder, took_s: float, console: str | None, output: Output
 ) -> None:
@@ -177,7 +168,7 @@ def _print_ready(
 def _supervise(supervisor: Supervisor, output: Output) -> None:
     try:
         with LiveView(supervisor.folder, output) as view:
-            while not _all_stopped(supervisor):
+            while not supervisor.all_stopped():
                 supervisor.restart_crashed()
                 view.refresh()
                 time.sleep(_ROUND_S)
@@ -185,8 +176,3 @@ def _supervise(supervisor: Supervisor, output: Output) -> None:
     except KeyboardInterrupt:
         output.note("stopping …")
         supervisor.stop_all()
-
-
-def _all_stopped(supervisor: Supervisor) -> bool:
-    members = supervisor.folder.read().members
-    return all(each.wanted == "stopped" and supervisor.process(each.node_id) is None for each in members)

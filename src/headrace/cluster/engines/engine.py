@@ -46,6 +46,23 @@ class Engine(Protocol):
         """Prepare, launch, and return when the node answers requests."""
 
 
+class SpawnedNode(Protocol):
+    """What a supervisor needs of a process that it has started."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait_ready(self, timeout_ms: int) -> None:
+        """Raises EngineError when it ends before it is ready, or takes longer."""
+
+
+class Spawnable(Protocol):
+    def spawn(self) -> SpawnedNode: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedNode:
     """A node that can be launched repeatedly on the same data directory."""
