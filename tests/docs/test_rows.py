@@ -89,5 +89,5 @@ def test_every_file_that_the_tour_lists_still_has_a_test_of_the_drawing(row):
     assert not gone, "make rows"
 
 
-def test_every_scene_plays_a_drawing():
-    assert set(scenes_of_rows().values()) == {scene.name for scene in SCENES}
+def test_every_scene_but_that_of_cores_plays_a_drawing():
+    assert set(scenes_of_rows().values()) | {"cores"} == {scene.name for scene in SCENES}

@@ -77,6 +77,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         pytest.param("acks", marks=pytest.mark.row("D7")),
         pytest.param("failover", marks=[pytest.mark.row("D8"), pytest.mark.row("D9")]),
         pytest.param("zookeeper", marks=pytest.mark.row("D19")),
+        "cores",
         pytest.param("listeners", marks=pytest.mark.row("D20")),
         pytest.param("pipelines", marks=pytest.mark.row("D22")),
     ],

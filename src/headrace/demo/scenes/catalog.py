@@ -6,6 +6,7 @@ from __future__ import annotations
 from headrace.demo.scene import Scene
 from headrace.demo.scenes import (
     acks,
+    cores,
     failover,
     group,
     keys,
@@ -30,7 +31,7 @@ from headrace.demo.scenes import (
 
 _LOG = (log, records, partitions, keys, ranges, send)
 _GROUPS = (group, two_groups, topics_and_groups, positions, timeline, order, sizing, program)
-_NODES = (topics, acks, failover, zookeeper, listeners)
+_NODES = (topics, acks, failover, zookeeper, cores, listeners)
 
 SCENES: tuple[Scene, ...] = tuple(module.SCENE for module in (*_LOG, *_GROUPS, *_NODES, pipelines))
 KAFKA_SCENES = (*SCENES, move.SCENE)
