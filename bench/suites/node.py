@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.cell import Cell
-from bench.measures import fetch, fresh, latency, mixed, own, produce
+from bench.measures import cores, fetch, fresh, latency, mixed, own, produce
 from bench.model import ACK, OS, Better, Figures, Line, Measure, Suite
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
@@ -250,8 +250,30 @@ _OWN = Measure(
     ),
 )
 
+_CORES = Measure(
+    name="cores",
+    run=cores.two_cores_against_one,
+    profile=None,
+    variants=(OS,),
+    warm_up=False,
+    lines=tuple(
+        Line(
+            figure=f"{figure}_ratio",
+            title=f"CPU per request with `serve --cores 2`, {title} (own figure)",
+            unit="× one core",
+            better=LOWER,
+            target=1.05,
+            own=True,
+        )
+        for figure, title in (
+            ("small", "pipelined small produce requests"),
+            ("16kb", "16 KB produce requests"),
+        )
+    ),
+)
+
 NODE_SUITE = Suite(
     name="node",
     title="One node against Apache Kafka, the same clients, the same machine, flush policy `os` and `ack`",
-    measures=(*_PRODUCE, *_LATENCY, *_FETCH, _FRESH, _MIXED, _OWN),
+    measures=(*_PRODUCE, *_LATENCY, *_FETCH, _FRESH, _MIXED, _OWN, _CORES),
 )
