@@ -76,6 +76,8 @@ class Node:
     """Its disk is full (R25): other replicas lead and form the ISR, if there are any."""
     offline: frozenset[tuple[TopicId, int]] = frozenset()
     """Partitions whose log is damaged on this node (R27)."""
+    slow: frozenset[int] = frozenset()
+    """Nodes that this one finds slow to acknowledge, perhaps itself (R16b)."""
     logs_in: bool = False
     """It proves its identity to the other nodes (S3); nodes of earlier releases do not."""
     session_ms: int = 0

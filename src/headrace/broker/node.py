@@ -284,6 +284,7 @@ class Broker:
             partitions=self.partitions,
             persist_offsets=self.offsets.persist,
             events=self.events,
+            fsync=self.metrics.fsync,
         )
 
     def _make_groups(self) -> GroupCoordinator:

@@ -56,6 +56,36 @@ TOPICS = (
         at_least(100),
     ),
     node_setting(
+        "headrace.slow.replica.floor.ms",
+        "long",
+        40,
+        "A node that takes this long to acknowledge an append may count as slow: it leaves the ISR where "
+        "enough replicas remain, and leads nothing while others can; 0: no node counts as slow.",
+        at_least(0),
+    ),
+    node_setting(
+        "headrace.slow.replica.factor",
+        "int",
+        5,
+        "A slow node takes at least this many times as long as the fastest other.",
+        at_least(2),
+    ),
+    node_setting(
+        "headrace.slow.replica.after.ms",
+        "long",
+        5_000,
+        "For this long a node must have been slow to count as slow.",
+        at_least(1_000),
+    ),
+    node_setting(
+        "headrace.slow.replica.return.ms",
+        "long",
+        60_000,
+        "For this long a slow node must be fast again to count as fast; twice as long after each further time, "
+        "up to an hour.",
+        at_least(1_000),
+    ),
+    node_setting(
         "replica.fetch.wait.max.ms",
         "int",
         500,

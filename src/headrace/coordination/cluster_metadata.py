@@ -83,6 +83,7 @@ class ClusterMetadata:
         self._newest_commit = projection.view.version
         self._lifecycle: NodeLifecycle | None = None
         self.disk_state = DiskState()
+        self.slow_nodes: frozenset[int] = frozenset()
         self._controllership: _Controllership | None = None
         self.reclaims_controllership = False
         """Whether to become controller again after a lost session."""
@@ -237,9 +238,17 @@ class ClusterMetadata:
         """Epoch of this node's current registration."""
         return None if self._lifecycle is None else self._lifecycle.epoch
 
-    async def announce(self, *, leaving: bool = False, disk: DiskState | None = None) -> None:
-        """Publishes that this node stops (R22), or the state of its disk (R24, R27): leaders move away."""
+    async def announce(
+        self,
+        *,
+        leaving: bool = False,
+        disk: DiskState | None = None,
+        slow: frozenset[int] | None = None,
+    ) -> None:
+        """Publishes that this node stops (R22), the state of its disk (R24, R27), or which nodes it finds
+        slow (R16b): leaders move away."""
         self.disk_state = disk or self.disk_state
+        self.slow_nodes = self.slow_nodes if slow is None else slow
         if self._lifecycle is not None:
             await self._lifecycle.announce(leaving=leaving)
 

@@ -191,6 +191,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["session_ms"] = node.session_ms
     if node.offline:
         unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
+    if node.slow:
+        unusual["slow"] = sorted(node.slow)
     return encode(
         host_id=node.host_id,
         hostname=node.hostname,
@@ -217,6 +219,7 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         logs_in=document.get("logs_in", False),
         session_ms=int(document.get("session_ms", 0)),
         offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
+        slow=frozenset(map(int, document.get("slow", ()))),
         transaction_versions=(int(lowest), int(highest)),
     )
     return RegisteredNode(node, document.get("waits", False))

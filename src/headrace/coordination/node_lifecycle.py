@@ -68,6 +68,7 @@ class MetadataAccess(Protocol):
     """What the lifecycle of a node needs of ClusterMetadata."""
 
     disk_state: DiskState
+    slow_nodes: frozenset[int]
     reclaims_controllership: bool
 
     @property
@@ -202,6 +203,7 @@ class NodeLifecycle:
             leaving=leaving,
             full=self._cluster.disk_state.full,
             offline=self._cluster.disk_state.offline,
+            slow=self._cluster.slow_nodes,
         )
         return documents.encode_node(node, waits=asked.waits_for_admission)
 

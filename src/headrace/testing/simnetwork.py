@@ -177,7 +177,8 @@ class SimTransport(Transport):
             self._stuck.append((callback, args))
             self.network.stuck[self] = None
             return
-        self._last_arrival = max(self._last_arrival, self.network.arrival_time())
+        hosts = self.process.host, self.peer.process.host
+        self._last_arrival = max(self._last_arrival, self.network.arrival_time(hosts))
         self.network.loop.call_at(self._last_arrival, callback, *args, context=self.peer.context)
 
     def unstick(self) -> None:
@@ -281,6 +282,8 @@ class SimNetwork:
         self.loop = loop
         self.random = random
         self.profile = profile
+        self.host_profiles: dict[str, NetworkProfile] = {}
+        """Of hosts whose links differ, in both directions."""
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
         self.stuck: dict[SimTransport, None] = {}
@@ -334,8 +337,9 @@ class SimNetwork:
 
     # -- connections --------------------------------------------------------------------------------------
 
-    def arrival_time(self) -> float:
-        profile = self.profile
+    def arrival_time(self, hosts: tuple[str, ...] = ()) -> float:
+        own = [self.host_profiles[host] for host in hosts if host in self.host_profiles]
+        profile = own[0] if own else self.profile
         delay_ms = self.random.uniform(profile.least_delay_ms, profile.most_delay_ms)
         if profile.loss_probability and self.random.random() < profile.loss_probability:
             delay_ms += profile.resent_after_ms

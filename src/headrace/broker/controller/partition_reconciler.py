@@ -92,6 +92,8 @@ class PartitionReconciler:
         """Whether nothing has to change, which holds for nearly all partitions."""
         if state.elr or state.leader not in state.isr:
             return False
+        if state.leader in self.nodes.slow:
+            return False
         if damaged or not all(self.nodes.takes_on(node) for node in state.isr):
             return False
         return not any(_counts_on(state, node.node_id) for node in self.joining)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.roles import ReplicaFetch, Role
 from headrace.errors import ApiError
+from headrace.machines.replication.ack_times import AckTimes
 from headrace.machines.replication.leader import Divergence, Leader, divergence
 from headrace.types import ClusterView
 from headrace.wire.error_codes import ErrorCode
@@ -39,9 +40,10 @@ def check_replica(view: ClusterView, node_id: int, node_epoch: int) -> None:
 
 
 class LeaderRole(Role):
-    """`on_isr_change_due`: called when the in-sync replicas may have to change."""
+    """`on_isr_change_due`: called when the in-sync replicas may have to change. `on_ack_time`: called with
+    how many milliseconds a replica took to acknowledge an append (R16b)."""
 
-    __slots__ = ("_ends", "_now_ms", "_on_isr_change_due", "machine", "partition")
+    __slots__ = ("_ends", "_now_ms", "_on_isr_change_due", "acks", "machine", "partition")
     needs_insync = True
 
     def __init__(
@@ -50,11 +52,13 @@ class LeaderRole(Role):
         machine: Leader,
         now_ms: Callable[[], int],
         on_isr_change_due: Callable[[LeaderRole], None],
+        on_ack_time: Callable[[int, int], None],
     ) -> None:
         self.partition = partition
         self.machine = machine
         self._now_ms = now_ms
         self._on_isr_change_due = on_isr_change_due
+        self.acks = AckTimes(machine.state.replicas, now_ms, on_ack_time)
         self._ends: deque[tuple[int, int]] = deque(maxlen=MAX_UNCOMMITTED_ENDS)
         """Log end offsets above the high watermark, each with the bytes appended up to it."""
 
@@ -98,16 +102,17 @@ class LeaderRole(Role):
 
     def on_append(self, last_offset: int) -> ErrorCode | None:
         commits = self.partition.commits
-        self._ends.append((self.partition.log.log_end_offset, commits.appended_bytes))
+        log_end = self.partition.log.log_end_offset
+        self._ends.append((log_end, commits.appended_bytes))
+        self.acks.appended(log_end)
         self.on_log_change(commits.appended_bytes)
         commits.wake_replicas()
         return self.machine.answer_for(last_offset)
 
     def on_log_change(self, readable_bytes: int) -> None:
-        log = self.partition.log
-        self.machine.update_log_end(
-            log.log_end_offset, self.partition.commits.durable_end, log.log_start_offset
-        )
+        log, durable_end = self.partition.log, self.partition.commits.durable_end
+        self.machine.update_log_end(log.log_end_offset, durable_end, log.log_start_offset)
+        self.acks.reached(self.machine.node_id, durable_end)
         self.update_high_watermark()
 
     # Replica fetch
@@ -129,8 +134,9 @@ class LeaderRole(Role):
         )
         if refusal is not None:
             raise ApiError(refusal)
+        self.acks.reached(asked.node, asked.offset)
         self.update_high_watermark()
-        if self.is_underreplicated:
+        if asked.node not in self.machine.state.isr:  # it may join
             self._on_isr_change_due(self)
 
     def update_high_watermark(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.machines.replication.leader import Nodes
+from headrace.machines.replication.slow_nodes import found_slow
 from headrace.types import ClusterView, Node, TopicId
 
 DamagedLogs = Mapping[tuple[TopicId, int], Collection[int]]
@@ -21,7 +22,17 @@ def nodes_of(nodes: Collection[Node]) -> Nodes:
         {node.node_id: node.epoch for node in nodes},
         frozenset(node.node_id for node in nodes if node.leaving),
         frozenset(node.node_id for node in nodes if node.full),
+        _slow(nodes),
     )
+
+
+def slow_in(view: ClusterView) -> frozenset[int]:
+    """The nodes that lead nothing while others can (R16b)."""
+    return _slow(view.nodes.values())
+
+
+def _slow(nodes: Collection[Node]) -> frozenset[int]:
+    return found_slow({node.node_id: node.slow for node in nodes})
 
 
 def damaged_logs(view: ClusterView) -> DamagedLogs:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from headrace.broker.metrics import Histogram
 from headrace.broker.partition.follower_role import FollowerRole
 from headrace.broker.partition.leader_role import LeaderRole
 from headrace.broker.partition.min_insync import configured_min_insync
@@ -26,11 +27,19 @@ from headrace.broker.replication.isr_proposals import IsrProposals
 from headrace.broker.replication.live_nodes import live_nodes
 from headrace.broker.replication.log_repairs import LogRepairs
 from headrace.broker.replication.peers import Peers
+from headrace.broker.replication.slow_replicas import SlowReplicas
 from headrace.broker.replication.unclean_audit import audit_loss
 from headrace.config import NodeConfig
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.machines.replication.follower import Follower
-from headrace.machines.replication.leader import EpochChange, IsrProposal, Leader, LeaderSettings, OwnLog
+from headrace.machines.replication.leader import (
+    EpochChange,
+    IsrProposal,
+    Leader,
+    LeaderSettings,
+    Nodes,
+    OwnLog,
+)
 from headrace.types import NO_NODE, ClusterView, PartitionState, Topic
 from headrace.world import World
 
@@ -49,6 +58,12 @@ class ReplicationFigures(NamedTuple):
     followed: int
     longest_lag: int
     below_min_insync: int
+    slow: frozenset[int] = frozenset()
+    """Nodes that this one finds slow."""
+    ack_ms: Mapping[int, float] = {}
+    """By replica of the led partitions, what it takes to acknowledge an append."""
+    slow_moves: Mapping[int, int] = {}
+    """By node, how often it was found slow."""
 
 
 class Replication:
@@ -62,6 +77,7 @@ class Replication:
         partitions: Partitions,
         persist_offsets: Callable[[], Awaitable[None]],
         events: EventQueue,
+        fsync: Histogram,
     ) -> None:
         self._world = world
         self._node_id: int = config["node.id"]
@@ -71,7 +87,15 @@ class Replication:
         self._persist_offsets = persist_offsets
         self._events = events
         self._config = config
-        self._nodes = live_nodes(cluster.view)
+        self._slow = SlowReplicas(
+            world=world,
+            config=config,
+            cluster=cluster,
+            fsync=fsync,
+            events=events,
+            on_change=self._slow_changed,
+        )
+        self._nodes = self._nodes_in(cluster.view)
         self._acting_epoch: int | None = None
         """This node's epoch, once it is in the view."""
         self._suspended = False
@@ -97,6 +121,7 @@ class Replication:
         self._cluster.subscribe(self.apply_view)
         self._spawn(self._watch_session(), "session watch")
         self._spawn(self._check_insync(), "in-sync replicas")
+        self._slow.start()
 
     async def stop(self) -> None:
         tasks = list(self._tasks)
@@ -104,6 +129,7 @@ class Replication:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.repairs.stop()
+        await self._slow.stop()
         await self._proposals.stop()
         for fetcher in self._fetchers.values():
             await fetcher.stop()
@@ -119,7 +145,7 @@ class Replication:
         """Called before the registry gets the view: roles depend on the nodes of the same view."""
         if new.nodes is old.nodes and self._acting_epoch == self._epoch_in(new):
             return
-        self._nodes = live_nodes(new)
+        self._nodes = self._nodes_in(new)
         acting_epoch = self._epoch_in(new)
         new_epoch = acting_epoch != self._acting_epoch
         self._acting_epoch = acting_epoch
@@ -131,6 +157,17 @@ class Replication:
             if new_epoch and isinstance(partition.role, LeaderRole | FollowerRole):
                 self._drop_role(partition)
             self.assign_role(partition, topic, new)
+
+    def _nodes_in(self, view: ClusterView) -> Nodes:
+        """With those that this node alone finds slow: they leave the ISR of what it leads."""
+        nodes = live_nodes(view)
+        return nodes._replace(slow={*nodes.slow, *self._slow.slow})
+
+    def _slow_changed(self) -> None:
+        self._nodes = self._nodes_in(self._cluster.view)
+        for partition in self._led:
+            if isinstance(partition.role, LeaderRole):
+                self._update_leader(partition.role, partition.role.machine.state)
 
     def _epoch_in(self, view: ClusterView) -> int | None:
         """This node's epoch when the view has its present incarnation, not an earlier one (R3)."""
@@ -173,6 +210,7 @@ class Replication:
 
     def _update_leader(self, leading: LeaderRole, state: PartitionState) -> None:
         outcome = leading.machine.update(state, self._nodes, self._now_ms())
+        leading.acks.set_replicas(leading.machine.state.replicas)
         if outcome is EpochChange.NEW_EPOCH:
             self._begin_epoch(leading)
         leading.update_high_watermark()
@@ -203,7 +241,9 @@ class Replication:
             log_start=log.log_start_offset,
         )
         machine = Leader(self._node_id, state, self._nodes, own, settings, self._now_ms())
-        leading = LeaderRole(partition, machine, self._now_ms, self._proposals.consider)
+        leading = LeaderRole(
+            partition, machine, self._now_ms, self._proposals.consider, self._slow.machine.acknowledged
+        )
         self._led[partition] = None
         self._begin_epoch(leading)
         partition.become_leader(leading, state.leader_epoch)
@@ -414,4 +454,7 @@ class Replication:
             followed=len(lags),
             longest_lag=max(lags, default=0),
             below_min_insync=sum(machine.under_min_insync for machine in led),
+            slow=self._slow.slow,
+            ack_ms=self._slow.machine.typical(),
+            slow_moves=self._slow.moves,
         )

@@ -57,8 +57,11 @@ def elect(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected:
     before = contest.state
     state = without(before, _to_drop(before, nodes), contest.needed)
     if state.leader in state.isr:
-        return Elected(state)
-    chosen = _fewest(_clean_candidates(state, nodes), leading)
+        chosen = _fewest(_faster(state, nodes), leading)
+        if chosen is None:
+            return Elected(state)
+    else:
+        chosen = _fewest(_clean_candidates(state, nodes), leading)
     lossy = chosen is None and contest.unclean
     if lossy:
         chosen = _fewest(_live(state.replicas, nodes), leading)
@@ -80,6 +83,17 @@ def _to_drop(state: PartitionState, nodes: Nodes) -> set[int]:
     return dropped
 
 
+def _faster(state: PartitionState, nodes: Nodes) -> list[int]:
+    """R16b: who can take over from a slow leader; nobody when all are slow."""
+    if state.leader not in nodes.slow:
+        return []
+    return [
+        node
+        for node in state.replicas
+        if node in state.isr and nodes.takes_on(node) and node not in nodes.slow
+    ]
+
+
 def _clean_candidates(state: PartitionState, nodes: Nodes) -> list[int]:
     """R19: in sync, else eligible; those that may have lost records are in neither (R20)."""
     in_sync = [node for node in state.replicas if node in state.isr]
@@ -90,7 +104,8 @@ def _clean_candidates(state: PartitionState, nodes: Nodes) -> list[int]:
 def _live(candidates: Iterable[int], nodes: Nodes) -> list[int]:
     live = [node for node in candidates if node in nodes.epochs]
     staying = [node for node in live if node not in nodes.leaving] or live
-    return [node for node in staying if node not in nodes.full] or staying
+    roomy = [node for node in staying if node not in nodes.full] or staying
+    return [node for node in roomy if node not in nodes.slow] or roomy
 
 
 def _fewest(candidates: list[int], leading: Counter[int]) -> int | None:
@@ -121,11 +136,12 @@ def _count(leading: Counter[int], old: int, new: int) -> None:
 
 
 def preferred(state: PartitionState, nodes: Nodes) -> PartitionState | ErrorCode:
-    """ElectLeaders, preferred: the first replica, when it is alive and in sync."""
+    """ElectLeaders, preferred: the first replica, when it is alive, in sync and no slower than the leader."""
     first = state.replicas[0]
     if state.leader == first:
         return ErrorCode.election_not_needed
-    if first not in state.isr or not nodes.takes_on(first):
+    slower = first in nodes.slow and state.leader not in nodes.slow
+    if first not in state.isr or not nodes.takes_on(first) or slower:
         return ErrorCode.preferred_leader_not_available
     return _led_by(state, state, first)
 

@@ -36,6 +36,8 @@ from headrace.wire.error_codes import ErrorCode
 UNKNOWN_OFFSET = -1
 _EPOCHS_MOVED_ON = frozenset({ErrorCode.fenced_leader_epoch, ErrorCode.invalid_update_version})
 _REPLICAS_FOR_TWO = 3
+LEAST_WITHOUT_SLOW = 2
+"""However slow a follower is, a leader does not stay alone in the ISR for it."""
 
 
 class EpochIndex(Protocol):
@@ -47,11 +49,13 @@ class EpochIndex(Protocol):
 
 
 class Nodes(NamedTuple):
-    """The live nodes: their node epochs (R3), those that shut down (R22), those with a full disk (R25)."""
+    """The live nodes: their node epochs (R3), those that shut down (R22), that have a full disk (R25), and
+    that are slow (R16b)."""
 
     epochs: Mapping[int, int]
     leaving: Collection[int] = frozenset()
     full: Collection[int] = frozenset()
+    slow: Collection[int] = frozenset()
 
     def takes_on(self, node: int) -> bool:
         """Whether it may become leader or join the in-sync replicas."""
@@ -300,7 +304,7 @@ class Leader:
                 return None
             self._pending.in_flight = True
             return self._pending.proposal
-        wanted = tuple(n for n in self.state.replicas if self._belongs(n, now_ms))
+        wanted = self._without_slow([n for n in self.state.replicas if self._belongs(n, now_ms)])
         if set(wanted) == set(self.state.isr):
             return None
         proposal = self._proposal(wanted)
@@ -319,6 +323,15 @@ class Leader:
             behind_ms = now_ms - replica.caught_up_ms
             return replica.log_end == self._own.log_end or behind_ms <= self.settings.lag_max_ms
         return self._may_join(node)
+
+    def _without_slow(self, members: list[int]) -> tuple[int, ...]:
+        """R16b: without slow followers, as long as enough others remain; one outside the ISR stays outside
+        before one inside leaves it."""
+        least = max(self.min_insync, LEAST_WITHOUT_SLOW)
+        slow = [node for node in members if node in self._nodes.slow and node != self.node_id]
+        slow.sort(key=lambda node: node in self.state.isr)
+        dropped = slow[: max(len(members) - least, 0)]
+        return tuple(node for node in members if node not in dropped)
 
     def _may_join(self, node: int) -> bool:
         """R16."""

@@ -166,7 +166,7 @@ def lead_of_three(bench: Bench) -> LeaderRole:
     state = PartitionState(replicas=(0, 1, 2), leader=0, leader_epoch=3, isr=(0, 1, 2), partition_epoch=7)
     own = OwnLog(log_end=0, durable_end=0, high_watermark=0)
     machine = Leader(0, state, Nodes({0: 10, 1: 11, 2: 12}), own, LeaderSettings(min_insync=2), 0)
-    role = LeaderRole(bench.partition, machine, lambda: 0, lambda role: None)
+    role = LeaderRole(bench.partition, machine, lambda: 0, lambda role: None, lambda node, ms: None)
     bench.partition.become_leader(role, 3)
     bench.partition.open_for_writes()
     return role
