@@ -22,7 +22,9 @@ class Preload:
         self._library = folder / f"{Path(source).stem}.so"
         compiler = shutil.which("cc")
         if compiler is None:
-            leave_out("clocks that jump, loops that hang", "no C compiler (cc): install gcc or clang")
+            leave_out(
+                "clocks that jump, loops that hang, slow disks", "no C compiler (cc): install gcc or clang"
+            )
         path = Path(__file__).with_name(source)
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(path), "-ldl"]
         subprocess.run(command, check=True, timeout=60)

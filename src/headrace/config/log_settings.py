@@ -81,8 +81,8 @@ TOPICS = (
         "headrace.slow.replica.return.ms",
         "long",
         60_000,
-        "For this long a slow node must be fast again to count as fast; twice as long after each further time, "
-        "up to an hour.",
+        "For this long a slow node must be fast again to count as fast; after each further time twice as "
+        "long, up to an hour.",
         at_least(1_000),
     ),
     node_setting(

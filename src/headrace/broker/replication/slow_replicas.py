@@ -2,8 +2,8 @@
 """Drives the state machine of slow nodes: hands it times, publishes and logs what it finds (R16b).
 
 Its finding is written to this node's own entry of the store, so that the controller moves leadership off a
-slow node; releases that do not know the field ignore it. Level-triggered: what differs from the entry is written
-again at the next tick. Decides nothing. Read next: machines/replication/slow_nodes.py, replicas.py.
+slow node; releases that do not know the field ignore it. Level-triggered: what differs from the entry is
+written again at the next tick. Decides nothing. Read next: machines/replication/slow_nodes.py, replicas.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Measures how long each replica of one partition takes to acknowledge what its leader appends.
 
 Pure and cheap, since it is called for every append and every replica fetch: one append per replica is timed
-at a time. What a replica that was behind acknowledges late is timed as it is: the time a producer waited for it.
-Read next: slow_nodes.py (what is made of the times).
+at a time. What a replica that was behind acknowledges late is timed as it is: the time a producer waited for
+it. Read next: slow_nodes.py (what is made of the times).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ that this node leads (leader.py, `propose`); a node that finds its own disk slow
 slow, leads nothing while another in-sync replica can (election.py). Nothing that a client sends is used.
 
 A node is compared with the other followers of the same leader, and the leader's disk with its followers:
-where all are slow, none is. A node that answers nothing is not slow but lagging (replica.lag.time.max.ms), or dead.
-Each move makes the next return wait twice as long, which bounds the number of moves per hour.
-Read next: broker/replication/slow_replicas.py (the shell), ack_times.py (the measurement).
+where all are slow, none is. A node that answers nothing is not slow but lagging (replica.lag.time.max.ms), or
+dead. Each move makes the next return wait twice as long, which bounds the number of moves per hour. Read
+next: broker/replication/slow_replicas.py (the shell), ack_times.py (the measurement).
 """
 
 from __future__ import annotations
