@@ -127,7 +127,7 @@ compat: setup packages ## JVM and Go clients, every CLI command against Apache K
 soak: setup ## long tests; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, console, security, testing, healing) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, gray, console, security, testing, healing) runs one
 	$(BIN)/python -m bench $(SUITE)
 
 bench-compare: setup ## broker CPU per request: the commit BASE against this tree

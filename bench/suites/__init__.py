@@ -7,6 +7,7 @@ from bench.model import Suite
 from bench.suites.arrow import ARROW_SUITE
 from bench.suites.cluster import CLUSTER_SUITE
 from bench.suites.console import CONSOLE_SUITE
+from bench.suites.gray import GRAY_SUITE
 from bench.suites.groups import GROUPS_SUITE
 from bench.suites.healing import HEALING_SUITE
 from bench.suites.node import NODE_SUITE
@@ -24,6 +25,7 @@ SUITES: dict[str, Suite] = {
         ARROW_SUITE,
         SPARK_SUITE,
         CLUSTER_SUITE,
+        GRAY_SUITE,
         SECURITY_SUITE,
         TESTING_SUITE,
         CONSOLE_SUITE,

@@ -2,7 +2,7 @@
 """Three nodes, one with 200 ms per fsync: writes are fast once it leads nothing and has left the ISR (R16b).
 
 A preloaded library (slow_disk.c) makes the disk of one node slow while it runs. The long form is
-`make soak PART=slow_nodes`; slow networks: tests/simulation/test_slow_nodes.py.
+`make soak PART=slow_nodes`; slow networks: tests/simulation/test_simulated_slow_nodes.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cluster.status import ClusterMetadata, Partition
+from headrace.cluster.status import ClusterMetadata, Partition, read_status
 from headrace.types import TopicPartition
 from tests.harness import soak
 from tests.harness.live.cluster import LiveCluster
@@ -54,6 +54,10 @@ def in_sync_again(metadata: ClusterMetadata) -> bool:
     return all(len(each.isr) == 3 for each in partitions_of(metadata))
 
 
+def slow_nodes_shown(cluster: LiveCluster) -> set[int]:
+    return {each["node"] for each in read_status(cluster.folder).document()["slow_nodes"]}
+
+
 def wait_until_fast(writer: PacedWriter, timeout_s: float) -> float:
     return poll(
         lambda: writer.recent_p99_ms(RECENT_S),
@@ -83,6 +87,8 @@ def test_a_slow_disk_leaves_and_returns_once_and_writes_are_fast_meanwhile(tmp_p
             cluster.wait_until(moved_off(0))
             p99_ms = wait_until_fast(writer, 20)
             assert p99_ms < FAST_P99_MS, "the slow disk is still felt"
+            named = poll(lambda: slow_nodes_shown(cluster), lambda nodes: nodes == {0}, timeout_s=10)
+            assert named == {0}, "the status of the cluster names it"
             disks.set(0, 0)
             cluster.wait_until(in_sync_again)
         check_all_is_there(cluster, writer)

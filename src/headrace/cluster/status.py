@@ -97,6 +97,12 @@ class ClusterMetadata:
         ]
 
     @property
+    def slow_nodes(self) -> list[tuple[int, str]]:
+        """Nodes that are out of sync somewhere, and were found slow."""
+        missing = {node for each in self.under_replicated for node in each.replicas if node not in each.isr}
+        return [(node, reason) for node, reason in sorted(self.disks.slow.items()) if node in missing]
+
+    @property
     def under_replicated(self) -> list[Partition]:
         return [each for each in self.partitions if len(each.isr) < len(each.replicas)]
 
@@ -153,6 +159,7 @@ class ClusterStatus:
             "full_disks": [
                 {"node": node, "reason": reason} for node, reason in sorted(metadata.disks.full.items())
             ],
+            "slow_nodes": [{"node": node, "reason": reason} for node, reason in metadata.slow_nodes],
             "same_host": len(metadata.same_host),
             "transaction_version": metadata.transaction_version,
             "supervised": self.supervised,

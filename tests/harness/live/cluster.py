@@ -25,6 +25,7 @@ from headrace.client.tools.acls import create_acls
 from headrace.client.tools.brokers import Brokers, run
 from headrace.cluster.engines.engine import PreparedNode
 from headrace.cluster.engines.headrace import HeadraceEngine
+from headrace.cluster.engines.kafka import KafkaEngine
 from headrace.cluster.folder import ClusterFolder
 from headrace.cluster.plan import ClusterPlan, EngineName, Member
 from headrace.cluster.security import USER, SecurityFolder, plan_security
@@ -69,7 +70,7 @@ class LiveCluster:
         dress: Dress | None = None,
         secure: bool = False,
     ) -> None:
-        """`network`: how nodes of Headrace are reached; left out, each has a port of the loopback.
+        """`network`: how nodes are reached; left out, each has a port of the loopback.
 
         `dress`: a change to how each of them, by its id, is started; a network brings its own.
         `secure`: as by `cluster up --secure`; load clients log in as its ordinary user (`grant_user`).
@@ -77,7 +78,7 @@ class LiveCluster:
         if network is not None:
             dress = network.dress
         self.folder = ClusterFolder(directory)
-        self.supervisor = Supervisor(self.folder, engine=None if dress is None else _Dressed(dress))
+        self.supervisor = Supervisor(self.folder, engine=None if dress is None else _Dressed(engine, dress))
         plan = plan_cluster(
             engine=engine,
             nodes=nodes,
@@ -271,11 +272,11 @@ def _allowed(kind: ResourceType, name: str) -> AclBinding:
 
 
 class _Dressed:
-    """Headrace, with something about each node's process changed."""
+    """An engine, with something about each node's process changed."""
 
-    def __init__(self, dress: Dress) -> None:
+    def __init__(self, engine: EngineName, dress: Dress) -> None:
         self._dress = dress
-        self._engine = HeadraceEngine()
+        self._engine = KafkaEngine() if engine == "kafka" else HeadraceEngine()
 
     def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
         return self._dress(member.node_id, self._engine.prepare_member(plan, member, folder))

@@ -61,6 +61,17 @@ class Lan:
         """The same command on this host."""
         return ("ip", "netns", "exec", self._namespace(host), *command)
 
+    def replace_cable(self, host: str, near: str, far: str) -> None:
+        """Connects the host by two devices of somebody who forwards between them: `near` joins the bridge,
+        `far` becomes the host's own."""
+        namespace = self._namespace(host)
+        _ip("-n", namespace, "link", "del", "eth0")
+        _ip("link", "set", near, "master", self._tag, "up")
+        _ip("link", "set", far, "netns", namespace)
+        _ip("-n", namespace, "link", "set", far, "name", "eth0")
+        _ip("-n", namespace, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
+        _ip("-n", namespace, "link", "set", "eth0", "up")
+
     # -- links ---------------------------------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:

@@ -125,7 +125,7 @@ class SlowReplicas:
         subject = "this node's disk" if own else f"node {change.node}"
         if not change.slow:
             logger.warning("%s is no longer slow: it takes %s", subject, figures)
-            self._events.note_node(change.node, "fast", {"by": self._node_id})
+            self._events.note_node(change.node, "fast_node", {"by": self._node_id})
             return
         self.moves[change.node] += 1
         follows = "other nodes lead its partitions" if own else "it leaves the ISR where enough others remain"
@@ -142,7 +142,7 @@ class SlowReplicas:
             "others_ms": round(change.others_ms),
             "return_ms": change.return_ms,
         }
-        self._events.note_node(change.node, "slow", details)
+        self._events.note_node(change.node, "slow_node", details)
 
     def _log_leadership(self, view: ClusterView) -> None:
         """On the controller: which nodes lead nothing while others can."""

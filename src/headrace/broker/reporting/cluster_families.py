@@ -61,6 +61,21 @@ def _isr_changes(sources: MetricSources) -> list[Sample]:
     return [(("shrink",), counters.isr_shrinks), (("expand",), counters.isr_expands)]
 
 
+def _slow_nodes(sources: MetricSources) -> list[Sample]:
+    """For every node that was measured or found slow: 0 tells that it is not."""
+    figures = sources.replication()
+    known = sorted({*figures.ack_ms, *figures.slow_moves, *figures.slow})
+    return [((str(node),), float(node in figures.slow)) for node in known]
+
+
+def _slow_moves(sources: MetricSources) -> list[Sample]:
+    return [((str(node),), moves) for node, moves in sorted(sources.replication().slow_moves.items())]
+
+
+def _ack_seconds(sources: MetricSources) -> list[Sample]:
+    return [((str(node),), ms / 1000) for node, ms in sorted(sources.replication().ack_ms.items())]
+
+
 def _of_replication(read: Callable[[ReplicationFigures], int]) -> Read:
     return lambda sources: [((), read(sources.replication()))]
 
@@ -145,5 +160,26 @@ CLUSTER_FAMILIES = (
         kind="gauge",
         help="Partitions led by this node that refuse acks=all for want of in-sync replicas.",
         read=_of_replication(lambda figures: figures.below_min_insync),
+    ),
+    Family(
+        name="headrace_replica_ack_seconds",
+        kind="gauge",
+        help="How long a replica, or this node's own disk, last took to acknowledge what this node appended.",
+        labels=("node",),
+        read=_ack_seconds,
+    ),
+    Family(
+        name="headrace_slow_node",
+        kind="gauge",
+        help="1 for a node that this node finds slow, else 0.",
+        labels=("node",),
+        read=_slow_nodes,
+    ),
+    Family(
+        name="headrace_slow_node_moves",
+        kind="counter",
+        help="How often this node found a node slow.",
+        labels=("node",),
+        read=_slow_moves,
     ),
 )

@@ -70,6 +70,7 @@ def _sentences(status: ClusterStatus) -> list[str]:
             f"no other replica can lead; readable: {readable or 'nothing'}: {damaged.reason}"
         )
     lines += [f"node {node}: {reason}" for node, reason in sorted(metadata.disks.full.items())]
+    lines += [f"node {node}: {reason}" for node, reason in metadata.slow_nodes]
     lines += _host_sentences(status)
     if status.engine == "headrace" and metadata.transaction_version < _NEWEST_TRANSACTION_VERSION:
         lines.append(f"transaction.version is {metadata.transaction_version}: see docs/transactions.md")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged logs and full disks of nodes, from the events in `__headrace_events`.
+"""Damaged logs, full disks and slow nodes, from the events in `__headrace_events`.
 
-The newest event of each log and each disk counts. Read by plain Fetch requests: a client with a group would
+The newest event of each log, disk and node counts. Read by plain Fetch requests: a client with a group would
 make a cluster create `__consumer_offsets`. Read next: cli/groups/events.py.
 """
 
@@ -54,6 +54,8 @@ class DiskEvents:
     repairing: dict[Key, str] = field(default_factory=dict)
     """Those of the offline logs whose damaged range is being fetched, and which it is."""
     ranges: dict[Key, list[DamagedRange]] = field(default_factory=dict)
+    slow: dict[int, str] = field(default_factory=dict)
+    """Nodes that were found slow, and why."""
 
 
 def disk_events(cluster: Cluster, *, timeout_ms: int = 10_000) -> DiskEvents:
@@ -144,12 +146,24 @@ def _take(found: DiskEvents, value: bytes | None) -> None:
             found.full.pop(node, None)
             if kind == "disk_full":
                 found.full[node] = str(details["reason"])
+        elif kind in ("slow_node", "fast_node"):
+            found.slow.pop(node, None)
+            if kind == "slow_node":
+                found.slow[node] = _why_slow(node, details)
         elif kind == "node_up":  # what it still finds damaged, it tells again
             found.ranges = {key: ranges for key, ranges in found.ranges.items() if key[2] != node}
         elif kind in _OF_LOGS:
             _OF_LOGS[kind](found, (str(document["topic"]), int(document["partition"]), node), details)
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # written by a newer release in another format
+
+
+def _why_slow(node: int, details: dict[str, Any]) -> str:
+    by, typical_ms, others_ms = (int(details[name]) for name in ("by", "typical_ms", "others_ms"))
+    found_by = "by itself, its disk" if by == node else f"by node {by}"
+    return (
+        f"slow, as found {found_by}: {typical_ms} ms to acknowledge an append, the fastest other {others_ms}"
+    )
 
 
 def _offline(found: DiskEvents, key: Key, details: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO
@@ -110,7 +110,8 @@ class KafkaEngine:
     def prepare_member(self, plan: ClusterPlan, member: Member, folder: Path) -> PreparedNode:
         """Prepare one node of a cluster. Initial nodes are controllers, added ones are not."""
         settings = {**kafka_member_settings(plan, member, folder / "logs"), **plan.settings}
-        return self._prepared(folder, member.port, settings, plan.cluster_id)
+        prepared = self._prepared(folder, member.port, settings, plan.cluster_id)
+        return replace(prepared, host=member.host)
 
     def _prepared(
         self, data_dir: Path, port: int, settings: Mapping[str, str], cluster_id: str

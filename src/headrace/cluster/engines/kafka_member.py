@@ -16,20 +16,20 @@ _KAFKAS_REPLICAS = 3
 
 def kafka_member_settings(plan: ClusterPlan, member: Member, logs: Path) -> dict[str, str]:
     voters = [each for each in plan.members if each.controller_port is not None]
-    listeners = [f"PLAINTEXT://127.0.0.1:{member.port}"]
+    listeners = [f"PLAINTEXT://{member.host}:{member.port}"]
     if member.controller_port is not None:
-        listeners.append(f"CONTROLLER://127.0.0.1:{member.controller_port}")
+        listeners.append(f"CONTROLLER://{member.host}:{member.controller_port}")
     replicas = str(min(_KAFKAS_REPLICAS, len(plan.members)))
     in_sync = str(max(int(replicas) - 1, 1))
     return {
         "process.roles": "broker" if member.controller_port is None else "broker,controller",
         "node.id": str(member.node_id),
         "controller.quorum.voters": ",".join(
-            f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in voters
+            f"{each.node_id}@{each.host}:{each.controller_port}" for each in voters
         ),
         "controller.listener.names": "CONTROLLER",
         "listeners": ",".join(listeners),
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{member.port}",
+        "advertised.listeners": f"PLAINTEXT://{member.host}:{member.port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(logs),
         "offsets.topic.replication.factor": replicas,
