@@ -103,7 +103,7 @@ def test_a_slow_disk_leaves_and_returns_once_and_writes_are_fast_meanwhile(tmp_p
 def test_soak_slow_nodes_each_in_turn_move_once(tmp_path: Path) -> None:
     """At the defaults; each node is slow for a minute, and everything stays where it is for a while after."""
     started, figures = time.monotonic(), {}
-    cluster, disks = cluster_with_disks(tmp_path, after_ms=5_000, return_ms=60_000)
+    cluster, disks = cluster_with_disks(tmp_path, after_ms=5_000, return_ms=30_000)
     with cluster:
         cluster.create_topic(TOPIC, [[0, 1, 2], [1, 2, 0], [2, 0, 1]], min_insync_replicas="2")
         cluster.wait_in_sync()

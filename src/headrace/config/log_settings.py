@@ -80,7 +80,7 @@ TOPICS = (
     node_setting(
         "headrace.slow.replica.return.ms",
         "long",
-        60_000,
+        30_000,
         "For this long a slow node must be fast again to count as fast; after each further time twice as "
         "long, up to an hour.",
         at_least(1_000),

@@ -68,11 +68,6 @@ class LeaderRole(Role):
         return self.partition.role is self
 
     @property
-    def is_underreplicated(self) -> bool:
-        state = self.machine.state
-        return len(state.isr) < len(state.replicas)
-
-    @property
     def latest_is_known(self) -> bool:
         return self.machine.latest_is_known
 
@@ -134,7 +129,10 @@ class LeaderRole(Role):
         )
         if refusal is not None:
             raise ApiError(refusal)
-        self.acks.reached(asked.node, asked.offset)
+        if self.machine.keeps_up(asked.node):
+            self.acks.reached(asked.node, asked.offset)
+        else:
+            self.acks.forget(asked.node)
         self.update_high_watermark()
         if asked.node not in self.machine.state.isr:  # it may join
             self._on_isr_change_due(self)

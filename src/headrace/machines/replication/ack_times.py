@@ -36,6 +36,11 @@ class AckTimes:
                 self._timed[node] = timed
             self._idle.clear()
 
+    def forget(self, node: int) -> None:
+        """It catches up on what was appended while it was down: that says nothing of how fast it is."""
+        if self._timed.pop(node, None) is not None:
+            self._idle.add(node)
+
     def reached(self, node: int, offset: int) -> None:
         """The replica has everything below the offset."""
         timed = self._timed.get(node)

@@ -104,6 +104,7 @@ class _Replica:
     log_start: int = UNKNOWN_OFFSET
     fetched_ms: int | None = None
     leader_end_at_fetch: int = UNKNOWN_OFFSET
+    keeps_up: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,15 +248,22 @@ class Leader:
             return ErrorCode.stale_broker_epoch
         replica.node_epoch = node_epoch
         replica.log_start = log_start
+        replica.keeps_up = replica.fetched_ms is not None and fetch_offset >= replica.leader_end_at_fetch
         if fetch_offset >= self._own.log_end:
             replica.caught_up_ms = now_ms
-        elif replica.fetched_ms is not None and fetch_offset >= replica.leader_end_at_fetch:
-            replica.caught_up_ms = max(replica.caught_up_ms, replica.fetched_ms)
+        elif replica.keeps_up:
+            replica.caught_up_ms = max(replica.caught_up_ms, replica.fetched_ms or 0)
         replica.log_end = fetch_offset
         replica.fetched_ms = now_ms
         replica.leader_end_at_fetch = self._own.log_end
         self._advance()
         return None
+
+    def keeps_up(self, node: int) -> bool:
+        """Whether its last fetch had all that the leader had at the fetch before: false after a start, and
+        while a follower that was down catches up."""
+        replica = self._replicas.get(node)
+        return replica is not None and replica.keeps_up
 
     def update(self, state: PartitionState, nodes: Nodes, now_ms: int) -> EpochChange:
         """The stored state of the partition; may be repeated and arrive out of order (R4)."""

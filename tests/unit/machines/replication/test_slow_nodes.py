@@ -176,6 +176,20 @@ def test_a_slow_follower_that_is_needed_joins_and_one_outside_does_not_replace_o
     assert proposal.members == (0, 2)
 
 
+def test_a_follower_that_catches_up_after_its_start_does_not_keep_up() -> None:
+    own = OwnLog(log_end=100, durable_end=100, high_watermark=5)
+    machine = Leader(0, STATE, Nodes(EPOCHS), own, LeaderSettings(min_insync=None), 0)
+    kept = []
+    for offset, log_end in ((0, 110), (50, 120), (120, 130), (130, 130), (130, 140), (140, 150)):
+        machine.follower_fetched(1, 11, offset, 0)
+        kept.append(machine.keeps_up(1))
+        machine.update_log_end(log_end, log_end)
+    assert kept == [False, False, True, True, True, True]
+    machine.update(STATE, Nodes({**EPOCHS, 1: 21}), 0)
+    machine.follower_fetched(1, 21, 150, 0)
+    assert not machine.keeps_up(1), "it has restarted"
+
+
 # Elections
 
 
@@ -227,6 +241,10 @@ def test_one_append_per_replica_is_timed_at_a_time() -> None:
     for node in (0, 1, 2):
         acks.reached(node, 40)
     assert times[2:] == [(0, 3), (2, 3)], "replica 1 was removed, replica 2 is new"
+    acks.appended(50)
+    acks.forget(2)
+    acks.reached(2, 50)
+    assert len(times) == 4
 
 
 def test_the_finding_is_in_the_nodes_entry_and_earlier_entries_have_none() -> None:
