@@ -98,9 +98,10 @@ class ClusterMetadata:
 
     @property
     def slow_nodes(self) -> list[tuple[int, str]]:
-        """Nodes that are out of sync somewhere, and were found slow."""
+        """Live nodes that are out of sync somewhere, and were found slow."""
         missing = {node for each in self.under_replicated for node in each.replicas if node not in each.isr}
-        return [(node, reason) for node, reason in sorted(self.disks.slow.items()) if node in missing]
+        live = missing & set(self.addresses)
+        return [(node, reason) for node, reason in sorted(self.disks.slow.items()) if node in live]
 
     @property
     def under_replicated(self) -> list[Partition]:

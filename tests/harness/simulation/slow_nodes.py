@@ -246,11 +246,11 @@ async def _elect_preferred(connection: SimConnection) -> None:
 
 
 SCENARIOS = (
+    where_all_are_slow_nothing_moves,
+    a_slow_replica_that_is_needed_stays_or_comes_back_at_once,
     a_follower_with_a_slow_disk_leaves_the_isr_and_returns_once,
     a_follower_with_a_slow_network_leaves_the_isr_under_flush_os,
     a_leader_with_a_slow_disk_hands_over_and_is_not_elected_while_it_is_slow,
-    where_all_are_slow_nothing_moves,
-    a_slow_replica_that_is_needed_stays_or_comes_back_at_once,
     a_disk_that_is_slow_now_and_then_moves_a_bounded_number_of_times,
 )
 
