@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,24 @@ def fresh_seeds() -> range:
     """
     first, _, last = os.environ.get("HEADRACE_SEEDS", str(_FRESH_SEEDS)).rpartition("-")
     return range(first_seed() + int(first or 0), first_seed() + int(last))
+
+
+def minutes(usual: float) -> float:
+    """How long a long test goes on; HEADRACE_SOAK_MINUTES overrides what is usual."""
+    return float(os.environ.get("HEADRACE_SOAK_MINUTES", usual))
+
+
+def seeds_within(limit_minutes: float) -> Iterator[int]:
+    """Seeds of this commit, one after the other; none begins after the limit.
+
+    Each is printed, so that a failure names it: HEADRACE_SEED and HEADRACE_SOAK_MINUTES=0 run it again alone.
+    """
+    first, deadline = first_seed(), time.monotonic() + 60 * limit_minutes
+    number = 0
+    while number == 0 or time.monotonic() < deadline:
+        print(f"seed {first + number}")
+        yield first + number
+        number += 1
 
 
 def write_report(part: str, started: float, figures: Mapping[str, Any]) -> None:

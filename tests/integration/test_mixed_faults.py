@@ -168,7 +168,7 @@ def test_soak_t20_everything_mixed_with_a_streaming_job(tmp_path: Path) -> None:
         find_java()
     except ClientError as error:
         leave_out("Spark", str(error))
-    minutes = float(os.environ.get("HEADRACE_SOAK_MINUTES", "20"))
+    minutes = soak.minutes(20)
     started = time.monotonic()
     with _cluster(tmp_path) as (cluster, links):
         mix, before = _mix(links), _open_files(cluster)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input, manners: slow senders, readers that never read, floods of connections (T17, short form).
+"""Bad input, manners: slow senders, readers that never read, floods of connections (T17).
 
 Against a live node, with a well-behaved client measured beside it.
 """
@@ -13,10 +13,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 
 import pytest
 
 from headrace.wire.error_codes import ErrorCode
+from tests.harness import soak
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.raw_client import Canary, RawClient, simple_batch
 from tests.harness.waiting import wait_until
@@ -184,19 +186,21 @@ def test_connections_beyond_the_limit_are_closed_at_once(start_node: StartNode) 
             assert client.end_offset("canary") > 0
 
 
-@pytest.mark.parametrize(
-    ("connections", "seconds"),
-    [
-        pytest.param(500, 3, id="short"),
-        pytest.param(5000, 600, id="soak_T17", marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
-    ],
-)
-def test_t17_floods_of_connections_are_outlived(
-    start_node: StartNode, connections: int, seconds: int
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flood:
+    """What a flood was, and what the well-behaved client and the node's memory saw of it."""
+
+    idle: int
+    brief: int
+    quiet_p99_ms: float
+    p99_ms: float
+    more_memory_mib: float
+
+
+def _outlive_a_flood(node: NodeProcess, connections: int, seconds: float) -> Flood:
     """Idle connections and a storm of new ones that send half a header and leave."""
     _raise_descriptor_limit()
-    node = start_node()
+    brief = 0
     with Canary(node.bootstrap) as canary:
         canary.wait_for_rounds(100)
         quiet_ms = canary.check()
@@ -204,10 +208,32 @@ def test_t17_floods_of_connections_are_outlived(
         canary.wait_for_rounds(50)
         memory, since, deadline = node.rss_bytes(), canary.begin(), time.monotonic() + seconds
         while time.monotonic() < deadline:
-            with socket.create_connection(("127.0.0.1", node.port)) as brief:
-                brief.sendall(b"\0\0")
+            with socket.create_connection(("127.0.0.1", node.port)) as connection:
+                connection.sendall(b"\0\0")
+            brief += 1
             time.sleep(0.005)  # so many new connections a second
-        canary.check(since, p99_ms=max(10 * quiet_ms, 300))
-        assert node.rss_bytes() - memory < MEMORY_ROOM
+        p99_ms = canary.check(since, p99_ms=max(10 * quiet_ms, 300))
+        more_memory = node.rss_bytes() - memory
+        assert more_memory < MEMORY_ROOM
         for connection in idle:
             connection.close()
+    return Flood(
+        idle=len(idle),
+        brief=brief,
+        quiet_p99_ms=round(quiet_ms, 1),
+        p99_ms=round(p99_ms, 1),
+        more_memory_mib=round(more_memory / (1 << 20), 1),
+    )
+
+
+def test_t17_floods_of_connections_are_outlived(start_node: StartNode) -> None:
+    _outlive_a_flood(start_node(), 500, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_soak_t17_floods_of_connections_are_outlived(start_node: StartNode) -> None:
+    """Ten minutes."""
+    started = time.monotonic()
+    flood = _outlive_a_flood(start_node(), 5000, 60 * soak.minutes(10))
+    soak.write_report("T17", started, asdict(flood))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.testing.memory_files import MemoryFiles
 from headrace.wire.records import Record
+from tests.harness import soak
 from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
@@ -194,7 +197,14 @@ def test_every_crash_state_opens_with_all_that_was_fsynced() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_t6_crash_states_at_length(seed: int) -> None:
-    for crash, loss in states(seed, losses=40):
-        check(crash, loss)
+def test_t6_crash_states_at_length() -> None:
+    """Five minutes, and the seed that was begun then."""
+    started, seeds = time.monotonic(), 0
+    cuts: Counter[str] = Counter()
+    for seed in soak.seeds_within(soak.minutes(5)):
+        for crash, loss in states(seed, losses=10):
+            check(crash, loss)
+            cuts[crash.operation.split()[0]] += 1
+        seeds += 1
+    figures = {"first_seed": soak.first_seed(), "seeds": seeds, "cuts": cuts.total()}
+    soak.write_report("T6", started, {**figures, "cut_before": dict(cuts)})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -18,6 +20,7 @@ from headrace.types import TopicPartition
 from headrace.wire.batch import split_batches
 from headrace.wire.records import Record
 from headrace.world import read_file
+from tests.harness import soak
 from tests.harness.batches.log_tools import (
     DIRECTORY,
     NOW_MS,
@@ -237,11 +240,16 @@ def test_damaged_offset_checkpoints_are_refused_or_harmless_to_what_is_served(ki
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(10))
-def test_t7_flips_at_length(killed: Sample, stopped: Sample, part: int) -> None:
-    for seed in range(10_000 + part * 1_000, 10_000 + (part + 1) * 1_000):
+def test_t7_flips_at_length(killed: Sample, stopped: Sample) -> None:
+    """Ten minutes."""
+    started = time.monotonic()
+    damage: Counter[str] = Counter()
+    for seed in soak.seeds_within(soak.minutes(10)):
         _flip_in_log(killed, seed, recovery_point=Random(seed).randrange(killed.end + 1))
+        damage["bits flipped in segments"] += 1
         _damage_cache(stopped, seed, clean=bool(seed % 2))
+        damage["indexes and snapshots flipped, cut or removed"] += 1
+    soak.write_report("T7", started, {"first_seed": soak.first_seed(), "damage": dict(damage)})
 
 
 @pytest.mark.parametrize("clean", [True, False])

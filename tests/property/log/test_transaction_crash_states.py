@@ -7,6 +7,8 @@ the last stable offset is that of its own batches.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -18,6 +20,7 @@ from headrace.log.compaction.compaction import compact
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.testing.memory_files import MemoryFiles
+from tests.harness import soak
 from tests.harness.batches.log_tools import DIRECTORY, StillClock, batch, flush, open_log
 from tests.harness.batches.transactions import (
     TransactionalProducer,
@@ -127,8 +130,15 @@ def test_crash_states_leave_out_what_was_aborted() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(1, 11))
-def test_t6_every_crash_state_of_transactions_at_length(seed: int) -> None:
-    for number, crash in enumerate(Workload(seed).run()):
-        for loss in range(10):
-            check(crash, 1_000 * number + loss)
+def test_t6_every_crash_state_of_transactions_at_length() -> None:
+    """Five minutes, and the seed that was begun then."""
+    started, seeds = time.monotonic(), 0
+    cuts: Counter[str] = Counter()
+    for seed in soak.seeds_within(soak.minutes(5)):
+        for number, crash in enumerate(Workload(seed).run()):
+            for loss in range(10):
+                check(crash, 1_000 * number + loss)
+                cuts[crash.operation.split()[0]] += 1
+        seeds += 1
+    figures = {"first_seed": soak.first_seed(), "seeds": seeds, "cuts": cuts.total()}
+    soak.write_report("T6-transactions", started, {**figures, "cut_before": dict(cuts)})
