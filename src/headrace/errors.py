@@ -48,6 +48,10 @@ class DecodeError(HeadraceError):
     """Malformed bytes; the connection they came from is closed."""
 
 
+class NewerRecordError(DecodeError):
+    """A later release wrote the record. It must not be left out: what it says is the present state."""
+
+
 class StorageError(HeadraceError):
     """The disk failed or returned corrupt data; the partition goes offline (R24)."""
 
@@ -61,6 +65,10 @@ class CorruptLogError(StorageError):
 
     base_offset: int | None = None
     """Of the damaged segment, where it is known."""
+
+
+class NewerFormatError(StorageError):
+    """Not damage: a later release wrote it (docs/formats.md). Nothing is changed."""
 
 
 class ConfigError(HeadraceError):
@@ -77,3 +85,11 @@ class CoordinationError(HeadraceError):
 
 class OutcomeUnknown(CoordinationError):
     """A commit may or may not have been applied: read again, then decide (R6)."""
+
+
+def newer_format(what: object, found: object, newest: object) -> str:
+    """What every refusal of a later release's data says."""
+    return (
+        f"{what} has format {found}, written by a newer Headrace (this one reads up to {newest}); "
+        "use that version"
+    )

@@ -24,6 +24,8 @@ EVENTS_TOPIC = "__headrace_events"
 EVENTS_VERSION = 2
 """Of the events in that topic; fields may be added without a new version, older versions stay readable."""
 LAG_TOPIC = "__headrace_lag"
+LAG_VERSION = 1
+"""Of its values; the first ones had no number."""
 PIPELINES_TOPIC = "__headrace_pipelines"
 """Where drivers of Spark queries report their progress, on any Kafka: client/tools/pipeline_reports.py."""
 READERS = "headrace.readers"

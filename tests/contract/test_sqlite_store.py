@@ -226,7 +226,7 @@ def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / ENTRIES_FILE) as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
-        with pytest.raises(CoordinationError, match=r"has format 99; this Headrace reads up to 1: upgrade"):
+        with pytest.raises(CoordinationError, match=r"has format 99, written by a newer Headrace"):
             await SqliteStore.open(RealWorld(), tmp_path)
 
     scenario(main)

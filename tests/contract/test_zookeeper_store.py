@@ -99,6 +99,16 @@ def ensemble(zookeeper_servers: Callable[..., ZooKeeperEnsemble]) -> Iterator[Zo
         yield ensemble
 
 
+def test_a_tree_of_a_later_release_is_refused() -> None:
+    async def scenario(open_store: Open) -> None:
+        store = await open_store()
+        await asyncio.to_thread(store._client.set, f"{store._root}/news", b"2")
+        with pytest.raises(CoordinationError, match="has format 2, written by a newer Headrace"):
+            await open_store()
+
+    run(scenario)
+
+
 def test_a_store_goes_on_after_the_server_was_killed_and_started_again(server: ZooKeeperEnsemble) -> None:
     async def scenario(open_store: Open) -> None:
         store, other = await open_store(), await open_store()

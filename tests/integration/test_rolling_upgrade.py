@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster of an earlier release is upgraded node by node under load, and keeps serving.
+"""A cluster of an earlier release is upgraded node by node under load, and serves every client library.
 
 Nodes ask each other for logins (S3), and transaction.version rises, once the last one is upgraded.
+For longer: test_mixed_versions.py; Java's clients: tests/compat/test_jvm_rolling_upgrade.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.client.connection import Connection
@@ -21,7 +21,9 @@ from tests.harness.live.earlier_release import (
     MixedReleases,
     earlier_sources,
 )
+from tests.harness.live.families import AllFamilies
 from tests.harness.live.kill_loop import strike_under_load
+from tests.harness.live.mixed_versions import restart, transaction_version, wait_for_level
 from tests.harness.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
@@ -36,7 +38,12 @@ def test_nodes_of_the_earlier_release_are_replaced_without_a_lost_record(tmp_pat
             releases.upgraded.add(node_id)
             restart(cluster, node_id)
 
-        strike_under_load(cluster, faults=3, seed=soak.first_seed(), fault=upgrade, order="nodes").check()
+        load = AllFamilies(cluster)
+        report = strike_under_load(
+            cluster, faults=3, seed=soak.first_seed(), fault=upgrade, order="nodes", load=load
+        )
+        report.check()
+        assert all(each["sent"] > 0 for each in load.figures().values()), load.figures()
         assert all(serves_logins(cluster, node_id) for node_id in cluster.node_ids)
         wait_until(
             lambda: all(refuses_strangers(cluster, node_id) for node_id in cluster.node_ids),
@@ -66,32 +73,6 @@ def test_transactions_are_served_while_no_node_of_an_earlier_release_is_there(tm
         releases.upgraded.add(last)
         restart(cluster, last)
         wait_for_level(cluster, 2, cluster.node_ids)
-
-
-def restart(cluster: LiveCluster, node_id: int) -> None:
-    cluster.stop(node_id)
-    plan = cluster.folder.read()
-    cluster.supervisor.prepare(plan, [plan.member(node_id)])
-    cluster.start(node_id)
-
-
-def wait_for_level(cluster: LiveCluster, level: int, node_ids: Iterable[int]) -> None:
-    wait_until(
-        lambda: {transaction_version(cluster, node_id) for node_id in node_ids} == {level},
-        f"nodes are at transaction.version {level}",
-    )
-
-
-def transaction_version(cluster: LiveCluster, node_id: int) -> int:
-    async def features() -> int:
-        member = cluster.folder.read().member(node_id)
-        connection = await Connection.open(member.host, member.port)
-        try:
-            return connection.features.get("transaction.version", 0)
-        finally:
-            await connection.close()
-
-    return asyncio.run(features())
 
 
 def serves_logins(cluster: LiveCluster, node_id: int) -> bool:

@@ -99,7 +99,7 @@ from headrace.coordination.sqlite import ENTRIES_FILE
 from headrace.coordination.store import Store, StoreWentBack
 from headrace.coordination.zookeeper_security import zookeeper_security
 from headrace.errors import ConfigError, CoordinationError, HeadraceError, StorageError
-from headrace.log.checkpoints import check_meta_properties
+from headrace.log.checkpoints import check_format, check_meta_properties
 from headrace.log.segments.descriptors import DescriptorPool
 from headrace.types import ClusterView, Endpoint, Topic, TopicPartition
 from headrace.world import FileLock, Listener, World, new_uuid
@@ -930,8 +930,7 @@ async def _assemble(
     descriptors: int,
 ) -> Broker:
     directory = config.data_directory
-    checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
-    checkpoints.load()
+    check_format(world.files, directory)
     over_sqlite = store is None and isinstance(config.coordination, SqliteAddress)
     if store is None:
         store = await open_store(
@@ -952,6 +951,8 @@ async def _assemble(
         )
         remembered = RememberedStore(world, directory, config.coordination_address)
         store_was_restored = await remembered.check(cluster)
+        checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
+        checkpoints.load()  # after all refusals: they leave the marker of the last clean stop
         return Broker(
             world=world,
             config=config,

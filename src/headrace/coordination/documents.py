@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from headrace.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from headrace.client_quotas import DEFAULT, QuotaEntity
-from headrace.errors import CoordinationError
+from headrace.errors import CoordinationError, newer_format
 from headrace.scram_credential import ScramCredential, UserCredentials
 from headrace.types import Endpoint, FinalizedFeatures, Move, Node, PartitionState, Topic
 
@@ -150,7 +150,7 @@ def decode(key: str, value: bytes) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise CoordinationError(f"the coordination entry {key} is not a Headrace document") from error
     if found > FORMAT:
-        raise CoordinationError(f"the coordination entry {key} has format {found}; upgrade this node first")
+        raise CoordinationError(newer_format(f"the coordination entry {key}", found, FORMAT))
     return dict(document)
 
 

@@ -28,9 +28,11 @@ from headrace.coordination.store import (
     Set,
     View,
 )
-from headrace.errors import CoordinationError, OutcomeUnknown
+from headrace.errors import CoordinationError, OutcomeUnknown, newer_format
 
 FORMAT = 1
+LEASES_FORMAT = 0
+"""Of the live sessions: a file that the next boot replaces, but which processes of several releases share."""
 APPLICATION_ID = 0x48_52_43_4F  # "HRCO": identifies the file as ours
 _BUSY_TIMEOUT_S = 1.0  # below a third of the shortest sensible lease (R10)
 _SET_UP_TIMEOUT_S = 10.0
@@ -78,7 +80,7 @@ class EntryDatabase:
             raise CoordinationError(_FOREIGN.format(path))
         found = self._pragma("user_version")
         if found > FORMAT:
-            raise CoordinationError(f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade")
+            raise CoordinationError(newer_format(path, found, FORMAT))
         with _explained(f"cannot check the coordination database {path}"):
             check_integrity(self._connection, path)
 
@@ -258,10 +260,16 @@ class LeaseDatabase:
             with _explained(f"cannot open the liveness database {path}"), _set_up_timeout(self._connection):
                 self._connection.execute("PRAGMA synchronous = OFF")  # first: the next line writes
                 _enter_wal(self._connection)
+                self._check_format(path)
                 self._connection.execute(_LEASES_SCHEMA)
         except BaseException:
             self._connection.close()
             raise
+
+    def _check_format(self, path: Path) -> None:
+        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if found > LEASES_FORMAT:
+            raise CoordinationError(newer_format(path, found, LEASES_FORMAT))
 
     def add(self, session: int, ttl_ms: int, now: float) -> None:
         with _explained("cannot open a coordination session"):

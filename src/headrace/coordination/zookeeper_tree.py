@@ -40,8 +40,11 @@ from headrace.coordination.store import (
 )
 from headrace.coordination.zookeeper_mirror import Mirror
 from headrace.coordination.zookeeper_reads import read_many_async
-from headrace.errors import CoordinationError, OutcomeUnknown
+from headrace.errors import CoordinationError, OutcomeUnknown, newer_format
 
+LAYOUT = 1
+"""How entries, change pages and sessions lie below the root. Layout 1 has no mark; a later one has its number
+as the data of the node `news`, so that this release refuses it."""
 ANSWER_TIMEOUT_S = 5.0
 """How long reads wait for a reconnection; commits fail at once without a connection."""
 _NEWS_PAGES = 128
@@ -98,7 +101,9 @@ class Tree:
                 failure = next((r for r in results if _is_cause(r)), None)
                 if failure is not None and not isinstance(failure, NodeExistsError):
                     raise failure
+            mark, _ = _answer(self._client.get_async(self._news))
             self._base = _answer(self._client.exists_async(self._entries)).czxid
+        check_layout(self._news, mark)
 
     def restrict(self, acl: Sequence[Any]) -> None:
         """Give every entry this access list; entries of an earlier start may be open to all (S11)."""
@@ -318,6 +323,13 @@ class Tree:
 
     def _page(self, number: int) -> str:
         return f"{self._news}/{number % _NEWS_PAGES}"
+
+
+def check_layout(path: str, mark: bytes) -> None:
+    """Raises CoordinationError for a tree of a later release."""
+    found = mark.decode("utf-8", "replace")
+    if found and found != str(LAYOUT):
+        raise CoordinationError(newer_format(f"the tree of {path} in ZooKeeper", found[:100], LAYOUT))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from headrace.errors import StorageError
+from headrace.errors import NewerFormatError, StorageError, newer_format
 from headrace.types import TopicPartition
 from headrace.world import Files, read_file, replace_file
 
@@ -38,10 +38,6 @@ _ADVICE = {
     "restore), or name another data directory",
     "node.id": "start it under that id, or name another data directory",
 }
-
-
-class _NewerFormatError(StorageError):
-    """The directory is not damaged: a later version wrote it."""
 
 
 def write_offset_checkpoint(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
@@ -80,6 +76,19 @@ def _parse_checkpoint(text: str) -> dict[TopicPartition, int]:
     return offsets
 
 
+def check_format(files: Files, directory: Path) -> None:
+    """Refuses a data directory of a later version, before any file of it is read or changed.
+
+    This one number stands for every file of the directory (docs/formats.md).
+    """
+    path = directory / META_PROPERTIES_FILE
+    try:
+        found = _parse_properties(read_file(files, path).decode("utf-8", "replace"))
+    except FileNotFoundError:
+        return
+    _refuse_newer(path, found.get("headrace.format", ""))
+
+
 def check_meta_properties(
     files: Files, directory: Path, *, cluster_id: str, node_id: int, new_directory_id: str
 ) -> str:
@@ -96,7 +105,7 @@ def check_meta_properties(
         if copied is not None and not files.exists(path):
             raise StorageError(f"{path} is missing")
         directory_id = check()
-    except _NewerFormatError:
+    except NewerFormatError:
         raise  # a later version may keep no copy
     except StorageError as error:
         if copied is None:
@@ -151,11 +160,12 @@ def _write_properties(files: Files, path: Path, values: Mapping[str, str]) -> No
 def _check_format(path: Path, text: str) -> None:
     if not text.isdecimal():
         raise StorageError(f"{path}: headrace.format is {text!r}; this is not a directory of Headrace")
-    if int(text) > FORMAT_VERSION:
-        raise _NewerFormatError(
-            f"{path}: written by a newer Headrace (headrace.format={text}, this one supports "
-            f"{FORMAT_VERSION}); use that version"
-        )
+    _refuse_newer(path, text)
+
+
+def _refuse_newer(path: Path, text: str) -> None:
+    if text.isdecimal() and int(text) > FORMAT_VERSION:
+        raise NewerFormatError(newer_format(path, text, FORMAT_VERSION))
 
 
 def _parse_properties(text: str) -> dict[str, str]:

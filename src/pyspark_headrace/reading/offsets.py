@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.errors import ClientError
+from headrace.errors import newer_format
 from headrace.types import TopicPartition
 
 VERSION = 1
@@ -69,6 +70,7 @@ class Offsets:
 
 def read_document(document: Mapping[str, Any]) -> Offsets:
     """Parse a checkpoint document; ClientError when it belongs to another source or is damaged."""
+    refuse_newer(document)
     if TABLE in document:
         raise ClientError(
             "the checkpoint is in the middle of the files of the table with which the query started",
@@ -77,7 +79,7 @@ def read_document(document: Mapping[str, Any]) -> Offsets:
     if document.get("version") != VERSION or "topics" not in document:
         raise ClientError(
             f"the checkpoint has no offsets of this source: {json.dumps(document)[:200]}",
-            next_step="it belongs to another query or a later version; start with a new checkpointLocation",
+            next_step="it belongs to another query; start with a new checkpointLocation",
         )
     try:
         return Offsets(
@@ -89,6 +91,13 @@ def read_document(document: Mapping[str, Any]) -> Offsets:
             f"the offsets in the checkpoint are damaged ({error!r}): {json.dumps(document)[:200]}",
             next_step="restore the file under offsets/, or start with a new checkpointLocation",
         ) from error
+
+
+def refuse_newer(document: Mapping[str, Any]) -> None:
+    """Raises ClientError for a document of a later release. Those of other sources are not looked at."""
+    found = document.get("version")
+    if "query" in document and type(found) is int and found > TABLE_VERSION:
+        raise ClientError(newer_format("the offsets of this source in the checkpoint", found, TABLE_VERSION))
 
 
 def _topic(entry: Mapping[str, Any]) -> TopicPositions:

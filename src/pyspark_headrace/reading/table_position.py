@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.client.errors import ClientError
-from pyspark_headrace.reading.offsets import TABLE, TABLE_VERSION, VERSION, read_document
+from pyspark_headrace.reading.offsets import TABLE, TABLE_VERSION, VERSION, read_document, refuse_newer
 
 Document = dict[str, Any]
 
@@ -38,6 +38,7 @@ def read_position(document: Mapping[str, Any]) -> TablePosition | None:
     """None: all files were read."""
     if TABLE not in document:
         return None
+    refuse_newer(document)
     try:
         found = document[TABLE]
         position = TablePosition(id=str(found["id"]), version=int(found["version"]), next=int(found["next"]))
@@ -47,7 +48,7 @@ def read_position(document: Mapping[str, Any]) -> TablePosition | None:
     if not known:
         raise ClientError(
             f"the checkpoint has no offsets of this source: {json.dumps(document)[:200]}",
-            next_step="it belongs to a later version, or is damaged; start with a new checkpointLocation",
+            next_step="it is damaged; start with a new checkpointLocation",
         )
     read_document(topic_document(document))
     return position

@@ -20,6 +20,7 @@ from headrace.client.arrow.read.prefetch import Chunk, Prefetch
 from headrace.client.errors import ClientError
 from headrace.client.network_client import NetworkClient, TopicView
 from headrace.client.retry import Backoff, retry
+from headrace.errors import newer_format
 from headrace.wire.records import Record, build_batch, iter_records
 from pyspark_headrace.client_pool import PooledClient
 from pyspark_headrace.replays import BatchIdentity
@@ -51,8 +52,11 @@ def read_published(sink: str, value: bytes) -> Published:
     """Parse a ledger record; ClientError for an unknown format."""
     try:
         document = json.loads(value)
-        if document["format"] != _FORMAT:
-            raise ValueError(f"format {document['format']!r}")
+        found = document["format"]
+        if isinstance(found, int) and found > _FORMAT:
+            raise ClientError(newer_format(f"the record of sink {sink!r} in {SINKS.name}", found, _FORMAT))
+        if found != _FORMAT:
+            raise ValueError(f"format {found!r}")
         offsets = document.get("offsets")  # missing in records of earlier releases, as sources may be
         batch = BatchIdentity(
             number=int(document["batch"]),

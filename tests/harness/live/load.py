@@ -23,35 +23,47 @@ _POLL_S = 0.1
 _COMMIT_EVERY_S = 0.5
 
 
-class _Background:
+class Background:
     """A thread that goes on until it is told to stop; what ended it early is raised by `finish`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._stopping = threading.Event()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded, name=name)
 
     def start(self) -> None:
         self._thread.start()
 
+    def stop(self) -> None:
+        """Without waiting for its end."""
+        self._stopping.set()
+
     def finish(self) -> None:
         self._stopping.set()
         self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Less when it is told to stop."""
+        self._stopping.wait(seconds)
 
     def _guarded(self) -> None:
         try:
             self._run()
         except BaseException as error:  # noqa: BLE001 - told to whoever waits for the thread
-            self._failure = error
+            self.failure = error
 
     def _run(self) -> None:
         raise NotImplementedError
 
 
-class HeavyProducer(_Background):
+class HeavyProducer(Background):
     """Sends unique values to one partition, as fast as it may or with a pause between them."""
 
     def __init__(
@@ -124,7 +136,7 @@ class HeavyProducer(_Background):
         return note
 
 
-class SteadyReader(_Background):
+class SteadyReader(Background):
     """Reads partitions from their beginning by `assign`: it may see nothing twice, and skip nothing."""
 
     def __init__(
@@ -158,7 +170,7 @@ class SteadyReader(_Background):
         self._consumer.close()
 
 
-class GroupCommitter(_Background):
+class GroupCommitter(Background):
     """A member of a group that commits what it has read; `committed` is what was acknowledged to it."""
 
     def __init__(

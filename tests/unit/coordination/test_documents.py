@@ -23,7 +23,7 @@ def test_every_document_carries_its_format() -> None:
 
 
 def test_a_newer_format_is_refused_by_key() -> None:
-    with pytest.raises(CoordinationError, match="/topics/t has format 2; upgrade this node"):
+    with pytest.raises(CoordinationError, match="/topics/t has format 2, written by a newer Headrace"):
         documents.decode("/topics/t", b'{"format":2}')
 
 

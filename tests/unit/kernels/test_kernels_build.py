@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.kernels import build
 from headrace.kernels.library import why_missing
 from tests.harness.left_out import leave_out
@@ -45,7 +47,7 @@ def test_without_a_compiler_the_reason_is_the_last_line(tmp_path: Path) -> None:
     )
 
 
-def test_the_state_of_the_kernels_is_told(tmp_path: Path) -> None:
+def test_the_state_of_the_kernels_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = tmp_path / build.LIBRARY_NAME
     assert why_missing(library) == "the C kernels are not compiled"
     library.write_bytes(b"of another platform")
@@ -54,3 +56,5 @@ def test_the_state_of_the_kernels_is_told(tmp_path: Path) -> None:
         leave_out("compiled kernels", "no C compiler (cc): install gcc or clang")
     assert compile_in(copy_sources(tmp_path)).returncode == 0
     assert why_missing(library) is None
+    monkeypatch.setattr("headrace.kernels.library.VERSION", 99)
+    assert why_missing(library) == "the C kernels do not fit this version or platform"

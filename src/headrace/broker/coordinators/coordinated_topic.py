@@ -34,7 +34,7 @@ from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
 from headrace.coordination.cluster_metadata import ClusterMetadata
-from headrace.errors import ApiError, HeadraceError
+from headrace.errors import ApiError, HeadraceError, NewerFormatError
 from headrace.machines.machine import Event, Loaded, ReplyBody, ReplyToken
 from headrace.types import ClusterView, Node, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 RELOAD_AFTER_S = 1.0
 """Backoff after a failed append or load."""
+RELOAD_NEWER_AFTER_S = 60.0
+"""After records of a later release: they stay until compaction removes them."""
 
 M = TypeVar("M", bound=DrivenMachine)
 
@@ -87,6 +89,7 @@ class CoordinatedTopic(Generic[M]):
         self._timers = MachineTimers(world.clock, world.tasks)
         self._thread = world.tasks.thread(plural)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._of_newer_release: set[int] = set()
         self._started = False
 
     # Start and stop
@@ -168,6 +171,8 @@ class CoordinatedTopic(Generic[M]):
                 "%s: loading %s failed, will be retried: %s",
                 partition.topic_partition, self._plural, error, exc_info=unforeseen,
             )  # fmt: skip
+            if isinstance(error, NewerFormatError):
+                self._of_newer_release.add(partition.topic_partition.partition)
             driver.end()
             return
         await partition.writable()
@@ -189,7 +194,9 @@ class CoordinatedTopic(Generic[M]):
     def _driver_ended(self, index: int, partition: Partition) -> None:
         """Schedules another driver: the cause may have passed."""
         if not self.stopped:
-            self._world.tasks.call_later(RELOAD_AFTER_S, self._restart, index, partition)
+            after_s = RELOAD_NEWER_AFTER_S if index in self._of_newer_release else RELOAD_AFTER_S
+            self._of_newer_release.discard(index)
+            self._world.tasks.call_later(after_s, self._restart, index, partition)
 
     def _restart(self, index: int, partition: Partition) -> None:
         driver = self.drivers.get(index)

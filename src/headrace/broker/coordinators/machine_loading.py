@@ -2,7 +2,8 @@
 """Loads machines from the log of a partition: applies every record in order, on a thread.
 
 The machines are not shared until all is loaded, so the thread may change them. Records that cannot be decoded
-are logged and skipped: one bad record must not make all groups of the partition unavailable.
+are logged and skipped: one bad record must not make all groups of the partition unavailable. A record of a
+later release is not bad but the newest state: without it an older one would be served, so the load fails.
 Read next: machine_driver.py (drives the loaded machines).
 """
 
@@ -14,7 +15,7 @@ from typing import Generic, TypeVar
 
 from headrace.broker.coordinators.transaction_machines import TransactionMachines
 from headrace.broker.partition.partition import ColdRead, Partition
-from headrace.errors import DecodeError, StorageError
+from headrace.errors import DecodeError, NewerFormatError, NewerRecordError, StorageError
 from headrace.log.segments.log_slice import LogSlice
 from headrace.machines.machine import Machine
 from headrace.wire.batch import BatchHeader, crc_ok, read_header
@@ -45,7 +46,10 @@ class MachineLoading(Generic[M]):
         self._undecodable = 0
 
     async def load(self, partition: Partition, thread: Thread) -> None:
-        """Raises StorageError, OSError or ApiError when the log cannot be read."""
+        """Raises StorageError, OSError or ApiError when the log cannot be read.
+
+        NewerFormatError: it has records of a later release.
+        """
         offset = partition.log_start_offset
         while offset < (end := partition.log_end_offset):
             piece = await next_slice(partition, offset, end, thread)
@@ -74,6 +78,8 @@ class MachineLoading(Generic[M]):
             self.records += 1
             try:
                 found = read(header, key, value)
+            except NewerRecordError as problem:
+                raise NewerFormatError(f"offset {offset}: {problem}") from problem
             except DecodeError as problem:
                 self._log_undecodable(offset, problem)
                 continue

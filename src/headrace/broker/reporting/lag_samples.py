@@ -21,7 +21,7 @@ from headrace.broker.reporting.internal_topics import InternalRecord, InternalTo
 from headrace.broker.reporting.lag_series import LagSeries, Sample
 from headrace.config import NodeConfig
 from headrace.errors import HeadraceError
-from headrace.types import OWN_TOPICS, TopicPartition
+from headrace.types import LAG_VERSION, OWN_TOPICS, TopicPartition
 from headrace.world import World
 
 logger = logging.getLogger(__name__)
@@ -168,18 +168,20 @@ def _key(where: TopicPartition) -> bytes:
 
 def _record(where: TopicPartition, series: LagSeries, partition: Partition, now_ms: int) -> InternalRecord:
     series.tidy(partition.log_start_offset, now_ms)
-    value = {"samples": series.samples, "rate_in": series.rate_in(now_ms)}
+    value = {"version": LAG_VERSION, "samples": series.samples, "rate_in": series.rate_in(now_ms)}
     return InternalRecord(now_ms, _key(where), json.dumps(value, separators=(",", ":")).encode())
 
 
 def _read(key: bytes, value: bytes) -> tuple[TopicPartition, list[Sample]] | None:
-    """None for other records: any client may write to the topic."""
+    """None for other records: those of a later release, and what clients could once write to the topic."""
     try:
         where, document = json.loads(key), json.loads(value)
+        if int(document.get("version", LAG_VERSION)) > LAG_VERSION:
+            return None
         samples = [Sample(int(offset), int(wall_ms)) for offset, wall_ms in document["samples"]]
         ordered = samples == sorted(samples, key=lambda each: (each.wall_ms, each.offset))
         if not samples or not ordered:
             return None
         return TopicPartition(str(where["topic"]), int(where["partition"])), samples
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from headrace.client.errors import ClientError
 from headrace.errors import StorageError
-from headrace.log.checkpoints import META_PROPERTIES_FILE, RECOVERY_POINT_FILE, read_offset_checkpoint
+from headrace.log.checkpoints import (
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    check_format,
+    read_offset_checkpoint,
+)
 from headrace.log.damage import SegmentDamage, find_damage, isolate
 from headrace.log.directory_names import partition_in
 from headrace.log.epochs import EpochEntry, EpochHistory
@@ -136,12 +141,16 @@ def _flushed_end(directory: Path) -> int | None:
 
 @contextmanager
 def node_is_stopped(path: Path) -> Iterator[None]:
-    """Keeps the node of this directory, or of this partition's, from starting meanwhile."""
+    """Keeps the node of this directory, or of this partition's, from starting meanwhile.
+
+    Raises ClientError while it runs, NewerFormatError for a directory of a later release.
+    """
     resolved = path.resolve()
     places = [each for each in (resolved, resolved.parent) if (each / META_PROPERTIES_FILE).exists()]
     if not places:  # a copy, which no node uses
         yield
         return
+    check_format(_FILES, places[0])
     try:
         lock = _FILES.lock(places[0] / ".lock")
     except BlockingIOError:

@@ -15,13 +15,17 @@ from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.client.partitioning.partitioners import RangePartitioner
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, newer_format
 from headrace.key_ranges import KeyRange, Outside, format_ranges, parse_ranges
 
 RANGES_CONFIG = "headrace.partitioner.ranges"
 OUTSIDE_CONFIG = "headrace.partitioner.outside"
 STORE_TOPIC = "_headrace_partitioners"
 FORMAT = 1
+
+
+class NewerRangesError(ClientError):
+    """A later release wrote them: they are neither used nor replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +65,23 @@ def read_configs(topic: str, topic_id: str, configs: Mapping[str, str | None]) -
 
 
 def read_record(topic: str, value: bytes) -> StoredRanges:
-    """Raises ClientError for what another, perhaps newer, program wrote to the store."""
+    """Raises ClientError for what another program wrote to the store, NewerRangesError for a later one."""
     try:
         document: Any = json.loads(value)
+        _refuse_newer(topic, document["format"])
         if document["format"] != FORMAT or document["kind"] != "range":
             raise ClientError(f"format {document['format']!r}, kind {document['kind']!r}")
         return _stored(str(document["topic_id"]), str(document["ranges"]), document["outside"])
+    except NewerRangesError:
+        raise
     except (ValueError, KeyError, TypeError, ConfigError, ClientError) as error:
         raise _not_understood(topic, STORE_TOPIC, error) from error
+
+
+def _refuse_newer(topic: str, found: Any) -> None:
+    if isinstance(found, int) and found > FORMAT:
+        what = newer_format(f"the record of topic {topic!r} in {STORE_TOPIC}", found, FORMAT)
+        raise NewerRangesError(what)
 
 
 def _stored(topic_id: str, ranges: str, outside: Any) -> StoredRanges:

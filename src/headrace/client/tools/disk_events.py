@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.tools.brokers import Brokers, run
 from headrace.errors import HeadraceError
-from headrace.types import EVENTS_TOPIC
+from headrace.types import EVENTS_TOPIC, EVENTS_VERSION
 from headrace.wire.api_key import ApiKey
 from headrace.wire.batch import HEADER_SIZE, read_header
 from headrace.wire.records import iter_records
@@ -140,6 +140,8 @@ def _batches(view: memoryview) -> Iterator[tuple[memoryview, int]]:
 def _take(found: DiskEvents, value: bytes | None) -> None:
     try:
         document: dict[str, Any] = json.loads(value or b"")
+        if int(document.get("version", 1)) > EVENTS_VERSION:
+            return
         kind, details = document["kind"], document["details"]
         node = int(details.get("node", -1))
         if kind in ("disk_full", "disk_room"):

@@ -17,7 +17,7 @@ from headrace.client.settings import client_settings
 from headrace.client.tools.admin import Admin
 from headrace.client.tools.lag import Sample
 from headrace.client.tools.reader import topic_reader
-from headrace.types import LAG_TOPIC, TopicPartition
+from headrace.types import LAG_TOPIC, LAG_VERSION, TopicPartition
 
 _RECENT_MS = 120_000
 _TIMESTAMPS_WAIT_S = 5.0
@@ -70,9 +70,11 @@ def read_samples(key: bytes | None, value: bytes | None) -> tuple[TopicPartition
     """One record of the topic; None for a tombstone and for what a newer program wrote."""
     try:
         where, document = json.loads(key or b""), json.loads(value or b"")
+        if int(document.get("version", LAG_VERSION)) > LAG_VERSION:
+            return None
         samples = tuple(Sample(int(offset), int(wall_ms)) for offset, wall_ms in document["samples"])
         return TopicPartition(str(where["topic"]), int(where["partition"])), samples
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -16,6 +16,7 @@ from headrace.client.partitioning.stored_ranges import (
     OUTSIDE_CONFIG,
     RANGES_CONFIG,
     STORE_TOPIC,
+    NewerRangesError,
     StoredRanges,
     read_configs,
     read_record,
@@ -50,6 +51,7 @@ class PartitionerStore:
             self._admin.alter_configs("topic", topic, values=stored.to_configs())
         else:
             self._create_store()
+            self._check_replaceable(topic)
             self._write(topic, stored.to_json())
         return stored
 
@@ -71,6 +73,17 @@ class PartitionerStore:
         """Writes a tombstone, if anything is kept for the topic."""
         if self._newest(topic) is not None:
             self._write(topic, None)
+
+    def _check_replaceable(self, topic: str) -> None:
+        """Raises NewerRangesError; ranges that are not understood otherwise are set anew."""
+        value = self._newest(topic)
+        try:
+            if value is not None:
+                read_record(topic, value)
+        except NewerRangesError:
+            raise
+        except ClientError:
+            return
 
     def _configs(self, topic: str) -> dict[str, str | None]:
         """None at all where the cluster does not let us see them."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headrace.coordination.recovery.integrity import DamagedDatabase, check_integrity, is_damage
 from headrace.coordination.sqlite_files import APPLICATION_ID, FORMAT
-from headrace.errors import CoordinationError
+from headrace.errors import CoordinationError, newer_format
 from headrace.world import Files, World
 
 FOLDER = "backups"
@@ -109,7 +109,7 @@ def _check_sound(connection: sqlite3.Connection, path: Path) -> None:
         raise CoordinationError(f"{path} is no coordination store of Headrace")
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > FORMAT:
-        raise CoordinationError(f"{path} has format {found}; this Headrace reads up to {FORMAT}: upgrade")
+        raise CoordinationError(newer_format(path, found, FORMAT))
     check_integrity(connection, path)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headrace.client.errors import ClientError
 from headrace.pipelines.checkpoints.metadata_log import MetadataLog
-from pyspark_headrace.reading.offsets import VERSION, Offsets, read_document
+from pyspark_headrace.reading.offsets import VERSION, Offsets, read_document, refuse_newer
 from pyspark_headrace.reading.query_lock import try_exclusive
 
 _FORMAT = "v1"
@@ -42,8 +42,10 @@ class Entry:
 
 
 def ours_among(sources: Sequence[str]) -> dict[int, Offsets]:
-    """Of the lines of an entry: those of format "headrace", by their place."""
+    """Of the lines of an entry: those of format "headrace", by their place. ClientError for later formats."""
     documents = {place: json.loads(line) for place, line in enumerate(sources) if line.startswith("{")}
+    for document in documents.values():
+        refuse_newer(document)
     return {
         place: read_document(document)
         for place, document in documents.items()

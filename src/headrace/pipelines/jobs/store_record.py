@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace.client.errors import ClientError
+from headrace.errors import newer_format
 from headrace.pipelines.definitions.definition import Source, Store
 
 _NAME = "headrace.store"
@@ -53,11 +55,12 @@ class StoreRecord:
 
 
 def read_record(text: str | None) -> StoreRecord | None:
-    """None: the commit has none, or one of a later release."""
+    """None: the commit has none. Raises ClientError for one of a later release."""
     try:
         found: Any = json.loads(text or "{}")[_NAME]
-        if found.pop("version") != _VERSION:
-            return None
+        version = int(found.pop("version"))
+        if version > _VERSION:
+            raise ClientError(newer_format(f"the table's record {_NAME}", version, _VERSION))
         return StoreRecord(**{**found, "topics": tuple(found["topics"])})
     except (AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.errors import DecodeError
+from headrace.errors import DecodeError, NewerRecordError, newer_format
 from headrace.types import NO_TOPIC_ID
 from headrace.wire.coordinator import consumer_group_records as consumer
 from headrace.wire.coordinator.record import CoordinatorRecord
@@ -42,6 +42,7 @@ NO_EPOCH = -1
 NO_PRODUCER_ID = -1
 
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
+_PRESENT_OFFSET = b"\0\4"
 
 
 class MemberMetadata(NamedTuple):
@@ -130,7 +131,7 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
 def decode(key: bytes, value: bytes | None, *, producer_id: int = NO_PRODUCER_ID) -> GroupRecord | None:
     """The record, or None for a type that is not served here (share and Streams groups).
 
-    DecodeError: malformed bytes, or a version newer than this code.
+    DecodeError: malformed bytes; NewerRecordError: a version newer than this code.
     """
     try:
         return _decode(key, value, producer_id)
@@ -157,11 +158,11 @@ def _decode(key: bytes, value: bytes | None, producer_id: int) -> GroupRecord | 
 
 
 def _refuse_newer(version: int, newest: int, record_type: int) -> None:
-    if not 0 <= version <= newest:
-        raise DecodeError(
-            f"value version {version} of record type {record_type} in __consumer_offsets; "
-            f"this release reads 0 to {newest}: it was written by a newer one"
-        )
+    if version > newest:
+        what = f"the value of a record of type {record_type} in __consumer_offsets"
+        raise NewerRecordError(newer_format(what, version, newest))
+    if version < 0:
+        raise DecodeError(f"value version {version} of record type {record_type} in __consumer_offsets")
 
 
 def _group_metadata_value(value: GroupMetadata) -> bytes:
@@ -309,10 +310,10 @@ def _text(raw: bytes) -> str:
 
 
 def _read_committed_offset(value: bytes) -> CommittedOffset:
-    version, offset = _OFFSET_VALUE_OLD.unpack_from(value)
-    if version == 4:
+    if value[:2] == _PRESENT_OFFSET:
         return _read_present_offset(value)
-    _refuse_newer(version, 4, OFFSET_COMMIT)
+    _refuse_newer(int.from_bytes(value[:2], "big", signed=True), 4, OFFSET_COMMIT)  # whatever comes behind it
+    version, offset = _OFFSET_VALUE_OLD.unpack_from(value)
     reader = Reader(value, _OFFSET_VALUE_OLD.size)
     return CommittedOffset(
         offset,

@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from headrace.errors import DecodeError
+from headrace.errors import DecodeError, NewerRecordError, newer_format
 from headrace.types import TopicPartition
 from headrace.wire.coordinator.record import CoordinatorRecord
 from headrace.wire.fields import (
@@ -139,7 +139,7 @@ def _tags(value: TransactionMetadata) -> Iterable[tuple[int, bytes]]:
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """The record, or None for a type that this release does not know.
 
-    DecodeError: malformed bytes, or a version newer than this code.
+    DecodeError: malformed bytes; NewerRecordError: a version newer than this code.
     """
     try:
         if int.from_bytes(key[:2], "big", signed=True) != TRANSACTION:
@@ -185,12 +185,14 @@ def _read_idle_value(value: bytes) -> TransactionMetadata | None:
 
 
 def _read_value(value: bytes) -> TransactionMetadata:
-    version, producer_id, producer_epoch, timeout_ms, status = _HEAD.unpack_from(value)
-    if not 0 <= version <= _VERSION:
-        raise DecodeError(
-            f"value version {version} in __transaction_state; this release reads 0 and {_VERSION}: "
-            "it was written by a newer one"
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if version > _VERSION:  # whatever comes behind it
+        raise NewerRecordError(
+            newer_format("the value of a record in __transaction_state", version, _VERSION)
         )
+    if version < 0:
+        raise DecodeError(f"value version {version} in __transaction_state")
+    _, producer_id, producer_epoch, timeout_ms, status = _HEAD.unpack_from(value)
     if not 0 <= status < len(_STATES):
         raise DecodeError(f"transaction state {status} in __transaction_state is not known")
     state = _STATES[status]

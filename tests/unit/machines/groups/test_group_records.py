@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from headrace.errors import DecodeError
+from headrace.errors import DecodeError, NewerRecordError
 from headrace.wire.coordinator.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentRecord,
@@ -293,7 +293,7 @@ def test_records_of_groups_that_are_not_served_are_passed_over(record_type: int)
 def test_a_value_of_a_newer_version_is_refused_by_name(what: str) -> None:
     _record, key, value = WRITTEN[what]
     assert value is not None
-    with pytest.raises(DecodeError, match="written by a newer one"):
+    with pytest.raises(NewerRecordError, match="written by a newer Headrace"):
         decode(bytes.fromhex(key), b"\0\5" + bytes.fromhex(value)[2:])
 
 

@@ -145,7 +145,7 @@ def test_a_place_in_the_files_comes_back_and_earlier_releases_refuse_it() -> Non
 
 @pytest.mark.parametrize(
     "damage",
-    [{"version": 3}, {"table": {}}, {"table": None}, {"table": {"id": "t", "version": 1, "next": "?"}}],
+    [{"version": 1}, {"table": {}}, {"table": None}, {"table": {"id": "t", "version": 1, "next": "?"}}],
 )
 def test_other_documents_are_refused(damage: dict[str, Any]) -> None:
     document = {**with_position(TOPIC, TablePosition(id="t", version=3, next=2)), **damage}
