@@ -39,7 +39,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help tour recording pictures rows setup java demo test check packages lint coverage dist wheels licences bench bench-compare compat soak compatibility docs docs-serve lock sbom audit clean
+.PHONY: help tour recording pictures rows setup java demo test check packages lint coverage dist wheels licences bench bench-compare compat soak faults compatibility docs docs-serve lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -126,6 +126,9 @@ compat: setup packages ## JVM and Go clients, every CLI command against Apache K
 
 soak: setup ## long tests; PART=NAME runs one
 	$(BIN)/python -m pytest tests -m soak $(if $(PART),-k $(PART))
+
+faults: setup ## write the tables of docs/evidence/faults.md from the reports of make soak
+	$(BIN)/python -m tests.harness.fault_counts docs/evidence/faults.md
 
 bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, gray, console, security, testing, healing) runs one
 	$(BIN)/python -m bench $(SUITE)

@@ -165,7 +165,7 @@ def test_a_key_of_another_type_is_not_ours() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        (KEY, "0002" + "00" * 40, "value version 2"),
+        (KEY, "0002" + "00" * 40, "has format 2, written by a newer Headrace"),
         (KEY, "ffff" + "00" * 40, "value version -1"),
         (KEY, "000100000000000003e800000000ea6008" + "00" * 20, "transaction state 8"),
         (KEY, "0001", "__transaction_state"),

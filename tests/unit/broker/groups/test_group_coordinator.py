@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from headrace.broker.coordinators.coordinated_topic import RELOAD_AFTER_S
+from headrace.broker.coordinators.coordinated_topic import RELOAD_AFTER_S, RELOAD_NEWER_AFTER_S
 from headrace.broker.coordinators.machine_loading import MachineLoading
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC
 from headrace.broker.partition.partition import Partition
@@ -354,13 +354,41 @@ def test_unreadable_records_in_the_topic_do_not_stop_the_load():
         for key in (b"", b"\x00\x01rubbish", b"\x00\x63", b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"):
             code, _ = await node.produce(b"", name=OFFSETS_TOPIC, index=index, key=key)
             assert code == ErrorCode.invalid_topic_exception, "not for everyone to write to"
-            batch = plain_batch([plain_record(0, key, b"\x00\x63")], 1, 0)
+            batch = plain_batch([plain_record(0, key, b"\x00\x04")], 1, 0)
             node.partition(OFFSETS_TOPIC, index).append_own(batch)
         await node.kill()
         await node.start()
         again = await GroupClient.of(node)
         await asyncio.sleep(1)
         assert await again.committed() == {0: 7}
+
+    on_a_node(scenario)
+
+
+def test_a_record_of_a_later_release_keeps_the_groups_from_an_older_state(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The load is tried again, once in a minute."""
+
+    def failures() -> int:
+        return sum("written by a newer Headrace" in record.getMessage() for record in caplog.records)
+
+    async def scenario(node: SimBroker) -> None:
+        await node.create()
+        client = await GroupClient.of(node)
+        await client.commit(7)
+        key = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+        batch = plain_batch([plain_record(0, key, b"\x00\x05later")], 1, 0)
+        node.partition(OFFSETS_TOPIC, node.broker.groups.partition_of("g")).append_own(batch)
+        await node.kill()
+        await node.start()
+        again = await GroupClient.of(node)
+        await asyncio.sleep(RELOAD_NEWER_AFTER_S / 2)
+        assert failures() == 1
+        with pytest.raises(AssertionError, match="coordinator"):
+            await again.committed()
+        await asyncio.sleep(RELOAD_NEWER_AFTER_S)
+        assert failures() == 2
 
     on_a_node(scenario)
 

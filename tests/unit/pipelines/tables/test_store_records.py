@@ -41,9 +41,13 @@ def test_it_comes_back_and_holds_neither_addresses_nor_logins() -> None:
 
 
 def test_other_texts_are_no_record() -> None:
-    later = json.dumps({"headrace.store": {"version": 2}})
-    for text in (None, "", "a note", "[]", "{}", later, '{"headrace.store": {"version": 1}}'):
+    for text in (None, "", "a note", "[]", "{}", '{"headrace.store": {"version": 1}}'):
         assert read_record(text) is None
+
+
+def test_a_record_of_a_later_release_is_refused() -> None:
+    with pytest.raises(ClientError, match="has format 2, written by a newer Headrace"):
+        read_record('{"headrace.store": {"version": 2}}')
 
 
 def test_a_users_own_table_is_found_by_its_topic(tmp_path: Path) -> None:
