@@ -51,7 +51,8 @@ def test_soak_mixed_versions(commit: str, tmp_path: Path) -> None:
             load=load,
         )
         committed = read_committed(cluster.bootstrap, PAID)
-    done = {"earlier": commit, "done": dict(mixed.counts), "families": load.figures()}
-    soak.write_report(f"mixed_versions-{commit}", started, {**report.figures(), **done})
+    done = {"earlier": commit, "by_kind": dict(mixed.faults), "done": dict(mixed.done)}
+    figures = {**report.figures(), **done, "families": load.figures()}
+    soak.write_report(f"mixed_versions-{commit}", started, figures)
     report.check()
     assert committed == mixed.committed

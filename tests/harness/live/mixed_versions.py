@@ -58,11 +58,12 @@ def wait_for_level(cluster: LiveCluster, level: int, node_ids: Iterable[int]) ->
 
 
 class MixedVersions:
-    """A fault for kill_loop; `counts` says what it did."""
+    """A fault for kill_loop; `faults` counts its kinds, `done` what was done between them."""
 
     def __init__(self, releases: MixedReleases, seed: int, *, earlier_level: int) -> None:
         """`earlier_level`: the transaction.version while a node of the earlier commit is there."""
-        self.counts: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
         self.committed: list[bytes] = []
         self._releases = releases
         self._random = random.Random(seed)
@@ -78,7 +79,7 @@ class MixedVersions:
             restart(cluster, node_id)
         else:
             fault = self._change_release(cluster, node_id)
-        self.counts[fault] += 1
+        self.faults[fault] += 1
         cluster.wait_in_sync()
         self._use_a_topic(cluster)
         self._use_transactions(cluster)
@@ -95,7 +96,7 @@ class MixedVersions:
 
     def _use_a_topic(self, cluster: LiveCluster) -> None:
         """A new one is written and read, and the oldest deleted."""
-        name = f"passing-{self.counts.total()}"
+        name = f"passing-{self.done['topics']}"
         cluster.create_topic(name, [cluster.node_ids], min_insync_replicas="2")
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
         values = [b"%d" % number for number in range(_RECORDS)]
@@ -104,7 +105,7 @@ class MixedVersions:
         assert producer.flush(_TIMEOUT_S) == 0, f"{name} could not be written"
         found = [value for _, value in read_all(cluster.bootstrap, types.TopicPartition(name, 0)).records]
         assert found == values, name
-        self.counts["topics"] += 1
+        self.done["topics"] += 1
         self._topics.append(name)
         if len(self._topics) > _KEPT_TOPICS:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -116,10 +117,10 @@ class MixedVersions:
         all_upgraded = self._releases.upgraded >= set(cluster.node_ids)
         level = 2 if all_upgraded else self._earlier_level
         wait_for_level(cluster, level, cluster.node_ids)
-        self.counts[f"times at transaction.version {level}"] += 1
+        self.done[f"times at transaction.version {level}"] += 1
         if level == 0:
             return
-        number = self.counts["transactions"]
+        number = self.done["transactions"]
         settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": TRANSACTIONAL_ID}
         producer = Producer(settings)
         producer.init_transactions(_TIMEOUT_S)
@@ -133,7 +134,7 @@ class MixedVersions:
                 self.committed.append(value)
             else:
                 producer.abort_transaction(_TIMEOUT_S)
-        self.counts["transactions"] += 2
+        self.done["transactions"] += 2
 
 
 def read_committed(bootstrap: str, topic: str) -> list[bytes]:
