@@ -18,7 +18,7 @@ from tests.harness.live.cluster import LiveCluster
 from tests.harness.live.earlier_release import LAST_WITHOUT_LOGINS, MixedReleases, earlier_sources
 from tests.harness.live.kill_loop import strike_under_load
 from tests.harness.live.mixed_versions import restart
-from tests.harness.live.verifiable import VerifiableLoad
+from tests.harness.live.verifiable import VerifiableLoad, check_verifiable
 
 QUICK = {"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
 
@@ -42,4 +42,4 @@ def test_javas_clients_lose_nothing_while_nodes_are_upgraded(tmp_path: Path) -> 
             order="nodes",
             load=VerifiableLoad(KafkaEngine(), cluster.bootstrap, tmp_path / "judges"),
         )
-    report.check()
+    check_verifiable(report)

@@ -196,7 +196,7 @@ def read_clean_marker(files: Files, directory: Path) -> dict[str, Any] | None:
 
 
 def take_clean_marker(files: Files, directory: Path) -> dict[str, Any] | None:
-    """None: the last stop was not clean. The marker is gone, durably, before anything else is done (R22)."""
+    """None: the last stop was not clean. The marker is gone, durably, before a log is opened (R22)."""
     path = directory / CLEAN_MARKER_FILE
     found = read_clean_marker(files, directory)
     if files.exists(path):

@@ -28,6 +28,14 @@ Position = tuple[int, int]
 """Partition and offset."""
 
 
+def check_verifiable(report: Report) -> None:
+    """VerifiableProducer sends every record once: what a failover refuses is an error, and stays unknown."""
+    assert report.anomalies == [], report.figures()
+    assert report.sends["ok"] > 20 * report.sends.get("info", 0), report.figures()
+    assert report.read >= report.sends["ok"], report.figures()
+    assert report.commits > 0
+
+
 class VerifiableLoad:
     """Use it where kill_loop takes a load."""
 

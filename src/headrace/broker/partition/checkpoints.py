@@ -69,7 +69,7 @@ class NodeCheckpoints:
         self._saved_ids: Mapping[TopicPartition, int] | None = None
 
     def load(self) -> None:
-        """The marker of a clean stop is taken away as the first act of a start (R22).
+        """The marker of a clean stop is taken away before any log is opened (R22).
 
         After the loss of a checkpoint the node starts as after a power cut: every log is checked as a whole,
         and the cluster relies on nothing that it held (R20).
