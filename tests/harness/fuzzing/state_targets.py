@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets: what a node loads from its group log and from the coordination store.
 
-Records that cannot be read are skipped, documents raise CoordinationError: nothing else may happen, whatever
-stands there. Read next: catalog.py, headrace/broker/coordinators/machine_loading.py.
+Records that cannot be read are skipped, those of a later version end the load, documents raise
+CoordinationError: nothing else may happen, whatever stands there.
+Read next: catalog.py, headrace/broker/coordinators/machine_loading.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.broker.groups.group_log import read_group_record
 from headrace.coordination import documents
 from headrace.coordination.projection import Projection
 from headrace.coordination.store import Changes, Entry, View
-from headrace.errors import CoordinationError
+from headrace.errors import CoordinationError, NewerFormatError
 from headrace.machines.groups.events import RetentionCheck
 from headrace.machines.groups.group import Group, GroupSettings
 from headrace.machines.machine import Loaded, Now
@@ -74,7 +75,8 @@ def load_groups(data: bytes) -> None:
                 is_control=control,
             )
         )
-        loading._apply_batch(read_header(batch), batch)
+        with suppress(NewerFormatError):
+            loading._apply_batch(read_header(batch), batch)
     for machine in loading.machines.values():
         machine.step(Loaded(), _NOW)
         machine.step(RetentionCheck(), _NOW)

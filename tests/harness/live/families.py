@@ -177,10 +177,10 @@ class _Writer(Background):
         super().__init__(f"{family} producer")
         self.sent: list[bytes] = []
         self.acknowledged_at: list[float] = []
-        self._open = lambda: FAMILIES[family][0](bootstrap, topic)
+        self._family, self._topic, self._bootstrap = family, topic, bootstrap
 
     def _run(self) -> None:
-        producer = self._open()
+        producer = FAMILIES[self._family][0](self._bootstrap, self._topic)
         try:
             while not self.is_stopping:
                 values = [b"%d" % (len(self.sent) + step) for step in range(AT_ONCE)]
@@ -198,10 +198,10 @@ class _Reader(Background):
         self.read: dict[int, bytes] = {}
         self.read_again = 0
         """A member that comes back reads from the group's last commit on."""
-        self._open = lambda: FAMILIES[family][1](bootstrap, topic)
+        self._family, self._topic, self._bootstrap = family, topic, bootstrap
 
     def _run(self) -> None:
-        consumer = self._open()
+        consumer = FAMILIES[self._family][1](self._bootstrap, self._topic)
         try:
             while not self.is_stopping:
                 for offset, value in consumer.poll():
