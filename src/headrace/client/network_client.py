@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata of topics, and an open connection to each node of the cluster.
 
-One event loop only. Retries nothing but the bootstrap addresses; callers ask for `topic` again when a leader
-moved. Read next: connection.py, retry.py.
+One event loop only. Tries the known addresses one after the other, until one answers; retries nothing else.
+Callers ask for `topic` again when a leader moved. Read next: connection.py, retry.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -125,8 +126,7 @@ class NetworkClient:
     async def any_connection(self) -> Connection:
         """A connection to the first known node that answers."""
         reasons = []
-        known = [*self._nodes.values(), *self._bootstrap]
-        for address in dict.fromkeys(known):
+        for address in self._known():
             try:
                 return await self._open(address)
             except ConnectionLost as error:
@@ -149,9 +149,20 @@ class NetworkClient:
         connection = await self.any_connection()
         return await connection.call(api_key, fields, timeout_ms=self._timeout_ms)
 
+    def _known(self) -> Sequence[Address]:
+        return list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
+
+    async def _ask_for_metadata(self, fields: Mapping[str, Any]) -> Any:
+        """Again, where a node stops before it has answered: the others know as much."""
+        for _ in self._known():
+            connection = await self.any_connection()
+            with suppress(ConnectionLost):
+                return await connection.call(ApiKey.METADATA, fields, timeout_ms=self._timeout_ms)
+        return await self.call_any(ApiKey.METADATA, fields)
+
     async def _metadata(self, names: Sequence[str] | None, *, create: bool = False) -> Any:
         topics = None if names is None else [{"name": name} for name in names]
-        reply = await self.call_any(ApiKey.METADATA, {"topics": topics, "allow_auto_topic_creation": create})
+        reply = await self._ask_for_metadata({"topics": topics, "allow_auto_topic_creation": create})
         self._nodes = {int(node.node_id): Address(str(node.host), int(node.port)) for node in reply.brokers}
         return reply
 
