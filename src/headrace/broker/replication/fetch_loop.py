@@ -300,11 +300,17 @@ class FetchLoop:
     # Work
 
     async def _work(self, following: FollowerRole, work: Work, records: memoryview) -> None:
+        """What a leader of an earlier epoch sent must not come behind the start of this node's own (R13).
+
+        The role may end before this task runs, and while it truncates.
+        """
         partition = following.partition
         try:
             if work.truncate_to is not None:
                 await self._truncate(following, work.truncate_to)
-            elif work.restart_at is not None:
+            if not following.is_current:
+                return
+            if work.truncate_to is None and work.restart_at is not None:
                 following.restart_at(work.restart_at)
             if work.append:
                 partition.append_as_replica(records)

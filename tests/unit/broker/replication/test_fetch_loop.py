@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from headrace.broker.replication.fetch_loop import LATER_S, SOON_S, FetchLoop
-from headrace.machines.replication.follower import FetchFrom
+from headrace.machines.replication.follower import FetchFrom, Work
 from headrace.testing.simworld import Simulation, SimWorld
 from headrace.types import TopicPartition
 from headrace.wire.error_codes import ErrorCode
@@ -155,3 +156,41 @@ def test_a_question_that_met_an_unforeseen_error_is_asked_again(caplog: pytest.L
         simulation.run(scenario())
         assert following.questions > 1
         assert "nobody foresaw this" in caplog.text
+
+
+class Replica(OnePartition):
+    """Appends what comes; the first of two has the second become a leader meanwhile."""
+
+    def __init__(self, index: int, heir: OnePartition | None = None) -> None:
+        super().__init__(index)
+        self.heir = heir
+        self.appended = 0
+        self.settings = SimpleNamespace(flush="os")
+        self.log = SimpleNamespace(log_start_offset=0, log_end_offset=0)
+
+    def append_as_replica(self, records: memoryview) -> None:
+        assert self.is_current, "behind the start of its own epoch"
+        self.appended += 1
+        if self.heir is not None:
+            self.heir.is_current = False
+
+    def worked(self, **_: int) -> None: ...
+
+
+def test_a_replica_that_became_leader_meanwhile_appends_nothing_of_the_earlier_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its epoch would begin in the middle of a batch of the earlier one, where no follower could go on."""
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        second = Replica(1)
+        first = Replica(0, heir=second)
+
+        async def scenario() -> None:
+            loop = Hesitant(world, SlowToReach(world, 0))
+            for each in (first, second):
+                await loop._work(each, Work(append=True), memoryview(b"batch"))  # type: ignore[arg-type]
+
+        simulation.run(scenario())
+        assert (first.appended, second.appended) == (1, 0)
+        assert not caplog.records
