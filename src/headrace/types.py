@@ -72,6 +72,8 @@ class Node:
     """Id of its data directory, which one process locks: a successor knows that it is dead (R10)."""
     lossless: bool = True
     """It restarted with every record it ever reported (R21)."""
+    new_disk: bool = False
+    """Its data directory was empty: it holds nothing of what its predecessor reported (R20)."""
     leaving: bool = False
     """It is shutting down and must not become leader (R22)."""
     full: bool = False

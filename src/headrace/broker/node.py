@@ -698,6 +698,7 @@ class Broker:
             replaces_dead_predecessor=True,  # the lock on the data directory proves it dead (R10)
             waits_for_admission=True,
             lossless=self.checkpoints.lossless,
+            new_disk=self.checkpoints.new_disk,
         )
         self.cluster_timeline.start()
         self.controller_loop.start()

@@ -212,6 +212,7 @@ class ClusterMetadata:
         replaces_dead_predecessor: bool = False,
         waits_for_admission: bool = False,
         lossless: bool = True,
+        new_disk: bool = False,
     ) -> int:
         """Registers this node and renews its session from now on; returns its epoch (R3).
 
@@ -229,6 +230,7 @@ class ClusterMetadata:
             directory_id=directory_id,
             waits_for_admission=waits_for_admission,
             lossless=lossless,
+            new_disk=new_disk,
         )
         self._lifecycle = NodeLifecycle(self._store, self._world, registration, self._projection, self)
         return await self._lifecycle.join(replaces_dead_predecessor=replaces_dead_predecessor)

@@ -179,6 +179,8 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["directory_id"] = node.directory_id
     if not node.lossless:
         unusual["lossless"] = False
+    if node.new_disk:
+        unusual["new_disk"] = True
     if node.leaving:
         unusual["leaving"] = True
     if node.full:
@@ -214,6 +216,7 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         endpoints=tuple(Endpoint(**endpoint) for endpoint in document["endpoints"]),
         directory_id=document.get("directory_id", ""),
         lossless=document.get("lossless", True),
+        new_disk=document.get("new_disk", False),
         leaving=document.get("leaving", False),
         full=document.get("full", False),
         logs_in=document.get("logs_in", False),

@@ -54,6 +54,7 @@ class Registration:
     directory_id: str = ""
     waits_for_admission: bool = False
     lossless: bool = True
+    new_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ class NodeLifecycle:
             # An admitted node kept running, and has lost nothing since (R21). After a registration without
             # admission the controller has not handled its loss yet (R20).
             lossless=asked.lossless or self._was_admitted,
+            new_disk=asked.new_disk and not self._was_admitted,
             leaving=leaving,
             full=self._cluster.disk_state.full,
             offline=self._cluster.disk_state.offline,

@@ -78,11 +78,16 @@ class Machine:
     def __init__(self, name: str, loop: SimLoop, random: Random) -> None:
         self.name = name
         self.loop = loop
-        self.files = MemoryFiles(random=random)
+        self._random = random
         self.work = WorkProfile()
         self.wall_jump_ms = 0
         self._boots = 0
         self._booted_at = 0.0
+        self.replace_disk()
+
+    def replace_disk(self) -> None:
+        """By an empty one, while the machine is off."""
+        self.files = MemoryFiles(random=self._random)
         for directory in (_BOOT_ID.parent, DATA_DIRECTORY):
             self.files.make_directory(directory)
             for parent in directory.parents:
@@ -356,6 +361,11 @@ class Simulation:
             self.kill(world)
         machine.files.crash()
         machine.boot()
+
+    def replace_disk(self, machine_name: str) -> None:
+        """The machine is switched off, and comes back with an empty disk."""
+        self.cut_power(machine_name)
+        self.machine(machine_name).replace_disk()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine of the test in its own process until it ends."""

@@ -120,6 +120,14 @@ class ClusterInvariants:
         self._committed.clear()
         self._committed_end.clear()
 
+    def disk_was_replaced(self, node_id: int) -> None:
+        """What one replica alone had promised is gone with its disk."""
+        for topic in self.view.topics.values():
+            for index, state in enumerate(topic.partitions):
+                if needed_insync(topic) == 1 and node_id in (*state.isr, *state.elr):
+                    self._committed.pop(TopicPartition(topic.name, index), None)
+                    self._committed_end.pop(TopicPartition(topic.name, index), None)
+
     # -- one node -----------------------------------------------------------------------------------------
 
     def _check_partition(self, node: SimNode, partition: Partition) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.types import NO_NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.simulation.clients import open_connection
 from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
+from tests.harness.simulation.routing import open_any
 from tests.harness.simulation.several_nodes import TOPIC
 from tests.harness.simulation.store import STORE_HOST
 
@@ -334,6 +336,64 @@ def a_replica_that_lost_its_tail_says_so_until_it_is_let_in() -> None:
         simulate_cluster(scenario, seed)
 
 
+def a_replaced_disk_of_the_last_in_sync_replica_does_not_lead() -> None:
+    """R20: it returns first, with an empty data directory; the replica that was in sync before it leads."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        await all_alike(lab)
+        last = lab.state.leader
+        await only(lab, last)
+        await replace_disk_of(lab, last)
+        assert last not in {*lab.state.isr, *lab.state.elr, *lab.state.last_known_elr, lab.state.leader}
+        for other in others_of(lab, last):
+            lab.start(other)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one"]
+
+    for flush in ("ack", "os"):
+        simulate_cluster(scenario, flush=flush)
+
+
+def a_replaced_disk_that_held_all_leaves_the_decision_to_the_operator() -> None:
+    """R19: min.insync.replicas is 1, and nobody else has the last record."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        await all_alike(lab)
+        last = lab.state.leader
+        await only(lab, last)
+        await lab.produced(b"two")
+        await replace_disk_of(lab, last)
+        for other in others_of(lab, last):
+            lab.start(other)
+            await lab.nodes[other].wait_until_serving()
+        await asyncio.sleep(10)
+        assert (lab.state.leader, lab.state.isr) == (NO_NODE, ())
+        lab.invariants.forget_what_was_committed()
+        connection = await open_any(lab.world, lab.addresses, "operator")
+        partitions = [{"topic": TOPIC, "partitions": [0]}]
+        fields = {"election_type": 1, "topic_partitions": partitions, "timeout": 5_000}
+        await connection.call(ApiKey.ELECT_LEADERS, fields)
+        connection.abort()
+        await lab.until(lambda: lab.state.leader != NO_NODE, "the operator's election is done")
+        await all_alike(lab)
+
+    for flush in ("ack", "os"):
+        simulate_cluster(scenario, flush=flush, settings={"min.insync.replicas": "1"})
+
+
+async def replace_disk_of(lab: ClusterLab, node_id: int) -> None:
+    """It registers once the session of its last process has ended (R10), and serves."""
+    lab.nodes[node_id].replace_disk()
+    lab.invariants.disk_was_replaced(node_id)
+    await lab.until(lambda: node_id not in lab.invariants.view.nodes, "its session has ended")
+    await asyncio.sleep(lab.plan.session_ms / 1000)
+    lab.start(node_id)
+    await lab.until(lambda: lab.nodes[node_id].broker is not None, "it is back with an empty disk")
+    await asyncio.sleep(5)
+
+
 async def lose_power_of_the_second(lab: ClusterLab) -> int:
     """Two hold an acknowledged record; the one that does not lead loses it, and stays eligible."""
     first = lab.state.leader
@@ -372,4 +432,6 @@ SCENARIOS = (
     a_controller_that_was_replaced_creates_nothing,
     a_replica_that_lost_its_tail_does_not_lead,
     a_replica_that_lost_its_tail_says_so_until_it_is_let_in,
+    a_replaced_disk_of_the_last_in_sync_replica_does_not_lead,
+    a_replaced_disk_that_held_all_leaves_the_decision_to_the_operator,
 )

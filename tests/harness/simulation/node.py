@@ -77,6 +77,10 @@ class SimNode:
         self._simulation.cut_power(self._machine)
         self._down()
 
+    def replace_disk(self) -> None:
+        self._simulation.replace_disk(self._machine)
+        self._down()
+
     def stop_cleanly(self) -> None:
         if self.broker is not None:
             self.broker.stop_wanted.set()

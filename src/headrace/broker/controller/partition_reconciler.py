@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace.broker.replication.live_nodes import DamagedLogs, damaged_logs, nodes_of
 from headrace.machines.replication.election import Contest, Elected, LogEnd, elect, recovered
-from headrace.machines.replication.isr import registered, with_min_insync, without
+from headrace.machines.replication.isr import registered, returned_empty, with_min_insync, without
 from headrace.machines.replication.leader import Nodes
 from headrace.machines.replication.reassignment import advanced
 from headrace.types import NO_NODE, ClusterView, Move, Node, PartitionState, Topic, TopicPartition
@@ -113,6 +113,8 @@ class PartitionReconciler:
         state = without(state, damaged, needed, lossy=True)
         gone = {node for node in state.isr if node not in self.nodes.epochs}
         for node in self.joining:
+            if node.new_disk and not _is_only_replica(state, node.node_id):
+                state = returned_empty(state, node.node_id, needed)
             if not _counts_on(state, node.node_id):
                 continue
             if node.lossless or rules.flushes_before_ack:
@@ -152,9 +154,13 @@ def with_changes(
 
 def _counts_on(state: PartitionState, node: int) -> bool:
     """Whether the node is in the ISR or ELR, or leads; not when it is the only replica."""
-    if state.replicas == state.isr == (node,) and state.leader == node:
+    if _is_only_replica(state, node):
         return False
     return node in state.isr or node in state.elr or state.leader == node
+
+
+def _is_only_replica(state: PartitionState, node: int) -> bool:
+    return state.replicas == state.isr == (node,) and state.leader == node
 
 
 def _one_step(before: PartitionState, after: PartitionState) -> PartitionState:

@@ -18,6 +18,8 @@ from headrace.errors import StorageError
 from headrace.log.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
+    META_COPY_FILE,
+    META_PROPERTIES_FILE,
     RECOVERY_POINT_FILE,
     checksum_of,
     keep_damaged,
@@ -33,6 +35,8 @@ from headrace.world import Files, World, read_file, replace_file
 logger = logging.getLogger(__name__)
 
 BOOT_ID_FILE = "headrace-boot-id"
+NEW_DISK_FILE = "headrace-new-disk"
+"""From the first start in an empty directory until the cluster relies on nothing of an earlier one (R20)."""
 TOPIC_ID_FILE = "headrace-topic-id-checkpoint"
 """In the format of the others, with the id as a number where they have an offset."""
 _CHECKPOINTS = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, TOPIC_ID_FILE)
@@ -61,6 +65,8 @@ class NodeCheckpoints:
         self.stopped_cleanly = False
         self._same_boot = False
         self._loss_is_known = False
+        self.new_disk = False
+        """Whether the directory was empty: the disk of an earlier process of this node may be lost."""
         self._recovery_points: Mapping[TopicPartition, int] = {}
         self._log_starts: Mapping[TopicPartition, int] = {}
         self._high_watermarks: Mapping[TopicPartition, int] = {}
@@ -74,6 +80,9 @@ class NodeCheckpoints:
         After the loss of a checkpoint the node starts as after a power cut: every log is checked as a whole,
         and the cluster relies on nothing that it held (R20).
         """
+        if not any(self._exists(name) for name in (META_PROPERTIES_FILE, META_COPY_FILE)):
+            replace_file(self._files, self._directory / NEW_DISK_FILE, b"")
+        self.new_disk = self._exists(NEW_DISK_FILE)
         marker = take_clean_marker(self._files, self._directory)
         self.stopped_cleanly = marker is not None
         self._same_boot = self._ran_in_this_boot()
@@ -89,7 +98,7 @@ class NodeCheckpoints:
     @property
     def lossless(self) -> bool:
         """Whether the node comes back with all it ever reported, whatever its topics' flush policy (R21)."""
-        return is_lossless(
+        return not self.new_disk and is_lossless(
             clean_marker=self.stopped_cleanly, same_boot=self._same_boot, flushes_before_ack=False
         )
 
@@ -102,6 +111,12 @@ class NodeCheckpoints:
         self._loss_is_known = True
         if self._boot_id is not None and not self._same_boot:
             replace_file(self._files, self._directory / BOOT_ID_FILE, self._boot_id.encode())
+        if self.new_disk and self._exists(NEW_DISK_FILE):
+            self._files.unlink(self._directory / NEW_DISK_FILE)
+            self._files.sync_directory(self._directory)
+
+    def _exists(self, name: str) -> bool:
+        return self._files.exists(self._directory / name)
 
     def disk_failed(self) -> None:
         """R24: unwritten pages, or what was on the disk, may be lost: the boot id proves nothing (R21)."""

@@ -86,6 +86,18 @@ def registered(state: PartitionState, node: int, min_insync: int, *, lossless: b
     return without(state, {node}, min_insync, lossy=not lossless)
 
 
+def returned_empty(state: PartitionState, node: int, min_insync: int) -> PartitionState:
+    """Like `registered`, for a node whose disk was replaced: nor is it asked for its log end (R19b).
+
+    The only replica there is stays known: with an empty log it can lead again, and nobody holds more.
+    """
+    after = without(state, {node}, min_insync, lossy=True)
+    if node not in after.last_known_elr or after.replicas == (node,):
+        return after
+    others = tuple(each for each in after.last_known_elr if each != node)
+    return _changed(after, last_known_elr=others)
+
+
 def with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
     """Under a lower minimum the high watermark moves on again, past what eligible replicas hold."""
     if len(state.isr) < min_insync or not state.elr:

@@ -18,10 +18,12 @@ RULES = TopicRules(min_insync=None)
 STATE = PartitionState(replicas=(0, 1, 2), leader=0, leader_epoch=4, isr=(0, 1, 2), partition_epoch=7)
 
 
-def node(node_id: int, *, epoch: int = 1, lossless: bool = True, leaving: bool = False) -> Node:
+def node(
+    node_id: int, *, epoch: int = 1, lossless: bool = True, leaving: bool = False, new_disk: bool = False
+) -> Node:
     return Node(
         node_id=node_id, epoch=epoch, host_id=f"h{node_id}", hostname="h", endpoints=(),
-        lossless=lossless, leaving=leaving,
+        lossless=lossless, leaving=leaving, new_disk=new_disk,
     )  # fmt: skip
 
 
@@ -87,6 +89,25 @@ def test_a_node_that_returns_from_a_power_cut_is_in_no_isr() -> None:
     flushed = TopicRules(min_insync=None, flushes_before_ack=True)
     kept = reconciled(reconciler([node(1)], joining=returning), topic(STATE), flushed).partitions[0]
     assert kept.elr == (0, 2)
+
+
+def test_a_node_whose_disk_was_replaced_is_neither_eligible_nor_asked_for_its_log_end() -> None:
+    """R20: whatever the flush policy. Once the others' logs were known to be incomplete, too."""
+    flushed = TopicRules(min_insync=None, flushes_before_ack=True)
+    returning = [node(0, epoch=5, lossless=False, new_disk=True)]
+    last = replace(STATE, leader=NO_NODE, isr=(0,), elr=(2,))
+    for rules in (RULES, flushed):
+        after = reconciled(reconciler([node(1)], joining=returning), topic(last), rules).partitions[0]
+        assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_NODE, (), (2,), ())
+    waiting = replace(STATE, leader=NO_NODE, isr=(), last_known_elr=(0, 2))
+    after = reconciled(reconciler([node(1)], joining=returning), topic(waiting)).partitions[0]
+    assert after.last_known_elr == (2,)
+
+
+def test_the_only_replica_may_lead_again_with_an_empty_disk() -> None:
+    returning = [node(0, epoch=5, lossless=False, new_disk=True)]
+    dead = topic(PartitionState(replicas=(0,), leader=NO_NODE, leader_epoch=3, isr=(0,)))
+    assert awaits_recovery(reconciled(reconciler([], joining=returning), dead).partitions[0])
 
 
 def test_a_replica_that_is_alone_goes_on_as_it_was() -> None:
