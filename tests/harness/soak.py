@@ -61,6 +61,23 @@ def seeds_within(limit_minutes: float) -> Iterator[int]:
         number += 1
 
 
+def long_seeds(count: int) -> range:
+    """The seeds of a long run: `count` fresh ones behind those of `make check`.
+
+    HEADRACE_SOAK_SEEDS says how many instead, or which: `5000-6000` is a part of a run on several machines.
+    """
+    first, dash, last = os.environ.get("HEADRACE_SOAK_SEEDS", str(count)).partition("-")
+    if dash:
+        return range(int(first), int(last))
+    begin = fresh_seeds().stop
+    return range(begin, begin + int(first))
+
+
+def hours_per_seed(hours: float) -> float:
+    """Of virtual time; HEADRACE_SOAK_HOURS overrides it."""
+    return float(os.environ.get("HEADRACE_SOAK_HOURS") or hours)
+
+
 def write_report(part: str, started: float, figures: Mapping[str, Any]) -> None:
     """`started` is time.monotonic() of the beginning."""
     REPORTS.mkdir(parents=True, exist_ok=True)

@@ -39,8 +39,10 @@ class Process:
         """Name of its machine in the network."""
         self.alive = True
         self.paused = False
+        self.stalled = False
+        """Its event loop is blocked; its threads run on."""
         self.held: list[Handle] = []
-        """Callbacks that became due while it was paused."""
+        """Callbacks that became due while it was paused or stalled."""
         self.tasks: weakref.WeakSet[SimTask[Any]] = weakref.WeakSet()
 
     def context(self) -> Context:
@@ -83,6 +85,16 @@ def _owner(handle: Handle) -> object:
     """Callbacks of one owner keep their order: connections race, the bytes of one connection do not."""
     owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
     return handle if owner is None else owner
+
+
+def run_on_thread(function: Callable[..., None]) -> Callable[..., None]:
+    """Marks a callback as work of a thread, which a stalled event loop does not hold up."""
+    function.__dict__["on_thread"] = True
+    return function
+
+
+def _is_of_a_thread(handle: Handle) -> bool:
+    return getattr(handle._callback, "on_thread", False)  # type: ignore[attr-defined]
 
 
 def _label(handle: Handle) -> str:
@@ -189,7 +201,7 @@ class SimLoop(AbstractEventLoop):
         process = handle._context.get(_process)  # type: ignore[attr-defined]
         if handle.cancelled() or (process is not None and not process.alive):
             return
-        if process is not None and process.paused:
+        if process is not None and (process.paused or (process.stalled and not _is_of_a_thread(handle))):
             process.held.append(handle)
             return
         self._steps_left -= 1
@@ -242,9 +254,13 @@ class SimLoop(AbstractEventLoop):
         """SIGSTOP: none of its code runs; clocks continue and its connections stay open."""
         process.paused = True
 
+    def stall(self, process: Process) -> None:
+        """Blocks its event loop, as a callback that does not return: only jobs on threads go on."""
+        process.stalled = True
+
     def resume(self, process: Process) -> None:
-        """SIGCONT: all callbacks that became due are ready at once."""
-        process.paused = False
+        """SIGCONT, or the end of a stall: all callbacks that became due are ready at once."""
+        process.paused = process.stalled = False
         held, process.held = process.held, []
         self._ready.extend(held)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from headrace.errors import ConfigError
 from headrace.testing.memory_files import MemoryFiles
-from headrace.testing.simloop import Process, SimLoop, SimulationError
+from headrace.testing.simloop import Process, SimLoop, SimulationError, run_on_thread
 from headrace.testing.simnetwork import NetworkProfile, SimListener, SimNetwork
 from headrace.world import File, Timer, TlsContext, TlsMaterial, write_all
 
@@ -157,6 +157,7 @@ class SimThread:
         tasks.loop.call_at(start, self._act, future, self._free_at, function, args, context=context)
         return future
 
+    @run_on_thread
     def _act(
         self, future: asyncio.Future[T], end: float, function: Callable[..., T], args: tuple[Any, ...]
     ) -> None:

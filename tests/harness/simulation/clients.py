@@ -19,7 +19,7 @@ from headrace.client.errors import ClientError
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.types import TopicPartition
 from headrace.wire.api_key import ApiKey
-from headrace.wire.batch import read_header
+from headrace.wire.batch import crc_ok, read_header
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import encode_request
 from headrace.wire.records import Record, read_records
@@ -67,6 +67,13 @@ def _look_at(reply: asyncio.Future[Any]) -> None:
         reply.exception()
 
 
+def awake() -> asyncio.Event:
+    """Set; clients wait for it before they begin something new."""
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where the clients of a run connect, and what they read and write."""
@@ -112,6 +119,17 @@ def records_in(data: bytes) -> Iterator[Record]:
         size = read_header(view, position).size
         yield from read_records(view[position : position + size])
         position += size
+
+
+def all_sound(data: bytes) -> bool:
+    """Whether the whole batches in a fetch reply have the checksums of their bytes."""
+    view, position = memoryview(data), 0
+    while position < len(view):
+        size = read_header(view, position).size
+        if not crc_ok(view, position, size):
+            return False
+        position += size
+    return True
 
 
 def end_of(data: bytes, position: int) -> int:

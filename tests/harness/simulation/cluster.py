@@ -18,7 +18,7 @@ from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from tests.harness.simulation.clients import BrokenPromise, SimConnection, TryAgain
 from tests.harness.simulation.cluster_faults import ClusterFaults
-from tests.harness.simulation.cluster_invariants import ClusterInvariants, needed_insync
+from tests.harness.simulation.cluster_invariants import ClusterInvariants, LogWatch, needed_insync
 from tests.harness.simulation.cluster_plan import PORT, ClusterPlan, host_of, node_config
 from tests.harness.simulation.node import SimNode
 from tests.harness.simulation.routing import Address, open_any
@@ -38,6 +38,8 @@ class SimCluster:
         *,
         busy_topics: Collection[str],
         settings: Mapping[str, str] | None = None,
+        damage_file: Callable[[int], bool] = lambda _: False,
+        watched: Mapping[str, LogWatch] | None = None,
     ) -> None:
         self.simulation = simulation
         self.plan = plan
@@ -48,7 +50,9 @@ class SimCluster:
         self.store = StoreServer(simulation, plan.profile)
         self.nodes = [self._node(node_id) for node_id in range(plan.nodes)]
         self.addresses: tuple[Address, ...] = tuple((host_of(node_id), PORT) for node_id in range(plan.nodes))
-        self.invariants = ClusterInvariants(self.nodes, self.store, simulation.loop, flush=plan.flush)
+        self.invariants = ClusterInvariants(
+            self.nodes, self.store, simulation.loop, flush=plan.flush, watched=watched or {}
+        )
         self.faults = ClusterFaults(
             self.nodes,
             simulation.network,
@@ -57,9 +61,12 @@ class SimCluster:
             plan.allowed_faults,
             likely_victims=self._likely_victims,
             may_lose_power=self._may_lose_power,
+            may_lose_disk=self._may_lose_disk,
             may_be_damaged=self._may_be_damaged,
+            damage_file=damage_file,
         )
-        self._lost_power: set[int] = set()
+        self._behind: set[int] = set()
+        """Nodes that may lack what they once reported, and have not caught up."""
 
     def _node(self, node_id: int) -> SimNode:
         config = node_config(self.plan, node_id, self._settings)
@@ -76,17 +83,25 @@ class SimCluster:
         return sorted({node for node in (*leaders, view.controller_id) if node != NO_NODE})
 
     def _may_lose_power(self, node_id: int) -> bool:
-        """Fewer than min.insync.replicas may lose at a time: the others hold what is acknowledged."""
-        if self.plan.flush == "ack":
-            return True
+        return self.plan.flush == "ack" or self._may_lose_records(node_id)
+
+    def _may_lose_disk(self, node_id: int) -> bool:
+        """Whatever the flush policy; what one replica alone holds is no promise then."""
+        if not self._may_lose_records(node_id):
+            return False
+        self.invariants.disk_was_replaced(node_id)
+        return True
+
+    def _may_lose_records(self, node_id: int) -> bool:
+        """Fewer than min.insync.replicas may at a time: the others hold what is acknowledged."""
         self._forget_who_caught_up()
         for topic in self.invariants.view.topics.values():
             needed = needed_insync(topic)
             for state in topic.partitions:
-                sound = {*state.isr, *state.elr} - self._lost_power - {node_id}
+                sound = {*state.isr, *state.elr} - self._behind - {node_id}
                 if needed > 1 and len(state.replicas) - len(sound) >= needed:
                     return False
-        self._lost_power.add(node_id)
+        self._behind.add(node_id)
         return True
 
     def _may_be_damaged(self) -> bool:
@@ -102,9 +117,9 @@ class SimCluster:
     def _forget_who_caught_up(self) -> None:
         topics = self.invariants.view.topics.values()
         states = [state for topic in topics if needed_insync(topic) > 1 for state in topic.partitions]
-        self._lost_power = {
+        self._behind = {
             node_id
-            for node_id in self._lost_power
+            for node_id in self._behind
             if self.nodes[node_id].broker is None
             or any(node_id in state.replicas and node_id not in state.isr for state in states)
         }
@@ -134,25 +149,32 @@ class SimCluster:
         finally:
             connection.abort()
 
-    async def retry(self, act: Callable[[], Awaitable[Any]], goal: str) -> Any:
+    async def retry(
+        self, act: Callable[[], Awaitable[Any]], goal: str, *, within_s: float = PROGRESS_S
+    ) -> Any:
         problem: Exception | None = None
-        deadline = asyncio.get_running_loop().time() + PROGRESS_S
+        deadline = asyncio.get_running_loop().time() + within_s
         while asyncio.get_running_loop().time() < deadline:
             try:
                 return await act()
             except (ClientError, TryAgain, OSError) as error:
                 problem = error
                 await asyncio.sleep(0.1)
-        raise BrokenPromise(f"not within {PROGRESS_S} s: {goal}: {problem}")
+        raise BrokenPromise(f"not within {within_s:.0f} s: {goal}: {problem}")
 
     async def until(
-        self, holds: Callable[[], bool], goal: str, state: Callable[[], object] = lambda: ""
+        self,
+        holds: Callable[[], bool],
+        goal: str,
+        state: Callable[[], object] = lambda: "",
+        *,
+        within_s: float = PROGRESS_S,
     ) -> None:
         async def look() -> None:
             if not holds():
                 raise TryAgain(f"{state()}")
 
-        await self.retry(look, goal)
+        await self.retry(look, goal, within_s=within_s)
 
     # -- the end ------------------------------------------------------------------------------------------
 

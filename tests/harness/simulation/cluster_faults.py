@@ -41,6 +41,9 @@ BETWEEN_NODES = (
 CUTS = ("cut_a_link", "isolate", "cut_off_from_store", "cut_one_way")
 """Between hosts only: the nodes of a SQLite store share one."""
 OF_POWER = ("power_cut",)
+OF_SITES = ("stall", "power_cut_of_all", "power_cut_beside_a_pause", "lost_disk")
+"""Drawn by mixed plans only: mixed/plan.py."""
+OF_FILES = ("damaged_file",)
 OF_LOGS = ("damaged_log",)
 """Not beside a loss of power: what two of three lose may be all there is."""
 
@@ -60,7 +63,9 @@ class ClusterFaults:
         *,
         likely_victims: Victims,
         may_lose_power: Callable[[int], bool],
+        may_lose_disk: Callable[[int], bool] = lambda _: False,
         may_be_damaged: Callable[[], bool] = lambda: False,
+        damage_file: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._nodes = nodes
@@ -70,7 +75,9 @@ class ClusterFaults:
         self._allowed = sorted(allowed)
         self._likely_victims = likely_victims
         self._may_lose_power = may_lose_power
+        self._may_lose_disk = may_lose_disk
         self._may_be_damaged = may_be_damaged
+        self._damage_file = damage_file
         self._of_one = [Faults(node, network, random, ()) for node in nodes]
         self._usual_network = network.profile
 
@@ -111,7 +118,7 @@ class ClusterFaults:
         self._store.late_s = 0.02
         self._store.unknown_probability = 0.0
         for node in self._nodes:
-            if node.world is not None and node.world.process.paused:
+            if node.world is not None and (node.world.process.paused or node.world.process.stalled):
                 self._network.loop.resume(node.world.process)
 
     # -- nodes ----------------------------------------------------------------------------------------
@@ -132,6 +139,53 @@ class ClusterFaults:
         await asyncio.sleep(self._random.uniform(0.1, 2))
         for one, other in cuts:
             self._network.mend(one, other)
+
+    async def power_cut_of_all(self, node_index: int) -> None:
+        """As many as may lose power at a time; the others are killed."""
+        for victim in [node_index, *self._others(node_index)]:
+            self._end(victim)
+            await asyncio.sleep(self._random.choice((0, 0, 0.05, 0.5)))
+
+    async def power_cut_beside_a_pause(self, node_index: int) -> None:
+        """A node sleeps while its peers lose power and come back, and then goes on."""
+        world = self._nodes[node_index].world
+        if world is None or world.process.paused:
+            return
+        self._network.loop.pause(world.process)
+        await asyncio.sleep(self._random.choice((0, 0.5, 2)))
+        for victim in self._others(node_index)[: self._random.randint(1, len(self._nodes) - 1)]:
+            self._end(victim)
+        await asyncio.sleep(self._random.choice((0.2, 1.0, 6.0)))
+        self._network.loop.resume(world.process)
+
+    def _end(self, node_index: int) -> None:
+        node = self._nodes[node_index]
+        if self._may_lose_power(node_index):
+            self.counts["power lost"] += 1
+            node.cut_power()
+        else:
+            node.kill()
+
+    async def lost_disk(self, node_index: int) -> None:
+        """The node returns under its id with an empty disk; a kill where others do not hold everything."""
+        if self._may_lose_disk(node_index):
+            self.counts["disks replaced"] += 1
+            self._nodes[node_index].replace_disk()
+        else:
+            self._nodes[node_index].kill()
+
+    async def damaged_file(self, node_index: int) -> None:
+        if self._may_be_damaged() and self._damage_file(node_index):
+            self.counts["files damaged"] += 1
+
+    async def stall(self, node_index: int) -> None:
+        """The event loop is blocked; threads go on: flushes end, and nobody hears of it."""
+        world = self._nodes[node_index].world
+        if world is None or world.process.paused or world.process.stalled:
+            return
+        self._network.loop.stall(world.process)
+        await asyncio.sleep(self._random.choice((0.2, 1.0, 2.5, 6.0)))
+        self._network.loop.resume(world.process)
 
     async def damaged_log(self, node_index: int) -> None:
         """As a read or the scrub finds it (R27), in any partition that others hold as well."""

@@ -7,8 +7,8 @@ for each leader epoch; no epoch and no high watermark goes back. Read next: seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from headrace.broker.node import Broker
 from headrace.broker.partition.leader_role import LeaderRole
@@ -16,7 +16,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.coordination.projection import Projection
 from headrace.machines.replication.leader import effective_min_insync
 from headrace.testing.simloop import SimLoop
-from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
+from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicId, TopicPartition
 from headrace.wire.batch import read_header
 from tests.harness.simulation.clients import BrokenPromise
 from tests.harness.simulation.node import SimNode
@@ -34,9 +34,32 @@ class _Batch(NamedTuple):
     crc: int
 
 
+class _Identity(NamedTuple):
+    """Of a partition: a topic that is created again has another id."""
+
+    topic_id: TopicId
+    partition: int
+
+
 class _Shown(NamedTuple):
     log_start: int
     high_watermark: int
+
+
+class LogWatch(Protocol):
+    """Checks of a topic whose logs lose records. `batches_are_kept`: compaction does not rewrite them."""
+
+    batches_are_kept: bool
+
+    def committed(self, name: TopicPartition, node: SimNode, batches: memoryview) -> None:
+        """Batches below the high watermark, as this node has them, when it first shows them."""
+        ...
+
+    def log_start_moved(self, partition: Partition, node: SimNode, before: int) -> None: ...
+
+
+def _identity(partition: Partition) -> _Identity:
+    return _Identity(partition.topic_id, partition.topic_partition.partition)
 
 
 def needed_insync(topic: Topic) -> int:
@@ -81,20 +104,34 @@ class _Terms:
 class ClusterInvariants:
     """`view` is the store's truth at this moment, which the nodes may not have heard of yet."""
 
-    def __init__(self, nodes: Sequence[SimNode], store: StoreServer, loop: SimLoop, *, flush: str) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[SimNode],
+        store: StoreServer,
+        loop: SimLoop,
+        *,
+        flush: str,
+        watched: Mapping[str, LogWatch] | None = None,
+    ) -> None:
         self._nodes = {node.machine.name: node for node in nodes}
         self._by_id = dict(enumerate(nodes))
         self._store = store.state
         self._loop = loop
         self._flush = flush
+        self._watched = watched or {}
+        """By topic."""
+        self._distrusted: set[SimNode] = set()
+        """Their files were damaged: what they show is not checked until all has healed."""
         self._projection = Projection(store.state.view())
         self._terms = _Terms(store, loop)
+        self._seen: dict[Partition, tuple[int, int, int]] = {}
+        """Log start, high watermark and log end at the last check: for most steps nothing has changed."""
         self._shown: dict[Partition, _Shown] = {}
         self._log_ends: dict[Partition, int] = {}
-        self._committed: dict[TopicPartition, dict[int, _Batch]] = {}
-        self._committed_end: dict[TopicPartition, int] = {}
+        self._committed: dict[_Identity, dict[int, _Batch]] = {}
+        self._committed_end: dict[_Identity, int] = {}
         self.elections = 0
-        self._leader_of: dict[tuple[TopicPartition, int], int] = {}
+        self._leader_of: dict[tuple[_Identity, int], int] = {}
 
     @property
     def view(self) -> ClusterView:
@@ -110,8 +147,13 @@ class ClusterInvariants:
         if node is None or node.broker is None:
             return
         self._terms.check(node, node.broker)
+        if node in self._distrusted:
+            return
         for partition in node.broker.partitions.all():
-            if partition.online:
+            log = partition.log
+            offsets = (log.log_start_offset, partition.commits.high_watermark, log.log_end_offset)
+            if self._seen.get(partition) != offsets and partition.online:
+                self._seen[partition] = offsets
                 self._check_partition(node, partition)
                 self._check_log_end(node, partition)
 
@@ -120,13 +162,19 @@ class ClusterInvariants:
         self._committed.clear()
         self._committed_end.clear()
 
+    def distrust(self, node: SimNode) -> None:
+        self._distrusted.add(node)
+
+    def trust_all(self) -> None:
+        self._distrusted.clear()
+
     def disk_was_replaced(self, node_id: int) -> None:
         """What one replica alone had promised is gone with its disk."""
         for topic in self.view.topics.values():
             for index, state in enumerate(topic.partitions):
                 if needed_insync(topic) == 1 and node_id in (*state.isr, *state.elr):
-                    self._committed.pop(TopicPartition(topic.name, index), None)
-                    self._committed_end.pop(TopicPartition(topic.name, index), None)
+                    self._committed.pop(_Identity(topic.topic_id, index), None)
+                    self._committed_end.pop(_Identity(topic.topic_id, index), None)
 
     # -- one node -----------------------------------------------------------------------------------------
 
@@ -145,11 +193,22 @@ class ClusterInvariants:
             raise BrokenPromise(
                 f"{where}: the high watermark went back from {shown.high_watermark} to {high_watermark} (R14)"
             )
-        if self._flush == "ack" and high_watermark > partition.flushed_offset:
+        # An empty log may start anywhere.
+        if self._flush == "ack" and high_watermark > max(start, partition.flushed_offset):
             raise BrokenPromise(f"{where}: high watermark {high_watermark} over bytes not synced (R23)")
         self._shown[partition] = _Shown(start, high_watermark)
-        if self._keeps_its_word(name):
-            self._compare(where, partition, start if shown is None else max(start, shown.high_watermark))
+        watch = self._watched.get(name.topic)
+        if shown is not None and start != shown.log_start:
+            if start < shown.log_start:
+                raise BrokenPromise(
+                    f"{where}: the log start went back from {shown.log_start} to {start} (R29b)"
+                )
+            if watch is not None:
+                watch.log_start_moved(partition, node, shown.log_start)
+        if self._keeps_its_word(partition):
+            self._compare(
+                node, partition, start if shown is None else max(start, shown.high_watermark), watch
+            )
 
     def _check_log_end(self, node: SimNode, partition: Partition) -> None:
         """R12: who is in sync cuts nothing that was ever shown as committed."""
@@ -159,8 +218,10 @@ class ClusterInvariants:
         self._log_ends[partition] = end
         name = partition.topic_partition
         topic = self._projection.view.topics.get(name.topic)
-        committed = self._committed_end.get(name, 0)
+        committed = self._committed_end.get(_identity(partition), 0)
         if before is None or before < end or end >= committed or topic is None:
+            return
+        if topic.topic_id != partition.topic_id:
             return
         state = topic.partitions[name.partition]
         if any(self._by_id[member] is node for member in state.isr):
@@ -169,15 +230,18 @@ class ClusterInvariants:
                 f"{committed} is committed: {state} (R12)"
             )
 
-    def _keeps_its_word(self, name: TopicPartition) -> bool:
+    def _keeps_its_word(self, partition: Partition) -> bool:
         """A power cut may take what one replica alone had promised, unless it syncs before it promises."""
-        topic = self._projection.view.topics.get(name.topic)
-        return topic is not None and (self._flush == "ack" or needed_insync(topic) > 1)
+        topic = self._projection.view.topics.get(partition.topic_partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        return self._flush == "ack" or needed_insync(topic) > 1
 
-    def _compare(self, where: str, partition: Partition, offset: int) -> None:
+    def _compare(self, node: SimNode, partition: Partition, offset: int, watch: LogWatch | None) -> None:
         """R18, log matching: below a high watermark every replica holds the same batches."""
         name, end = partition.topic_partition, partition.high_watermark
-        known = self._committed.setdefault(name, {})
+        where = f"{name} on {node.machine.name}"
+        known = self._committed.setdefault(_identity(partition), {})
         while offset < end:
             piece = partition.log.read(offset, _READ_BYTES, end, at_least_one=True, wait=True)
             if piece is None:
@@ -185,8 +249,12 @@ class ClusterInvariants:
             data = memoryview(piece.bytes())
             offset = piece.next_offset
             piece.release()
-            self._compare_batches(where, data, known)
-        self._committed_end[name] = max(end, self._committed_end.get(name, 0))
+            if watch is None or watch.batches_are_kept:
+                self._compare_batches(where, data, known)
+            if watch is not None:
+                watch.committed(name, node, data)
+        identity = _identity(partition)
+        self._committed_end[identity] = max(end, self._committed_end.get(identity, 0))
 
     def _compare_batches(self, where: str, data: memoryview, known: dict[int, _Batch]) -> None:
         position = 0
@@ -215,9 +283,12 @@ class ClusterInvariants:
             for index, state in enumerate(topic.partitions):
                 same = old is not None and old.topic_id == topic.topic_id and index < len(old.partitions)
                 was = old.partitions[index] if old is not None and same else None
-                self._check_state(TopicPartition(name, index), was, state)
+                identity = _Identity(topic.topic_id, index)
+                self._check_state(TopicPartition(name, index), identity, was, state)
 
-    def _check_state(self, name: TopicPartition, was: PartitionState | None, state: PartitionState) -> None:
+    def _check_state(
+        self, name: TopicPartition, identity: _Identity, was: PartitionState | None, state: PartitionState
+    ) -> None:
         in_office = self._projection.view.controller_epoch
         if state != was and state.controller_epoch != in_office:
             raise BrokenPromise(
@@ -234,19 +305,23 @@ class ClusterInvariants:
         if was is not None and state.leader not in (NO_NODE, was.leader):
             self.elections += 1
         if state.leader != NO_NODE:
-            leader = self._leader_of.setdefault((name, state.leader_epoch), state.leader)
+            leader = self._leader_of.setdefault((identity, state.leader_epoch), state.leader)
             if leader != state.leader:
                 raise BrokenPromise(
                     f"{name}: {leader} and {state.leader} lead in epoch {state.leader_epoch} (R5)"
                 )
-        self._check_electable(name, state)
+        self._check_electable(name, identity, state)
 
-    def _check_electable(self, name: TopicPartition, state: PartitionState) -> None:
+    def _check_electable(self, name: TopicPartition, identity: _Identity, state: PartitionState) -> None:
         """StrongIsr: whoever may lead holds all that was ever shown as committed."""
-        committed = self._committed_end.get(name, 0)
+        committed = self._committed_end.get(identity, 0)
         for node_id in (*state.isr, *state.elr):
             broker = self._by_id[node_id].broker
             partition = None if broker is None else broker.partitions.get(*name)
+            if self._by_id[node_id] in self._distrusted:
+                continue
+            if partition is not None and partition.topic_id != identity.topic_id:
+                continue
             if partition is not None and partition.online and partition.log_end_offset < committed:
                 raise BrokenPromise(
                     f"{name}: node {node_id} may lead and ends at {partition.log_end_offset}, "

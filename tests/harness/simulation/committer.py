@@ -16,7 +16,7 @@ from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
 from tests.harness.groups import wire as group_wire
-from tests.harness.simulation.clients import PATIENCE_MS, BrokenPromise, SimConnection, TryAgain
+from tests.harness.simulation.clients import PATIENCE_MS, BrokenPromise, SimConnection, TryAgain, awake
 from tests.harness.simulation.routing import Address, open_coordinator
 
 
@@ -25,6 +25,8 @@ class SimCommitter:
         self, world: World, addresses: Sequence[Address], random: Random, *, group_id: str, topic: str
     ) -> None:
         self.stopping = False
+        self.awake = awake()
+        """While cleared, it commits nothing."""
         self.progress = ""
         self.commits = 0
         self._world = world
@@ -56,6 +58,7 @@ class SimCommitter:
                 await self._read_back(connection)
                 if ending:
                     return True
+                await self.awake.wait()
                 await self._commit(connection)
                 await asyncio.sleep(self._random.uniform(0, 0.3))
         finally:

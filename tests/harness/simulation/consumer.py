@@ -24,6 +24,8 @@ from tests.harness.simulation.clients import (
     SimConnection,
     Target,
     TryAgain,
+    all_sound,
+    awake,
     connect,
     list_offset,
     records_in,
@@ -70,6 +72,8 @@ class SimConsumer:
     ) -> None:
         self.name = name
         self.stopping = False
+        self.awake = awake()
+        """While cleared, it reads nothing."""
         self.progress = ""
         self._world = world
         self._target = target
@@ -100,6 +104,7 @@ class SimConsumer:
         try:
             topic_id = await self._topic_id(connection)
             while not self.stopping:
+                await self.awake.wait()
                 await self._fetch(connection, topic_id)
         finally:
             connection.abort()
@@ -190,6 +195,8 @@ class SimConsumer:
 
     def _take_records(self, index: int, data: Any) -> None:
         position = self._positions[index]
+        if not all_sound(bytes(data.records or b"")):
+            raise TryAgain("a batch has a wrong checksum")
         records = [
             (record.offset, record.value or b"")
             for record in records_in(bytes(data.records or b""))

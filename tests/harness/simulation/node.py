@@ -48,6 +48,7 @@ class SimNode:
         self._world: SimWorld | None = None
         self._ended: asyncio.Future[None] | None = None
         self._serving = asyncio.Event()
+        self._wanted = True
 
     @property
     def machine(self) -> Machine:
@@ -59,7 +60,7 @@ class SimNode:
 
     async def supervise(self) -> None:
         """Starts the node whenever it is down, after a short while."""
-        while True:
+        while self._wanted:
             await self._run_once()
             await asyncio.sleep(self._random.uniform(0.01, 1.5))
 
@@ -84,6 +85,11 @@ class SimNode:
     def stop_cleanly(self) -> None:
         if self.broker is not None:
             self.broker.stop_wanted.set()
+
+    def remove(self) -> None:
+        """Stops it for good."""
+        self._wanted = False
+        self.stop_cleanly()
 
     async def _run_once(self) -> None:
         self._world = world = self._simulation.start_process(self._machine)

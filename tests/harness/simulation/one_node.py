@@ -77,6 +77,7 @@ class RunReport:
     seed: int
     plan: Plan
     trace_hash: str = ""
+    logical_s: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     records_read: int = 0

@@ -26,6 +26,7 @@ from tests.harness.simulation.clients import (
     SimConnection,
     Target,
     TryAgain,
+    awake,
     connect,
 )
 
@@ -85,11 +86,16 @@ class SimProducer:
         name: str,
         kind: ProducerKind,
         durable: bool,
+        keys: int = 0,
     ) -> None:
+        """`keys`: records have one of so many keys, and some are tombstones."""
         self.name = name
         self.kind = kind
         self.stopping = False
+        self.awake = awake()
+        """While cleared, it sends nothing new."""
         self.progress = ""
+        self._keys = keys
         self._world = world
         self._target = target
         self._history = history
@@ -132,7 +138,11 @@ class SimProducer:
         in_flight: deque[tuple[_Batch, asyncio.Future[Any]]] = deque()
         again = list(self._unacknowledged)
         while True:
+            if not (again or in_flight):
+                await self.awake.wait()
             while len(in_flight) < self.kind.depth:
+                if not (again or self.awake.is_set()):
+                    break
                 batch = again.pop(0) if again else self._next_batch()
                 if batch is None:
                     break
@@ -140,6 +150,8 @@ class SimProducer:
                 if self._random.random() < 0.6:
                     await asyncio.sleep(self._random.uniform(0, self.kind.pause_s))
             if not in_flight:
+                if not self.awake.is_set():
+                    continue
                 return
             await self._take_reply(in_flight)
 
@@ -156,7 +168,8 @@ class SimProducer:
         partition = self._random.choice(self._target.indexes)
         count = self._random.randint(1, 4)
         now_ms = self._world.clock.wall_ms()
-        records = [Record(index, now_ms, None, self._next_value()) for index in range(count)]
+        values = [self._next_value() for _ in range(count)]
+        records = [Record(index, now_ms, *self._key_and_value(value)) for index, value in enumerate(values)]
         data = build_batch(
             records,
             codec=self._random.choice((0, 0, 0, 1, 3, 4 if self._version >= 7 else 0)),
@@ -170,12 +183,12 @@ class SimProducer:
                 Send(
                     producer=self.name,
                     partition=self._target.partition(partition),
-                    value=record.value or b"",
+                    value=value,
                     durable=self._durable,
                     ordered=self.kind.idempotent or self.kind.depth == 1,
                 )
             )
-            for record in records
+            for value in values
         ]
         batch = _Batch(partition=partition, data=bytes(data), sends=sends)
         self._unacknowledged.append(batch)
@@ -185,6 +198,12 @@ class SimProducer:
         self._numbers += 1
         padding = self._random.choice((0, 10, 100, 700))
         return f"{self.name}-{self._numbers}".encode() + b"." * padding
+
+    def _key_and_value(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+        if not self._keys:
+            return None, value
+        key = b"key-%d" % self._random.randrange(self._keys)
+        return key, None if self._random.random() < 0.1 else value
 
     def _send(self, connection: SimConnection, batch: _Batch) -> asyncio.Future[Any]:
         data = {"index": batch.partition, "records": batch.data}

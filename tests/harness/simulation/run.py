@@ -31,6 +31,7 @@ class Report(Protocol):
     seed: int
     plan: Any
     trace_hash: str
+    logical_s: float
     outcomes: Counter[str]
     faults: Counter[str]
     records_read: int
@@ -39,15 +40,16 @@ class Report(Protocol):
 R = TypeVar("R", bound=Run)
 
 
-def carry_out(report: Report, make_run: Callable[[Simulation], R]) -> R:
+def carry_out(report: Report, make_run: Callable[[Simulation], R], *, max_steps: int = 2_000_000) -> R:
     """Raises what went wrong, with the seed and its plan."""
-    with Simulation(report.seed, clock=ClockProfile()) as simulation:
+    with Simulation(report.seed, clock=ClockProfile(), max_steps=max_steps) as simulation:
         try:
             run = make_run(simulation)
             simulation.run(run.run())
         except BaseException as error:
             error.add_note(f"seed {report.seed}: {report.plan}")
             raise
+        report.logical_s = simulation.loop.time()
         report.trace_hash = simulation.loop.trace_hash()
     report.outcomes.update(run.history.outcomes())
     report.faults = run.faults.counts

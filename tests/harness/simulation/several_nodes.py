@@ -44,6 +44,7 @@ class ClusterReport:
     seed: int
     plan: ClusterPlan
     trace_hash: str = ""
+    logical_s: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     records_read: int = 0

@@ -141,6 +141,8 @@ class Partition:
         # partition as much as was known to be.
         durable = log.flushed_offset if flushed_only else log.log_end_offset
         known = durable if high_watermark is None else min(high_watermark, durable)
+        # The log start is written down at each deletion, the high watermark now and then.
+        known = max(known, log.log_start_offset)
         self.commits = CommitTracker(log, known, call_soon, flushed_only=flushed_only)
         self.role: Role = SoleReplica(log, self.commits)
         self.readers = Readers()

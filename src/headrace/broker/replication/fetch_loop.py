@@ -316,6 +316,7 @@ class FetchLoop:
                 partition.append_as_replica(records)
             if work.delete_before is not None:
                 partition.log.delete_records_before(work.delete_before)
+                following.update_high_watermark()  # at once: it is never below the log start
             if work.append and partition.settings.flush == FLUSH_ACK:
                 await partition.flushed()
         except (ApiError, DiskFullError) as error:

@@ -24,7 +24,7 @@ from headrace.broker.partition.registry import Partitions
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.fetcher import ReplicaFetcher
 from headrace.broker.replication.isr_proposals import IsrProposals
-from headrace.broker.replication.live_nodes import live_nodes
+from headrace.broker.replication.live_nodes import damaged_logs, live_nodes
 from headrace.broker.replication.log_repairs import LogRepairs
 from headrace.broker.replication.peers import Peers
 from headrace.broker.replication.slow_replicas import SlowReplicas
@@ -96,6 +96,7 @@ class Replication:
             on_change=self._slow_changed,
         )
         self._nodes = self._nodes_in(cluster.view)
+        self._damaged = damaged_logs(cluster.view)
         self._acting_epoch: int | None = None
         """This node's epoch, once it is in the view."""
         self._suspended = False
@@ -145,7 +146,7 @@ class Replication:
         """Called before the registry gets the view: roles depend on the nodes of the same view."""
         if new.nodes is old.nodes and self._acting_epoch == self._epoch_in(new):
             return
-        self._nodes = self._nodes_in(new)
+        self._nodes, self._damaged = self._nodes_in(new), damaged_logs(new)
         acting_epoch = self._epoch_in(new)
         new_epoch = acting_epoch != self._acting_epoch
         self._acting_epoch = acting_epoch
@@ -209,12 +210,17 @@ class Replication:
         self._update_leader(role, state)
 
     def _update_leader(self, leading: LeaderRole, state: PartitionState) -> None:
-        outcome = leading.machine.update(state, self._nodes, self._now_ms())
+        outcome = leading.machine.update(state, self._nodes_for(leading.partition), self._now_ms())
         leading.acks.set_replicas(leading.machine.state.replicas)
         if outcome is EpochChange.NEW_EPOCH:
             self._begin_epoch(leading)
         leading.update_high_watermark()
         self._proposals.consider(leading)
+
+    def _nodes_for(self, partition: Partition) -> Nodes:
+        """Without those on which its log is damaged: with one of them a whole proposal is refused (R27)."""
+        key = partition.topic_id, partition.topic_partition.partition
+        return self._nodes.without(self._damaged.get(key, ()))
 
     def _become_leader(self, partition: Partition, state: PartitionState, settings: LeaderSettings) -> None:
         """R13: the high watermark stays what this node knew before, never its log end offset."""
@@ -240,7 +246,8 @@ class Replication:
             high_watermark=partition.high_watermark,
             log_start=log.log_start_offset,
         )
-        machine = Leader(self._node_id, state, self._nodes, own, settings, self._now_ms())
+        nodes = self._nodes_for(partition)
+        machine = Leader(self._node_id, state, nodes, own, settings, self._now_ms())
         leading = LeaderRole(
             partition, machine, self._now_ms, self._proposals.consider, self._slow.machine.acknowledged
         )

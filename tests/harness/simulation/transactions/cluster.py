@@ -68,6 +68,7 @@ class TransactionReport:
     seed: int
     plan: TransactionPlan
     trace_hash: str = ""
+    logical_s: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     records_read: int = 0
