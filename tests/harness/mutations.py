@@ -83,8 +83,8 @@ class MutatingFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _MutatingLoader(self._mutation, spec.origin))
 
 
-def main(path: str, seeds: str, simulation: str = "one_node") -> int:
-    """0: caught; 3: survived."""
+def main(path: str, seeds: str, simulation: str = "one_node", until: str = "first") -> int:
+    """0: caught; 3: survived. `until` "all" runs every seed, for mutation_coverage.py."""
     mutation = load_mutation(Path(path))
     finder = MutatingFinder(mutation)
     sys.meta_path.insert(0, finder)
@@ -92,12 +92,17 @@ def main(path: str, seeds: str, simulation: str = "one_node") -> int:
     if not finder.applied:
         raise StaleMutation(f"{mutation.module} is not part of the simulation")
     logging.disable(logging.CRITICAL)
+    caught = False
     for name, run in _runs(module, int(seeds)):
         try:
             run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the mutation was noticed
             print(f"caught by {name}: {root_of(error)!r}")
-            return 0
+            caught = True
+            if until == "first":
+                break
+    if caught:
+        return 0
     print(f"survived {seeds} seeds: {mutation.rule}, {mutation.why}")
     return 3
 
