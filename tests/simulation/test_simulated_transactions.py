@@ -57,7 +57,7 @@ def test_t12_fresh_seeds_find_no_anomaly() -> None:
 @pytest.mark.timeout(7200)
 def test_soak_t12_many_fresh_seeds_of_transactions_find_no_anomaly() -> None:
     started, seeds = time.monotonic(), soak.long_seeds(SOAK_SEEDS)
-    tally = run_all(SIMULATION, seeds)
+    tally = run_all(SIMULATION, seeds, of_sites=True)
     report = {"first_seed": seeds.start, "seeds": len(seeds), **tally.as_report()}
     soak.write_report("T12-simulation", started, report)
     assert tally.failures == []

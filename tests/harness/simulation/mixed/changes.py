@@ -30,7 +30,10 @@ _RATE = "consumer_byte_rate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """`refusals`: codes that mean that an earlier attempt, whose answer was lost, was carried out."""
+    """`refusals`: codes that mean that an earlier attempt, whose answer was lost, was carried out.
+
+    Or that the node asked does not know of the last change: it had not answered when that was acknowledged.
+    """
 
     what: str
     api_key: ApiKey
@@ -49,6 +52,10 @@ class ChangeWriter:
         self.changes = 0
         self.cluster = cluster
         self.random = random
+
+    async def run(self) -> None:
+        """Until told to stop."""
+        raise NotImplementedError
 
     async def carry_out(self, change: Change) -> bool:
         """Until it is acknowledged. True when the first attempt was: others may be carried out later."""
@@ -71,11 +78,12 @@ class ChangeWriter:
             change.api_key, change.fields, version=change.version, timeout_ms=30_000
         )
         code = change.code(reply)
-        if code in change.refusals:
+        in_store = change.known(self.cluster.invariants.view)
+        if code in change.refusals and in_store:
             return
         if code is not ErrorCode.none:
             raise TryAgain(code.name)
-        if not change.known(self.cluster.invariants.view):
+        if not in_store:
             raise BrokenPromise(f"{change.what} was acknowledged, and the store does not have it")
         if loop.time() - began < LIMIT_MS / 1000 - 0.5:
             self._check_known(change, live)
@@ -187,11 +195,21 @@ class RuleWriter(ChangeWriter):
                 api_key=api_key,
                 fields=fields,
                 version=3,
-                code=lambda reply: (reply.filter_results if remove else reply.results)[0].error_code,
+                code=self._code_of_removal if remove else lambda reply: reply.results[0].error_code,
                 known=lambda view: (principal in _principals(view)) != remove,
+                refusals=(ErrorCode.resource_not_found,),
             ),
         )
         self._allowed.symmetric_difference_update({principal})
+
+    def _code_of_removal(self, reply: Any) -> ErrorCode:
+        """A node that does not know the ACL finds nothing to remove, and says so."""
+        (result,) = reply.filter_results
+        codes: list[ErrorCode] = [result.error_code, *(each.error_code for each in result.matching_acls)]
+        failures = [code for code in codes if code is not ErrorCode.none]
+        if failures:
+            return failures[0]
+        return ErrorCode.none if result.matching_acls else ErrorCode.resource_not_found
 
     def knows_all(self, view: ClusterView) -> bool:
         found = {str(entity.client_id): values.get(_RATE) for entity, values in view.client_quotas.items()}

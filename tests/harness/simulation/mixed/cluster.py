@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.broker.partition.partition import Partition
 from headrace.log.directory_names import STRAY_SUFFIX
@@ -43,6 +43,12 @@ _KEYS = 5
 _LOOK_S = 10.0
 _STEPS_PER_HOUR = 4_000_000
 _DAY_MS = 86_400_000
+
+
+class _Client(Protocol):
+    stopping: bool
+    awake: asyncio.Event
+    progress: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +144,10 @@ class MixedRun:
         wanted = ((self.rules, self.plan.clients_change_rules), (self.topics, self.plan.topics_come_and_go))
         return [writer for writer, runs in wanted if runs]
 
+    @property
+    def _writers(self) -> list[_Client]:
+        return [*self.producers, *self._changers, self.committer]
+
     def _damage_file(self, node_index: int) -> bool:
         node = self.cluster.nodes[node_index]
         done = damage_a_file(node, self.random, (KEPT, RETAINED))
@@ -220,7 +230,8 @@ class MixedRun:
         self._let_rest(resting=False)
 
     def _let_rest(self, *, resting: bool) -> None:
-        for each in (*self.producers, *self.consumers, *self._changers, self.committer):
+        clients: list[_Client] = [*self._writers, *self.consumers]
+        for each in clients:
             if resting:
                 each.awake.clear()
             else:
@@ -250,7 +261,7 @@ class MixedRun:
         topics = self.cluster.invariants.view.topics
         states = {name: topics[name].partitions for name in TOPICS if name in topics}
         up = [node.broker is not None for node in self.cluster.nodes]
-        told = [each.progress for each in (*self._changers, self.committer)]
+        told = [each.progress for each in self._writers]
         return f"up {up}, clients {told}, {states}"
 
     # -- the end ----------------------------------------------------------------------------------------
@@ -258,7 +269,7 @@ class MixedRun:
     async def _finish(
         self, working: list[asyncio.Task[None]], consuming: list[asyncio.Task[None]]
     ) -> dict[TopicPartition, FinalLog]:
-        for each in (*self.producers, *self._changers, self.committer):
+        for each in self._writers:
             each.stopping = True
         _, late = await asyncio.wait(working, timeout=PROGRESS_S)
         if late:

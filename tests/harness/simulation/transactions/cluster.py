@@ -86,7 +86,8 @@ class TransactionReport:
     late_answers: int = 0
 
 
-def draw_plan(random: Random, duration_s: float = DURATION_S) -> TransactionPlan:
+def draw_plan(random: Random, duration_s: float = DURATION_S, *, of_sites: bool = False) -> TransactionPlan:
+    """`of_sites`: also power cuts of all nodes and beside pauses, lost disks and stalled event loops."""
     profile: Profile = random.choice(("sqlite", "zookeeper"))
     faults = [*cluster_faults.OF_ONE_NODE, *cluster_faults.BETWEEN_NODES, *cluster_faults.OF_POWER]
     if profile == "zookeeper":
@@ -101,7 +102,10 @@ def draw_plan(random: Random, duration_s: float = DURATION_S) -> TransactionPlan
         moves=False,
         duration_s=duration_s,
         producers=(ProducerKind(acks=-1, idempotent=True, depth=random.choice((1, 3)), pause_s=0.5),),
-        allowed_faults=tuple(random.sample(faults, random.randint(2, 6))),
+        allowed_faults=(
+            *random.sample(faults, random.randint(2, 6)),
+            *(random.sample(cluster_faults.OF_SITES, 2) if of_sites else ()),
+        ),
         lag_ms=random.choice((1_000, 10_000)),
     )
     return TransactionPlan(
@@ -335,9 +339,13 @@ class TransactionRun:
 
 
 def run_seed(
-    seed: int, *, duration_s: float = DURATION_S, plan: TransactionPlan | None = None
+    seed: int,
+    *,
+    duration_s: float = DURATION_S,
+    of_sites: bool = False,
+    plan: TransactionPlan | None = None,
 ) -> TransactionReport:
-    plan = plan or draw_plan(Random(f"transaction plan {seed}"), duration_s)
+    plan = plan or draw_plan(Random(f"transaction plan {seed}"), duration_s, of_sites=of_sites)
     report = TransactionReport(seed=seed, plan=plan)
     run = carry_out(report, lambda simulation: TransactionRun(simulation, plan))
     transactions = run.transactions.transactions.values()
