@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.errors import CorruptLogError
 from headrace.types import NO_NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
@@ -384,27 +383,6 @@ def a_replaced_disk_that_held_all_leaves_the_decision_to_the_operator() -> None:
         simulate_cluster(scenario, flush=flush, settings={"min.insync.replicas": "1"})
 
 
-def a_damaged_log_outside_the_in_sync_replicas_is_fetched_again() -> None:
-    """R27: nothing about its topic changes any more when the damage is found."""
-
-    async def scenario(lab: ClusterLab) -> None:
-        await lab.produced(b"one")
-        await all_alike(lab)
-        third = others_of(lab, lab.state.leader)[-1]
-        for other in others_of(lab, third):
-            lab.simulation.network.cut(lab.nodes[third].machine.name, lab.nodes[other].machine.name)
-        await lab.produced(b"two")
-        await lab.until(lambda: third not in lab.state.isr, "the third is out of sync")
-        world, damage = lab.nodes[third].world, CorruptLogError("a batch has a wrong checksum")
-        assert world is not None
-        world.process.context().run(lab.partition(third).fault, damage)
-        await asyncio.sleep(3)  # the cluster has heard of it
-        lab.simulation.network.mend_all()
-        await all_alike(lab)
-
-    simulate_cluster(scenario, profile="zookeeper", lag_ms=1_000)
-
-
 async def replace_disk_of(lab: ClusterLab, node_id: int) -> None:
     """It registers once the session of its last process has ended (R10), and serves."""
     lab.nodes[node_id].replace_disk()
@@ -456,5 +434,4 @@ SCENARIOS = (
     a_replica_that_lost_its_tail_says_so_until_it_is_let_in,
     a_replaced_disk_of_the_last_in_sync_replica_does_not_lead,
     a_replaced_disk_that_held_all_leaves_the_decision_to_the_operator,
-    a_damaged_log_outside_the_in_sync_replicas_is_fetched_again,
 )

@@ -274,7 +274,7 @@ class Partitions:
 
     def _keep(self, partition: Partition, topic: Topic, settings: TopicSettings, view: ClusterView) -> None:
         index = partition.topic_partition.partition
-        if self._may_replace_damaged(partition, topic, view):
+        if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
             del self._by_name[topic.name][index]
             self._removed(partition)
             if (damaged := damage_of(partition)) is not None:
@@ -321,14 +321,6 @@ class Partitions:
         """R27: another node leads, and this replica is neither in the ISR nor eligible for leadership."""
         others = (self._node_id, NO_NODE)
         return state.leader not in others and self._node_id not in {*state.isr, *state.elr}
-
-    def _may_replace_damaged(self, partition: Partition, topic: Topic, view: ClusterView) -> bool:
-        """Only in a view that has this node's report of the damage: from then on it can not join the ISR."""
-        index = partition.topic_partition.partition
-        if partition.damage is None or not self._may_begin_anew(topic.partitions[index]):
-            return False
-        node = view.nodes.get(self._node_id)
-        return node is not None and (topic.topic_id, index) in node.offline
 
     def _open_anew(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
         """Renames the damaged log and opens an empty one, which is fetched from the leader."""
@@ -454,21 +446,10 @@ class Partitions:
             self._openable.discard(topic_partition)
 
     def open_again(self) -> None:
-        """There may be room now for those that found none; others may have taken over from damaged ones."""
+        """There may be room now for those that found none."""
         for name in list(self._openable):
             if name not in self._opening and self._opening.now(name):
                 self._open_queued(name)
-        for partition in [each for each in self.all() if each.damage is not None]:
-            self._match_damaged(partition)
-
-    def _match_damaged(self, partition: Partition) -> None:
-        """The topic need not change after its log was damaged: it may have been out of the ISR before."""
-        view = self._view
-        topic = None if view is None else view.topics.get(partition.topic_partition.topic)
-        if view is None or topic is None or topic.topic_id != partition.topic_id:
-            return
-        if self._may_replace_damaged(partition, topic, view):
-            self._keep(partition, topic, self._settings_of(view, topic), view)
 
     def _open_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
         try:
