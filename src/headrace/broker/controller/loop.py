@@ -254,7 +254,7 @@ class ControllerLoop:
 
     async def _reconcile(self, dirty: set[str] | None) -> list[TopicPartition]:
         """Returns the partitions whose election needs the log end offsets of their replicas (R19b)."""
-        names = list(self._cluster.view.topics) if dirty is None else list(dirty)
+        names = list(self._cluster.view.topics) if dirty is None else sorted(dirty)
         leading = {kind: self._controller.leading(internal=kind) for kind in (False, True)}
         awaiting: list[TopicPartition] = []
         for start in range(0, len(names), _TOPICS_PER_WRITE):
