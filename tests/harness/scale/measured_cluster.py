@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Counts:
     """What happened in a span of time."""
 
     virtual_s: float = 0.0
-    cpu_s: Counter[str] = field(default_factory=Counter)
+    cpu_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By host."""
     network_bytes: int = 0
     commits: int = 0
