@@ -18,7 +18,7 @@ MUTATIONS = sorted((Path(__file__).parents[1] / "mutations" / "repair").glob("*.
 
 
 def test_a_repaired_segment_holds_what_it_held() -> None:
-    tally = run_some(SIMULATION, range(SEEDS))
+    tally = run_some(SIMULATION, {}, range(SEEDS))
     assert tally.failures == []
     assert set(FAULTS) <= set(tally.faults)
     assert min(tally.outcomes[name] for name in ("WHOLE", "FETCH_WHOLE_LOG", "LOG_START_MOVES")) > 20
