@@ -2,7 +2,7 @@
 """Checks what retention deletes on simulated nodes: nothing too young, and nothing that is not too much.
 
 A node deletes by its own clock or size, or takes over a log start that another node was entitled to (R29b).
-Read next: clocks.py, cluster_invariants.py (which calls it), log/retention.py.
+Read next: clocks.py, simulation/cluster_invariants.py (which calls it), log/retention.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 What is below a high watermark is remembered record by record. A replica may lack a record only if a later one
 with its key was committed, or if it is a tombstone of a certain age; it has nothing else (R18, R29).
-Read next: cluster_invariants.py (which calls it), log/compaction/compaction.py.
+Read next: simulation/cluster_invariants.py (which calls it), log/compaction/compaction.py.
 """
 
 from __future__ import annotations
