@@ -21,7 +21,7 @@ from headrace.client.tools.disk_events import DiskEvents, _take
 from headrace.client.tools.group_events import read_event
 from headrace.client.tools.lag_samples import read_samples
 from headrace.client.tools.pipeline_reports import read_report
-from headrace.cluster.plan import ClusterError, plan_of
+from headrace.cluster.plan import FORMAT, ClusterError, plan_of
 from headrace.console.state.recorded import read_recorded
 from headrace.coordination.restore import backups
 from headrace.coordination.sqlite_files import APPLICATION_ID, LeaseDatabase
@@ -81,8 +81,11 @@ def test_it_is_refused_by_its_number_and_what_to_do(what: str) -> None:
 
 
 def test_a_cluster_plan_is_refused_and_left_as_it_is() -> None:
-    with pytest.raises(ClusterError, match="format 3 was written by a newer Headrace; use that version"):
-        plan_of({"format": 3})
+    newer = FORMAT + 1
+    with pytest.raises(
+        ClusterError, match=f"format {newer} was written by a newer Headrace; use that version"
+    ):
+        plan_of({"format": newer})
 
 
 LEFT_OUT: dict[str, Callable[[], object]] = {

@@ -12,6 +12,8 @@ from tests.harness.simulation.seeds import Tally
 
 def test_a_range_of_seeds_is_a_part_of_a_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SEED", "7")
+    for name in ("HEADRACE_SEEDS", "HEADRACE_SOAK_SEEDS", "HEADRACE_SOAK_HOURS"):
+        monkeypatch.delenv(name, raising=False)
     assert soak.long_seeds(5) == range(307, 312)
     monkeypatch.setenv("HEADRACE_SOAK_SEEDS", "3")
     assert soak.long_seeds(5) == range(307, 310)

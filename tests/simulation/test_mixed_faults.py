@@ -153,19 +153,21 @@ def test_a_damaged_file_is_found_and_fetched_again() -> None:
         await victim.broker.offsets.persist()
         lab.invariants.distrust(victim)
         assert damage_a_file(victim, lab.random, (TOPIC,))
-        await lab.until(
-            lambda: _stray(lab),
-            "the damaged log was put aside",
-        )
+        await lab.until(lambda: _kept_aside(lab), "what was damaged was kept aside")
         await all_alike(lab)
 
     settings = {"log.index.interval.bytes": "0", "log.index.size.max.bytes": "60"}
     simulate_cluster(scenario, flush="ack", settings={**settings, "headrace.scrub.interval.ms": "2000"})
 
 
-def _stray(lab: ClusterLab) -> bool:
-    names = [name for node in lab.nodes for name in node.machine.files.listdir(Path("/data"))]
-    return any(name.endswith("-stray") for name in names)
+def _kept_aside(lab: ClusterLab) -> bool:
+    """The whole log, or a file of the log where its range was fetched again."""
+    data, log = Path("/data"), Path(f"/data/{TOPIC}-0")
+    for files in (node.machine.files for node in lab.nodes):
+        names = [*files.listdir(data), *(files.listdir(log) if files.exists(log) else ())]
+        if any(name.endswith("-stray") or ".damaged-" in name for name in names):
+            return True
+    return False
 
 
 # Checks: each is shown what it has to find

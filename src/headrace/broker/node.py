@@ -943,6 +943,8 @@ async def _assemble(
         await store.close()
         raise
     try:
+        checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
+        checkpoints.note_new_disk()
         directory_id = check_meta_properties(
             world.files,
             directory,
@@ -952,7 +954,6 @@ async def _assemble(
         )
         remembered = RememberedStore(world, directory, config.coordination_address)
         store_was_restored = await remembered.check(cluster)
-        checkpoints = NodeCheckpoints(world.files, directory, boot_id(world.files))
         checkpoints.load()  # after all refusals: they leave the marker of the last clean stop
         return Broker(
             world=world,

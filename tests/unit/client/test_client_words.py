@@ -114,7 +114,7 @@ def test_stored_ranges_come_back_as_they_were() -> None:
         b"\xff",
         b"[]",
         b"{}",
-        json.dumps({"format": 2, "kind": "range"}).encode(),
+        json.dumps({"format": 1, "kind": "range"}).encode(),
         json.dumps(SOUND | {"kind": "hash"}).encode(),
         json.dumps(SOUND | {"ranges": "A"}).encode(),
         json.dumps(SOUND | {"ranges": 5}).encode(),

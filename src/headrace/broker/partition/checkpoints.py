@@ -74,14 +74,17 @@ class NodeCheckpoints:
         self._topic_ids: Mapping[TopicPartition, int] = {}
         self._saved_ids: Mapping[TopicPartition, int] | None = None
 
+    def note_new_disk(self) -> None:
+        """Called before `meta.properties` is written, which tells a used directory from an empty one."""
+        if not any(self._exists(name) for name in (META_PROPERTIES_FILE, META_COPY_FILE)):
+            replace_file(self._files, self._directory / NEW_DISK_FILE, b"")
+
     def load(self) -> None:
         """The marker of a clean stop is taken away before any log is opened (R22).
 
         After the loss of a checkpoint the node starts as after a power cut: every log is checked as a whole,
         and the cluster relies on nothing that it held (R20).
         """
-        if not any(self._exists(name) for name in (META_PROPERTIES_FILE, META_COPY_FILE)):
-            replace_file(self._files, self._directory / NEW_DISK_FILE, b"")
         self.new_disk = self._exists(NEW_DISK_FILE)
         marker = take_clean_marker(self._files, self._directory)
         self.stopped_cleanly = marker is not None

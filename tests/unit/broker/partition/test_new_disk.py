@@ -14,8 +14,9 @@ DATA = Path("/data")
 
 def started(files: MemoryFiles) -> NodeCheckpoints:
     checkpoints = NodeCheckpoints(files, DATA, "boot 1")
-    checkpoints.load()
+    checkpoints.note_new_disk()
     check_meta_properties(files, DATA, cluster_id="c", node_id=1, new_directory_id="d")
+    checkpoints.load()
     return checkpoints
 
 
