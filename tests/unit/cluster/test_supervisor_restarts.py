@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,7 +57,7 @@ def test_the_backoff_doubles_with_each_crash_and_begins_anew_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     folder, said, engine = ClusterFolder(tmp_path), list[str](), EndingEngine()
     plan_of_cores(folder)
     supervisor = Supervisor(folder, said.append, engine=engine)

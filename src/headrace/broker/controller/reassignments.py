@@ -218,7 +218,7 @@ def _begin(
 
 
 def _staying(nodes: Nodes) -> Nodes:
-    return nodes.without([node for node in nodes.epochs if not nodes.takes_on(node)])
+    return nodes._replace(epochs={node: e for node, e in nodes.epochs.items() if nodes.takes_on(node)})
 
 
 def _check_gone(view: ClusterView, node_id: int) -> None:

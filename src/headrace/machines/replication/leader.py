@@ -50,22 +50,24 @@ class EpochIndex(Protocol):
 
 class Nodes(NamedTuple):
     """The live nodes: their node epochs (R3), those that shut down (R22), that have a full disk (R25), and
-    that are slow (R16b)."""
+    that are slow (R16b). `damaged`: nodes without a sound log of the partition (R27), not in `epochs`."""
 
     epochs: Mapping[int, int]
     leaving: Collection[int] = frozenset()
     full: Collection[int] = frozenset()
     slow: Collection[int] = frozenset()
+    damaged: Collection[int] = frozenset()
 
     def takes_on(self, node: int) -> bool:
         """Whether it may become leader or join the in-sync replicas."""
         return node in self.epochs and node not in self.leaving and node not in self.full
 
-    def without(self, gone: Collection[int]) -> Nodes:
+    def without(self, damaged: Collection[int]) -> Nodes:
         """For a partition whose log is damaged on some nodes (R27)."""
-        if not gone:
+        if not damaged:
             return self
-        return self._replace(epochs={node: epoch for node, epoch in self.epochs.items() if node not in gone})
+        sound = {node: epoch for node, epoch in self.epochs.items() if node not in damaged}
+        return self._replace(epochs=sound, damaged=damaged)
 
 
 class EpochChange(Enum):
@@ -248,6 +250,8 @@ class Leader:
             return ErrorCode.stale_broker_epoch
         replica.node_epoch = node_epoch
         replica.log_start = log_start
+        if node in self._nodes.damaged:
+            return None
         replica.keeps_up = replica.fetched_ms is not None and fetch_offset >= replica.leader_end_at_fetch
         if fetch_offset >= self._own.log_end:
             replica.caught_up_ms = now_ms
@@ -280,14 +284,16 @@ class Leader:
             self._replicas = {n: self._replicas.get(n) or _Replica(caught_up_ms=now_ms) for n in others}
         self.state = state
         self._nodes = nodes
-        self._reset_restarted()
+        self._forget_lost_ends()
         self._advance()
         return EpochChange.SAME_EPOCH
 
-    def _reset_restarted(self) -> None:
-        """A restarted node may have lost the end of its log: it counts once it fetched again (R14, R20)."""
+    def _forget_lost_ends(self) -> None:
+        """A restarted node may have lost the end of its log (R14, R20), and a damaged log begins anew or ends
+        earlier (R27): it counts once it is fetched for again."""
         for node, replica in self._replicas.items():
-            if self._nodes.epochs.get(node, replica.node_epoch) > replica.node_epoch:
+            restarted = self._nodes.epochs.get(node, replica.node_epoch) > replica.node_epoch
+            if restarted or node in self._nodes.damaged:
                 replica.log_end = UNKNOWN_OFFSET
                 replica.fetched_ms = None
 

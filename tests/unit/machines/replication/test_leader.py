@@ -163,6 +163,32 @@ def test_leaving_and_restarted_replicas_do_not_join_the_isr() -> None:
     assert machine.follower_fetched(2, 12, 5, 3) is ErrorCode.stale_broker_epoch
 
 
+def test_a_replica_whose_log_was_damaged_joins_only_by_what_it_fetched_afterwards() -> None:
+    """R27: its log may be empty since, under the same node epoch."""
+    machine = leading(replace(STATE, isr=(0, 1)))
+    machine.follower_fetched(2, 12, 5, 1)
+    machine.update(replace(STATE, isr=(0, 1)), NODES.without({2}), 2)
+    machine.follower_fetched(2, 12, 5, 3)  # sent before the damage was found
+    assert machine.propose(3) is None
+    machine.update(replace(STATE, isr=(0, 1)), NODES, 4)
+    assert machine.propose(4) is None
+    machine.follower_fetched(2, 12, 0, 5)
+    assert machine.propose(5) is None
+    machine.follower_fetched(2, 12, 5, 6)
+    proposal = machine.propose(6)
+    assert proposal is not None
+    assert proposal.members == (0, 1, 2)
+
+
+def test_a_damaged_replica_in_the_isr_commits_nothing() -> None:
+    """R27: until the controller has removed it."""
+    machine = leading()
+    machine.follower_fetched(1, 11, 5, 1)
+    machine.update(STATE, NODES.without({2}), 2)
+    machine.follower_fetched(2, 12, 5, 3)
+    assert machine.high_watermark == 3
+
+
 def test_views_out_of_order_and_another_leader() -> None:
     """R4, R17."""
     machine = leading()
