@@ -2,7 +2,8 @@
 """Key ranges: text form, rules, which partition a key belongs to, and ranges learned from a sample.
 
 Pure. The same for producers (client/partitioning/partitioners.py) and for the broker, which refuses records
-in the wrong partition of topics with headrace.partitioner=enforce (broker/partition/record_validation.py).
+in the wrong partition of topics with headrace.partitioner=enforce
+(broker/partition/validation/record_validation.py).
 """
 
 from __future__ import annotations

@@ -54,14 +54,14 @@ from headrace.broker.network.request_context import Handler
 from headrace.broker.network.request_tasks import RequestTasks
 from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints, OffsetSaver
 from headrace.broker.partition.disk_guard import DiskGuard
-from headrace.broker.partition.flush_default import NAME as FLUSH
-from headrace.broker.partition.flush_default import default_flush, is_flush_set
 from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.housekeeping import Housekeeping, PeriodicJob
-from headrace.broker.partition.min_insync import configured_min_insync
 from headrace.broker.partition.recovery_summary import log_recovery
 from headrace.broker.partition.registry import Partitions
-from headrace.broker.partition.topic_settings import TopicSettings, topic_settings
+from headrace.broker.partition.settings.flush_default import NAME as FLUSH
+from headrace.broker.partition.settings.flush_default import default_flush, is_flush_set
+from headrace.broker.partition.settings.min_insync import configured_min_insync
+from headrace.broker.partition.settings.topic_settings import TopicSettings, topic_settings
 from headrace.broker.quotas.client_throttles import make_throttles
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.peers import Peers

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of one partition's log, typed and resolved.
 
-Resolved by broker/partition/topic_settings.py.
+Resolved by broker/partition/settings/topic_settings.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from contextlib import suppress
 from random import Random
 from typing import TypeVar
 
-from headrace.broker.partition.record_validation import DeepCheck, check_batch, check_by_kernels
+from headrace.broker.partition.validation.record_validation import DeepCheck, check_batch, check_by_kernels
 from headrace.errors import ApiError, DecodeError
 from headrace.kernels.walk import load_walk
 from headrace.wire.batch import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import cramjam
 import pytest
 
-from headrace.broker.partition.record_validation import DeepCheck, check_batch, check_by_kernels
+from headrace.broker.partition.validation.record_validation import DeepCheck, check_batch, check_by_kernels
 from headrace.errors import DecodeError
 from headrace.wire import record_layout
 from headrace.wire.batch import HEADER_SIZE, LOG_OVERHEAD, read_header, write_crc

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.broker.partition.flush_default import NAME as FLUSH
-from headrace.broker.partition.flush_default import default_flush, is_flush_set
-from headrace.broker.partition.min_insync import NAME as MIN_INSYNC
-from headrace.broker.partition.min_insync import most_specific_min_insync
+from headrace.broker.partition.settings.flush_default import NAME as FLUSH
+from headrace.broker.partition.settings.flush_default import default_flush, is_flush_set
+from headrace.broker.partition.settings.min_insync import NAME as MIN_INSYNC
+from headrace.broker.partition.settings.min_insync import most_specific_min_insync
 from headrace.config import GROUP_SETTINGS, NODE_SETTINGS, TOPIC_SETTINGS, NodeConfig, Setting, resolve_topic
 from headrace.machines.replication.leader import effective_min_insync
 from headrace.types import ClusterView

@@ -33,8 +33,8 @@ from headrace.broker.controller.topic_rules import (
 )
 from headrace.broker.controller.user_changes import UserChange, altered_user
 from headrace.broker.network.yielding import yielding
-from headrace.broker.partition.min_insync import NAME as MIN_INSYNC
-from headrace.broker.partition.min_insync import configured_min_insync
+from headrace.broker.partition.settings.min_insync import NAME as MIN_INSYNC
+from headrace.broker.partition.settings.min_insync import configured_min_insync
 from headrace.config import NODE_SETTINGS, NodeConfig
 from headrace.config.coordination_address import ZooKeeperAddress
 from headrace.coordination.api_errors import already_exists, store_failed, unknown_topic

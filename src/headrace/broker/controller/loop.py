@@ -30,9 +30,9 @@ from headrace.broker.controller.partition_reconciler import (
 )
 from headrace.broker.controller.view_waits import ViewWaits
 from headrace.broker.metrics import ControllerCounters
-from headrace.broker.partition.min_insync import configured_min_insync
 from headrace.broker.partition.registry import Partitions
-from headrace.broker.partition.topic_settings import FLUSH_ACK, TopicSettings
+from headrace.broker.partition.settings.min_insync import configured_min_insync
+from headrace.broker.partition.settings.topic_settings import FLUSH_ACK, TopicSettings
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.log_ends import log_ends, own_log_end
 from headrace.broker.replication.peers import Peers

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from headrace.broker.controller.placement import Load, place_replicas
-from headrace.broker.partition.min_insync import NAME as MIN_INSYNC
+from headrace.broker.partition.settings.min_insync import NAME as MIN_INSYNC
 from headrace.errors import ApiError
 from headrace.types import ClusterView, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode

@@ -34,9 +34,9 @@ from headrace.broker.partition.partition import (
     Partition,
     VerificationGuard,
 )
-from headrace.broker.partition.record_validation import DeepCheck, TakesLong, check_elsewhere
-from headrace.broker.partition.refused_batches import DAMAGED, RefusedBatches, SentBatch
 from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.validation.record_validation import DeepCheck, TakesLong, check_elsewhere
+from headrace.broker.partition.validation.refused_batches import DAMAGED, RefusedBatches, SentBatch
 from headrace.broker.quotas.client_throttles import ClientThrottles
 from headrace.broker.replication.leader_hints import NO_HINT, Hint, LeaderHints
 from headrace.broker.security.authorization import Authorization

@@ -18,7 +18,10 @@ from headrace.broker.metrics import TopicCounters
 from headrace.broker.partition.commit_tracker import AckWaiter, CommitTracker, OnAck
 from headrace.broker.partition.flusher import BegunFlush, Flusher
 from headrace.broker.partition.readers import Readers
-from headrace.broker.partition.record_validation import (
+from headrace.broker.partition.roles import ReplicaFetch, Role, SoleReplica
+from headrace.broker.partition.settings.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
+from headrace.broker.partition.storage_faults import failed_disk, will_pass
+from headrace.broker.partition.validation.record_validation import (
     DeepCheck,
     KeyRule,
     TurnAllowance,
@@ -26,9 +29,6 @@ from headrace.broker.partition.record_validation import (
     check_sound,
     is_sound_at_once,
 )
-from headrace.broker.partition.roles import ReplicaFetch, Role, SoleReplica
-from headrace.broker.partition.storage_faults import failed_disk, will_pass
-from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, TopicSettings
 from headrace.errors import ApiError, CorruptLogError, DiskFullError, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers.markers import EndTransactionMarker, build_marker

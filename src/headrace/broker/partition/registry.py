@@ -20,9 +20,9 @@ from headrace.broker.partition.log_removals import LogRemovals
 from headrace.broker.partition.opening_queue import OpeningQueue
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.readers import ReaderPosition
-from headrace.broker.partition.record_validation import TurnAllowance
+from headrace.broker.partition.settings.topic_settings import TopicSettings
 from headrace.broker.partition.storage_faults import will_pass
-from headrace.broker.partition.topic_settings import TopicSettings
+from headrace.broker.partition.validation.record_validation import TurnAllowance
 from headrace.errors import ApiError, CorruptLogError, StorageError
 from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from headrace.broker.partition import record_validation
+from headrace.broker.partition.validation import record_validation
 from headrace.errors import ApiError, DecodeError
 from headrace.log.time_lookup import Ask, BatchQuestion, Found, search_batch
 from headrace.wire.batch import read_header

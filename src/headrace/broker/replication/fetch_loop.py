@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.broker.partition.follower_role import FollowerRole
-from headrace.broker.partition.topic_settings import FLUSH_ACK
+from headrace.broker.partition.settings.topic_settings import FLUSH_ACK
 from headrace.broker.replication.peers import PeerLost, Peers
 from headrace.errors import ApiError, DecodeError, DiskFullError, StorageError
 from headrace.machines.replication.follower import FetchAnswer, FetchFrom, Work

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from headrace.broker.metrics import Histogram
 from headrace.broker.partition.follower_role import FollowerRole
 from headrace.broker.partition.leader_role import LeaderRole
-from headrace.broker.partition.min_insync import configured_min_insync
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.settings.min_insync import configured_min_insync
 from headrace.broker.replication.event_queue import EventQueue
 from headrace.broker.replication.fetcher import ReplicaFetcher
 from headrace.broker.replication.isr_proposals import IsrProposals

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.broker.controller.topic_rules import NewTopic
-from headrace.broker.partition.min_insync import NAME as MIN_INSYNC
+from headrace.broker.partition.settings.min_insync import NAME as MIN_INSYNC
 from headrace.config import NodeConfig
 from headrace.machines.transactions.transactional_id import TransactionSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.handlers.produce import MAX_HOLD_S
-from headrace.broker.partition import record_validation
+from headrace.broker.partition.validation import record_validation
 from headrace.testing.simworld import WorkProfile
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode

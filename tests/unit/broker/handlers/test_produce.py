@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.partition import record_validation as deep_check
 from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.validation import record_validation as deep_check
 from headrace.testing.simworld import WorkProfile
 from headrace.types import EVENTS_TOPIC
 from headrace.wire.error_codes import ErrorCode

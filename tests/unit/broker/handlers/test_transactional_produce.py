@@ -10,8 +10,8 @@ import pytest
 
 from headrace.broker.network.connection import KafkaConnection
 from headrace.broker.network.request_tasks import RequestTasks
-from headrace.broker.partition import record_validation
 from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.validation import record_validation
 from headrace.machines.transactions.events import Producer
 from headrace.machines.transactions.versions import KIP_890
 from headrace.testing.simworld import WorkProfile

@@ -11,7 +11,7 @@ from uuid import UUID
 from headrace.broker.metrics import Metrics, TopicCounters
 from headrace.broker.partition.flusher import MOST_AT_ONCE, Flusher
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.topic_settings import TopicSettings
+from headrace.broker.partition.settings.topic_settings import TopicSettings
 from headrace.log.flush import Flush
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog

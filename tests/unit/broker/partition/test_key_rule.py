@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.partition import record_validation
+from headrace.broker.partition.validation import record_validation
 from headrace.wire import record_layout
 from headrace.wire.compression import Codec
 from headrace.wire.error_codes import ErrorCode

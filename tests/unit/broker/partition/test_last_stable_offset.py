@@ -14,7 +14,7 @@ from headrace.broker.metrics import TopicCounters
 from headrace.broker.partition.commit_tracker import CommitTracker
 from headrace.broker.partition.follower_role import FollowerRole
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.topic_settings import FLUSH_OS, TopicSettings
+from headrace.broker.partition.settings.topic_settings import FLUSH_OS, TopicSettings
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.testing.memory_files import MemoryFiles

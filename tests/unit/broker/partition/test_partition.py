@@ -16,7 +16,12 @@ from headrace.broker.partition.commit_tracker import FetchWaiter
 from headrace.broker.partition.leader_role import LeaderRole
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.roles import ReplicaFetch
-from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_INTERVAL, FLUSH_OS, TopicSettings
+from headrace.broker.partition.settings.topic_settings import (
+    FLUSH_ACK,
+    FLUSH_INTERVAL,
+    FLUSH_OS,
+    TopicSettings,
+)
 from headrace.errors import ApiError, CorruptLogError, StorageError
 from headrace.log.log_config import LogConfig
 from headrace.machines.replication.leader import Leader, LeaderSettings, Nodes, OwnLog

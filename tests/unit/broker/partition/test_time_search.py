@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.partition import record_validation as deep_check
 from headrace.broker.partition.time_search import search_in_time
+from headrace.broker.partition.validation import record_validation as deep_check
 from headrace.errors import ApiError
 from headrace.log.time_lookup import Ask, BatchQuestion, Found, search_batch
 from headrace.wire.error_codes import ErrorCode

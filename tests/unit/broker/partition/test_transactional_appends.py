@@ -11,7 +11,7 @@ import pytest
 from headrace.broker.metrics import TopicCounters
 from headrace.broker.partition.commit_tracker import FetchWaiter
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_OS, TopicSettings
+from headrace.broker.partition.settings.topic_settings import FLUSH_ACK, FLUSH_OS, TopicSettings
 from headrace.errors import ApiError
 from headrace.log.log_config import LogConfig
 from headrace.log.producers.markers import EndTransactionMarker

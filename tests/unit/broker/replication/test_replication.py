@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC
-from headrace.broker.partition import record_validation
 from headrace.broker.partition.leader_role import LeaderRole
+from headrace.broker.partition.validation import record_validation
 from headrace.broker.replication.fetch_loop import Asked, FetchLoop
 from headrace.broker.replication.fetcher import FEW, IDLE_WAITS
 from headrace.broker.replication.peers import FETCH

@@ -12,7 +12,7 @@ import crc32c
 import psutil
 import pytest
 
-from headrace.broker.partition.record_validation import (
+from headrace.broker.partition.validation.record_validation import (
     DeepCheck,
     TurnAllowance,
     check_at_once,

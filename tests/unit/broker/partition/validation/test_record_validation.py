@@ -12,8 +12,9 @@ from typing import Any
 import cramjam
 import pytest
 
-from headrace.broker.partition import record_validation, topic_settings
-from headrace.broker.partition.refused_batches import LINES_PER_PERIOD, PERIOD_S
+from headrace.broker.partition.settings import topic_settings
+from headrace.broker.partition.validation import record_validation
+from headrace.broker.partition.validation.refused_batches import LINES_PER_PERIOD, PERIOD_S
 from headrace.testing.simworld import WorkProfile
 from headrace.wire.batch import HEADER_SIZE, write_crc
 from headrace.wire.compression import MOST_SNAPPY_BLOCKS, Codec, compress, decompress

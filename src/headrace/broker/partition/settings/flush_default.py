@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.broker.partition.topic_settings import FLUSH_ACK, FLUSH_OS
+from headrace.broker.partition.settings.topic_settings import FLUSH_ACK, FLUSH_OS
 from headrace.config import NodeConfig
 from headrace.config.coordination_address import ZooKeeperAddress
 from headrace.machines.replication.leader import effective_min_insync

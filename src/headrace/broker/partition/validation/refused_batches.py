@@ -2,7 +2,7 @@
 """Tells the operator of batches that producers sent and the node refused, since they were damaged.
 
 The log names the client, the partition, the codec and the reason; a client that repeats it does not fill it.
-Read next: handlers/produce.py, broker/partition/record_validation.py.
+Read next: handlers/produce.py, broker/partition/validation/record_validation.py.
 """
 
 from __future__ import annotations
