@@ -75,6 +75,7 @@ def node_config(plan: ClusterPlan, node_id: int, more: Mapping[str, str]) -> Nod
         "headrace.flush.interval.ms": "300",
         "headrace.metrics.port": "-1",
         "headrace.disk.reserve.bytes": "500",
+        "headrace.slow.replica.return.ms": "3000",  # all are to be in sync again within PROGRESS_S
         **more,
     }
     return load_config(None, settings, None)
