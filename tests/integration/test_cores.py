@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -321,6 +322,44 @@ def test_an_ephemeral_start_of_two_cores_leaves_nothing_behind(tmp_path: Path) -
         process.terminate()
         assert process.wait(60) == 0
     assert list(tmp_path.glob("headrace-*")) == []
+
+
+# Logins
+
+
+def test_who_logs_in_reaches_both_cores_and_nobody_else_does(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    login = ("--command-config", str(_write_properties(tmp_path / "client.properties")))
+    mechanism = ("--set", "sasl.enabled.mechanisms=SCRAM-SHA-512")
+    with LiveCores(tmp_path, arguments=mechanism, protocol="SASL_PLAINTEXT") as cores:
+        folder, first = ("--dir", str(cores.data)), ("--bootstrap", cores.addresses[0])
+        added = _headrace(
+            "users", "add", "ann", "--data", folder[1], "--password-file", str(tmp_path / "password")
+        )
+        assert added.returncode == 0, added.stderr
+        created = _headrace("topics", "create", "orders", "--partitions", "4", *first, *login)
+        assert created.returncode == 0, created.stderr
+        assert min(_led(_headrace("cluster", "status", *folder, *login, "--json"))) >= 2
+        top = json.loads(_headrace("top", "--once", "--over", "0s", "--json", *first, *login).stdout)
+        assert [node["id"] for node in top["cluster"]["nodes"]] == cores.node_ids
+        for address in cores.addresses:
+            assert "asks for a login" in _headrace("topics", "list", "--bootstrap", address).stderr
+        assert _led(_headrace("cluster", "status", *folder, "--json")) == [None, None]
+
+
+def _write_properties(path: Path) -> Path:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={module} required username="ann" password="secret";\n'
+    )
+    return path
+
+
+def _led(status: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Partitions that each node leads, as `cluster status` tells."""
+    assert status.returncode == 0, status.stderr
+    return [node["leaders"] for node in json.loads(status.stdout)["nodes"]]
 
 
 @pytest.mark.soak

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -208,6 +210,17 @@ def test_a_request_before_the_login_closes_the_connection(node: SecuredNode) -> 
         handshake(client, "SCRAM-SHA-256")
         with pytest.raises(ConnectionResetError):
             ask_for_metadata(client)
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("groups", "list"), ("top", "--once")], ids=" ".join)
+def test_a_command_without_a_login_says_that_the_listener_may_ask_for_one(
+    node: SecuredNode, command: tuple[str, ...]
+) -> None:
+    arguments = [sys.executable, "-m", "headrace.cli.main", *command, "--bootstrap", node.secure]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "closed the connection" in done.stderr
+    assert "if the listener asks for a login, give --command-config client.properties" in done.stderr
 
 
 def test_a_message_of_a_login_without_its_handshake_closes_the_connection(node: SecuredNode) -> None:

@@ -20,6 +20,10 @@ START_ONE = NextStep(
     'start a node with `headrace serve`, or name another with bootstrap="HOST:PORT"',
     "start a node with `headrace serve`, or name another with --bootstrap HOST:PORT",
 )
+LOG_IN = NextStep(
+    'if the listener asks for a login, give config="client.properties"',
+    "if the listener asks for a login, give --command-config client.properties",
+)
 _GIVE_ONE = NextStep('give bootstrap="HOST:PORT"', "give --bootstrap HOST:PORT")
 
 

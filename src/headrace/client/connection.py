@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from headrace.client.bootstrap import LOG_IN
 from headrace.client.errors import ClientError
 from headrace.errors import DecodeError
 from headrace.version import __version__
@@ -69,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._failure: ClientError | None = None
         self._retired = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._admitted = False
+        """Something other than ApiVersions was answered, which a listener with logins does for everybody."""
 
     @classmethod
     async def open(
@@ -255,7 +258,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""
-        self._fail(ConnectionLost(f"{self.address} closed the connection{reason}"))
+        login_missing = self.versions and self._waiting and not self._admitted
+        self._fail(
+            ConnectionLost(
+                f"{self.address} closed the connection{reason}",
+                next_step=LOG_IN if login_missing else None,
+            )
+        )
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -292,6 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         if correlation_id != expected.correlation_id:
             raise DecodeError(f"correlation id {correlation_id} where {expected.correlation_id} was due")
         self._waiting.popleft()
+        self._admitted = self._admitted or expected.api_key != ApiKey.API_VERSIONS
         if not expected.reply.done():  # a caller that timed out no longer waits
             expected.reply.set_result(reply)
         if self._retired and not self._waiting:

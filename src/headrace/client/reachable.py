@@ -10,9 +10,9 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from headrace.client.bootstrap import START_ONE, Address, parse_bootstrap
+from headrace.client.bootstrap import LOG_IN, START_ONE, Address, parse_bootstrap
 from headrace.client.cluster import Cluster, as_cluster
 from headrace.client.errors import ClientError, NextStep
 from headrace.client.security_settings import NO_SECURITY, SecuritySettings
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _CORRELATION_ID = b"hdrc"
 _ASK = b"\x00\x00\x00\x0a\x00\x12\x00\x00" + _CORRELATION_ID + b"\xff\xff"
 """ApiVersions in version 0, without a client id: the one request that every broker answers at once."""
+_NO_TOPICS = b"\x00\x00\x00\x0e\x00\x03\x00\x01" + _CORRELATION_ID + b"\xff\xff\x00\x00\x00\x00"
+"""Metadata of no topic in version 1: what a listener with logins answers by closing the connection."""
+_NOT_LET_IN = "it closed the connection before a login"
 _NOT_KAFKA = "something answers there, but not as a Kafka broker"
 _MAYBE_TLS = NextStep(
     'if the listener has TLS, give config="client.properties"',
@@ -44,9 +47,14 @@ def check_reachable(target: str | Cluster, *, timeout_ms: int = 5000) -> None:
     if reasons:
         raise ClientError(
             f"no Kafka broker can be reached at {', '.join(reasons)}",
-            next_step=_MAYBE_TLS if any(_NOT_KAFKA in reason for reason in reasons) else START_ONE,
+            next_step=_next_step(reasons),
             code="_TRANSPORT",
         )
+
+
+def _next_step(reasons: Sequence[str]) -> NextStep:
+    advice = {_NOT_KAFKA: _MAYBE_TLS, _NOT_LET_IN: LOG_IN}
+    return next((step for found, step in advice.items() if any(found in each for each in reasons)), START_ONE)
 
 
 def _why_not_plain(addresses: Sequence[Address], timeout_s: float) -> list[str]:
@@ -110,14 +118,26 @@ async def _check_advertised(
 
 def _why_not(address: Address, timeout_s: float) -> str | None:
     try:
-        with socket.create_connection(address, timeout=timeout_s) as connection:
-            connection.sendall(_ASK)
-            with connection.makefile("rb") as stream:
-                answer = stream.read(8)
+        with (
+            socket.create_connection(address, timeout=timeout_s) as connection,
+            connection.makefile("rb") as stream,
+        ):
+            if not _answers(connection, stream, _ASK):
+                return _NOT_KAFKA
+            if not _answers(connection, stream, _NO_TOPICS):
+                return _NOT_LET_IN
     except TimeoutError:
         return "no answer"
     except OSError as error:
         return error.strerror or str(error)
-    if len(answer) < 8 or answer[4:8] != _CORRELATION_ID:
-        return _NOT_KAFKA
     return None
+
+
+def _answers(connection: socket.socket, stream: BinaryIO, request: bytes) -> bool:
+    """Whether a reply came; only its correlation id is looked at."""
+    connection.sendall(request)
+    head = stream.read(8)
+    if head[4:] != _CORRELATION_ID:
+        return False
+    stream.read(int.from_bytes(head[:4], "big") - len(_CORRELATION_ID))
+    return True

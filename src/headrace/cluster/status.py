@@ -34,9 +34,10 @@ class NodeStatus:
     state: str
     """State of the process on this host; "registered" or "not registered" for a remote cluster."""
     pid: int | None = None
-    leaders: int = 0
-    replicas: int = 0
-    out_of_sync: int = 0
+    leaders: int | None = None
+    """None, as the next two: no node told its metadata."""
+    replicas: int | None = None
+    out_of_sync: int | None = None
     rss_bytes: int | None = None
 
 
@@ -291,8 +292,9 @@ def _partitions(topics: Iterable[Any], live: Collection[int]) -> list[Partition]
 
 
 def _counts(metadata: ClusterMetadata | None, node_id: int) -> dict[str, int]:
-    partitions = () if metadata is None else metadata.partitions
-    held = [each for each in partitions if node_id in each.replicas]
+    if metadata is None:
+        return {}
+    held = [each for each in metadata.partitions if node_id in each.replicas]
     return {
         "leaders": sum(each.leader == node_id for each in held),
         "replicas": len(held),

@@ -33,11 +33,14 @@ _LOG_LINES_SHOWN = 40
 class LiveCores:
     """Keeps its data directory and ports over restarts. Use as a context manager."""
 
-    def __init__(self, directory: Path, cores: int = 2, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, cores: int = 2, arguments: Sequence[str] = (), protocol: str | None = None
+    ) -> None:
         self.data = directory / "data"
         self.cores = cores
         self.port = _consecutive_ports(cores)
         self._arguments = arguments
+        self._protocol = protocol
         self._log, self._ready_path = directory / "serve.log", directory / "ready.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, Any] = {}
@@ -135,7 +138,10 @@ class LiveCores:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "headrace.cli.main", "serve", "--cores", str(self.cores), "--json"]
-        return [*command, "--data", str(self.data), "--port", str(self.port), *self._arguments]
+        listen = ["--port", str(self.port)]
+        if self._protocol is not None:
+            listen = ["--listener", f"{HOST}:{self.port},protocol={self._protocol}"]
+        return [*command, "--data", str(self.data), *listen, *self._arguments]
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "not started"

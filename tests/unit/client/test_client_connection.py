@@ -105,6 +105,24 @@ def test_every_waiting_call_learns_that_the_connection_ended() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("answered_before", [False, True])
+def test_a_login_is_asked_for_where_the_connection_ends_before_its_first_reply(answered_before: bool) -> None:
+    async def scenario(broker: FakeBroker, connection: Connection) -> None:
+        call = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+        await asyncio.sleep(0)
+        if answered_before:
+            broker.reply(METADATA, 12, 1, {"cluster_id": "c", "brokers": [], "topics": []})
+            await call
+            call = asyncio.ensure_future(connection.call(METADATA, NO_TOPICS))
+            await asyncio.sleep(0)
+        broker.transport.abort()
+        with pytest.raises(ConnectionLost) as caught:
+            await call
+        assert ("asks for a login" in str(caught.value)) is not answered_before
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, as_flags
 from headrace.console.observing.broker_calls import BrokerCalls
 from headrace.console.observing.current import Current
 from headrace.console.observing.topology_requests import ask_engine, ask_topology
@@ -119,4 +119,5 @@ def _is_recorded(snapshot: Snapshot, event: Event) -> bool:
 
 
 def _why(error: ClientError) -> str:
-    return f"{error.what}. {error.next_step}" if error.next_step else error.what
+    """For `headrace top` and the pages of `headrace console`: advice names the flags of their commands."""
+    return f"{error.what}; {as_flags(error.next_step)}" if error.next_step else error.what
