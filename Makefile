@@ -11,7 +11,7 @@ SUITE ?=
 BASE ?=
 CIBUILDWHEEL := 4.3.3
 KERNELS := src/headrace/kernels/_kernels.so
-SHORT := not compat_jvm and not compat_go and not compat_image and not soak
+SHORT := not compat_jvm and not compat_go and not compat_js and not compat_image and not soak
 # What tests leave out because something is missing here, told at the end.
 LEFT_OUT := $(CURDIR)/build/left-out.txt
 # Which tests of a row of the drawings passed, failed or were left out.
@@ -119,9 +119,9 @@ packages: ## install Debian packages that live tests use, where we are root; els
 	  echo "could not install $(MISSING_PACKAGES): tests that need them are skipped"; fi
 
 compat: MISSING_PACKAGES += $(if $(shell command -v debootstrap),,debootstrap)
-compat: setup packages ## JVM and Go clients, every CLI command against Apache Kafka, the Dockerfile in a clean root
+compat: setup packages ## JVM, Go and JavaScript clients, every CLI command against Apache Kafka, the Dockerfile in a clean root
 	@mkdir -p build && rm -f $(LEFT_OUT) $(ROWS)
-	$(PYTEST) tests/compat tests/spark -m "compat_jvm or compat_go or compat_image"
+	$(PYTEST) tests/compat tests/spark -m "compat_jvm or compat_go or compat_js or compat_image"
 	$(TELL_LEFT_OUT)
 
 soak: setup ## long tests; PART=NAME runs one

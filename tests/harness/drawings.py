@@ -32,7 +32,7 @@ Tests that passed when `make rows` wrote this list. `make compat` runs more of t
 | drawing | section | tests |
 |---|---|---|
 """
-_OF_ROWS = "row and not compat_jvm and not compat_go and not compat_image and not soak"
+_OF_ROWS = "row and not compat_jvm and not compat_go and not compat_js and not compat_image and not soak"
 """Tests of rows that `make check` runs."""
 _SHOWN = 10
 DRAWINGS = {
