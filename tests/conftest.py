@@ -20,6 +20,7 @@ from headrace.cluster.engines.zookeeper_jars import why_zookeeper_is_missing
 from tests.harness import left_out, row_record, run_again, watchdog
 from tests.harness.browser.fixtures import browser, browser_page, start_console  # noqa: F401
 from tests.harness.gate import mark_test
+from tests.harness.lanes import make_scheduler
 from tests.harness.left_out import leave_out
 from tests.harness.live.node import NodeProcess
 from tests.harness.live.s3_server import S3Server, build_s3_server
@@ -42,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return make_scheduler(config, log)
 
 
 def _leave_assertions_of_headrace_alone(config: pytest.Config) -> None:
