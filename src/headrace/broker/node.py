@@ -845,7 +845,7 @@ class Broker:
         await self.connections.close()
 
     async def _close_logs(self) -> None:
-        offsets = self.partitions.log_offsets()
+        offsets = await self.partitions.log_offsets()
         clean = await self.partitions.close()
         if self.failure is not None:
             return
@@ -869,8 +869,8 @@ class Broker:
         await self.world.tasks.close()
         self._lock.release()
 
-    def _log_offsets(self) -> dict[TopicPartition, LogOffsets]:
-        return self.partitions.log_offsets()
+    async def _log_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        return await self.partitions.log_offsets()
 
     def _store_went_back(self, error: StoreWentBack) -> None:
         """Stops the node: what it would do next was decided on entries that the store does not have."""

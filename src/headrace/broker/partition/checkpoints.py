@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -197,7 +197,9 @@ class NodeCheckpoints:
 class OffsetSaver:
     """Writes the offset checkpoints: one write at a time, shared by all callers that wait for it."""
 
-    def __init__(self, world: World, checkpoints: NodeCheckpoints, present: Callable[[], Offsets]) -> None:
+    def __init__(
+        self, world: World, checkpoints: NodeCheckpoints, present: Callable[[], Awaitable[Offsets]]
+    ) -> None:
         self._checkpoints = checkpoints
         self._present = present
         self._thread = world.tasks.thread("checkpoints")
@@ -211,7 +213,7 @@ class OffsetSaver:
         async with self._saving:
             if self._done < asked:
                 covered = self._asked
-                await self.save(self._present())
+                await self.save(await self._present())
                 self._done = covered
 
     async def save(self, offsets: Offsets) -> None:
@@ -220,7 +222,8 @@ class OffsetSaver:
 
     async def persist_high_watermarks(self) -> None:
         """Called often: a restarted node treats nothing above it as committed (R13)."""
-        await self._thread.run(self._checkpoints.save_high_watermarks, self._present())
+        async with self._saving:  # older ones must not be written after newer ones
+            await self._thread.run(self._checkpoints.save_high_watermarks, await self._present())
 
     async def loss_is_known(self) -> None:
         """The node is registered: the cluster relies on nothing that it may have lost (R20)."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.broker.metrics import Metrics
+from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.checkpoints import OffsetSaver
 from headrace.broker.partition.disk_guard import DiskGuard
 from headrace.broker.partition.partition import Partition
@@ -31,7 +32,7 @@ TIDY_S = 5.0
 CHECKPOINT_S = 60.0
 HIGH_WATERMARK_S = 5.0
 PRODUCER_EXPIRY_S = 600.0
-_PARTITIONS_PER_YIELD = 50
+PARTITIONS_PER_YIELD = 50
 """After this many, other tasks get a turn: jobs must not delay requests."""
 
 
@@ -120,14 +121,12 @@ class Housekeeping:
             self._metrics.loop_delay(max(clock.monotonic() - due, 0.0))
 
     async def _each(self, action: Callable[[Partition], object]) -> None:
-        for count, partition in enumerate(list(self._partitions.all()), 1):
+        async for partition in yielding(self._partitions.all(), PARTITIONS_PER_YIELD):
             if partition.online:
                 try:
                     action(partition)
                 except (OSError, StorageError) as error:
                     partition.fault(error)
-            if count % _PARTITIONS_PER_YIELD == 0:
-                await self._world.tasks.sleep(0)
 
     async def _tick(self) -> None:
         self._before_tick()
@@ -136,6 +135,8 @@ class Housekeeping:
 
         def tick(partition: Partition) -> None:
             partition.on_tick(now)
+            if partition.log.fenced:
+                self._partitions.trouble_at(partition)
             if roomy:
                 partition.recover_if_fenced()
 
@@ -160,7 +161,7 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.apply_retention(now_ms, partition.high_watermark))
 
     async def _compact(self) -> None:
-        for partition in list(self._partitions.all()):
+        async for partition in yielding(self._partitions.all(), PARTITIONS_PER_YIELD):
             if partition.online and "compact" in partition.settings.log.cleanup_policy:
                 try:
                     await self._compact_one(partition)

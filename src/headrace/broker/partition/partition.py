@@ -124,7 +124,7 @@ class Partition:
         call_soon: Callable[[Callable[[], None]], None],
         persist_offsets: Callable[[], Awaitable[None]],
         high_watermark: int | None = None,
-        on_trouble: Callable[[], None] = lambda: None,
+        on_trouble: Callable[[Partition], None] = lambda partition: None,
         allowance: TurnAllowance | None = None,
     ) -> None:
         """`high_watermark`: from the checkpoint; None for a sole replica. `on_trouble`: the disk refused.
@@ -547,7 +547,7 @@ class Partition:
         try:
             self.log.append_as_replica(view, batches)
         except DiskFullError:
-            self._on_trouble()
+            self._on_trouble(self)
             raise
         except StorageError as error:
             if (failure := failed_disk(error)) is not None:
@@ -568,7 +568,7 @@ class Partition:
         try:
             base_offset = log.append(view, batches, self.leader_epoch)
         except DiskFullError as error:
-            self._on_trouble()
+            self._on_trouble(self)
             raise self._no_room(batches[0][1], str(error)) from error
         except StorageError as error:
             if (failure := failed_disk(error)) is not None:
@@ -798,14 +798,14 @@ class Partition:
                 "records before and after can be read: %s",
                 *(self.topic_partition, first, end - 1, what),
             )
-            self._on_trouble()
+            self._on_trouble(self)
         return ApiError(ErrorCode.corrupt_message, what)
 
     def damage_is_gone(self, base_offset: int) -> None:
         """The segment was checked again and is sound, or is not part of the log any more."""
         logger.info("%s: the damage at offset %d is gone", self.topic_partition, base_offset)
         del self.damaged_segments[base_offset]
-        self._on_trouble()
+        self._on_trouble(self)
 
     def _unreadable(self, error: StorageError | OSError) -> ApiError:
         if isinstance(error, CorruptLogError) and error.base_offset is not None:
@@ -837,7 +837,7 @@ class Partition:
             self.damage = str(error)
             self.damaged_at = error.base_offset if isinstance(error, CorruptLogError) else None
             self.take_offline()
-            self._on_trouble()
+            self._on_trouble(self)
         return ApiError(ErrorCode.kafka_storage_error, str(error))
 
     def _on_send_failure(self, leader_epoch: int) -> Callable[[OSError], None]:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.broker.metrics import Metrics
+from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints
 from headrace.broker.partition.damaged_log import DamagedLog, NoRepairs, Repairs, damage_in, damage_of
 from headrace.broker.partition.flusher import Flusher
@@ -89,6 +90,9 @@ class Partitions:
         checkpoints said at the start is old."""
         self._repaired_at: dict[TopicPartition, int] = {}
         """The segment that was just repaired of a log that is being opened again."""
+        self._troubled: dict[Partition, None] = {}
+        """Partitions that reported trouble with the disk and may not have recovered. Looking at all of them
+        once a second would keep a node with thousands of partitions from its requests."""
         self._openable: set[TopicPartition] = set()
         """Those of them that failed only for lack of disk space or file descriptors."""
         self._view: ClusterView | None = None
@@ -185,12 +189,12 @@ class Partitions:
     @property
     def have_room(self) -> bool:
         """Whether the disk has room for the partitions of this node."""
-        return self.writable and not self._openable and not any(each.log.fenced for each in self.all())
+        return self.writable and not self._openable and not any(each.log.fenced for each in self._in_trouble())
 
     def damaged(self) -> dict[tuple[UUID, int], tuple[TopicPartition, str]]:
         """Partitions whose log cannot be read or written (R27), and why."""
         found = {}
-        for partition in self.all():
+        for partition in self._in_trouble():
             if partition.damage is not None:
                 name = partition.topic_partition
                 found[partition.topic_id, name.partition] = name, partition.damage
@@ -198,6 +202,18 @@ class Partitions:
             if name not in self._openable:
                 found[topic_id, name.partition] = name, self._offline[topic_id, name.partition]
         return found
+
+    def trouble_at(self, partition: Partition) -> None:
+        """The disk refused to read or write its log, or does so no longer."""
+        self._troubled[partition] = None
+        self._disk_changed()
+
+    def _in_trouble(self) -> Iterable[Partition]:
+        for partition in list(self._troubled):
+            held = self.get(*partition.topic_partition) is partition
+            if not held or (partition.damage is None and not partition.log.fenced):
+                del self._troubled[partition]
+        return self._troubled
 
     def log_dirs(self) -> list[Path]:
         return [self._directory]
@@ -209,18 +225,24 @@ class Partitions:
             return 1
         return min(MOST_SLICES_PER_REPLY, self._descriptors.limit // 4)
 
-    def log_offsets(self) -> dict[TopicPartition, LogOffsets]:
-        """For the checkpoints. What is not open keeps what is known of it: no bit of it is cut."""
-        offsets = {}
-        for partition in self.all():
-            offsets[partition.topic_partition] = LogOffsets(
-                topic_id=partition.topic_id,
-                recovery_point=partition.recovery_point,
-                log_start=partition.log_start_offset,
-                high_watermark=None if partition.is_sole else partition.high_watermark,
-            )
-        for topic_partition, topic_id in self._unopened.items():
-            offsets[topic_partition] = self._known(topic_partition, topic_id)
+    async def log_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        """For the checkpoints. What is not open keeps what is known of it: no bit of it is cut.
+
+        Yields to the event loop: logs may be opened, closed and replaced meanwhile.
+        """
+        offsets = self._offsets_of_closed()
+        async for partition in yielding(self.all()):
+            if self.get(*partition.topic_partition) is partition:
+                offsets[partition.topic_partition] = _offsets_of(partition)
+        offsets |= self._offsets_of_closed()
+        for name in self._begun_anew:  # the offsets of the log that was there before do not hold
+            if (partition_now := self.get(*name)) is not None:
+                offsets[name] = _offsets_of(partition_now)
+        return offsets
+
+    def _offsets_of_closed(self) -> dict[TopicPartition, LogOffsets]:
+        """Of logs that could not be opened, or not yet."""
+        offsets = {name: self._known(name, topic_id) for name, topic_id in self._unopened.items()}
         for name in self._opening.waiting():
             topic = None if self._view is None else self._view.topics.get(name.topic)
             if topic is not None:
@@ -430,7 +452,7 @@ class Partitions:
             call_soon=self._world.tasks.call_soon,
             persist_offsets=self._persist_offsets,
             high_watermark=None if len(state.replicas) == 1 else known.high_watermark or 0,
-            on_trouble=self._disk_changed,
+            on_trouble=self.trouble_at,
         )
 
     def _stays_offline(self, topic: Topic, index: int, error: StorageError | OSError) -> None:
@@ -554,6 +576,15 @@ class Partitions:
                 clean = False
                 logger.error("%s was not closed cleanly: %s", partition.topic_partition, error)
         return clean
+
+
+def _offsets_of(partition: Partition) -> LogOffsets:
+    return LogOffsets(
+        topic_id=partition.topic_id,
+        recovery_point=partition.recovery_point,
+        log_start=partition.log_start_offset,
+        high_watermark=None if partition.is_sole else partition.high_watermark,
+    )
 
 
 def _lead_alone(partition: Partition, topic: Topic, view: ClusterView) -> None:

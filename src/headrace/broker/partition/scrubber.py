@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.broker.metrics import ScrubCounters
+from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
 from headrace.log.scrub import SegmentCheck, check_segment
@@ -18,6 +19,8 @@ from headrace.world import World
 
 STEP_BYTES = 2 << 20
 """Read in one call of the worker process, so that compaction and others wait a few milliseconds at most."""
+LOGS_PER_YIELD = 50
+"""Most logs of a node may be empty: nothing else would let other tasks have a turn."""
 INTERVAL, RATE = "headrace.scrub.interval.ms", "headrace.scrub.bytes.per.second"
 
 
@@ -44,21 +47,31 @@ class Scrubber:
             await self._check_repaired()
             return
         self._begun_at = now
-        counters = self._counters
-        waiting = sorted((each for each in self._partitions.all() if each.online), key=_urgency)
+        if await self._check_all():
+            self._counters.passes += 1
+            self._counters.ended_ms = self._clock.wall_ms()
+
+    async def _check_all(self) -> bool:
+        """False when the setting ended it before the last log."""
+        sizes: dict[Partition, int] = {}
+        async for partition in yielding(self._partitions.all(), LOGS_PER_YIELD):
+            if partition.online:
+                sizes[partition] = partition.size_bytes
+        behind = sum(sizes.values())
         try:
-            while waiting and self._setting(INTERVAL) >= 0:
-                counters.bytes_left = sum(each.size_bytes for each in waiting)
-                await self._check(waiting.pop(0))
+            async for partition in yielding(sorted(sizes, key=_urgency), LOGS_PER_YIELD):
+                if self._setting(INTERVAL) < 0:
+                    return False
+                behind -= sizes[partition]
+                self._counters.bytes_left = behind + partition.size_bytes
+                await self._check(partition)
         finally:
-            counters.bytes_left = 0
-        if not waiting:
-            counters.passes += 1
-            counters.ended_ms = self._clock.wall_ms()
+            self._counters.bytes_left = 0
+        return True
 
     async def _check_repaired(self) -> None:
         """Logs of which a segment was damaged, without waiting for the next pass."""
-        for partition in self._partitions.all():
+        async for partition in yielding(self._partitions.all(), LOGS_PER_YIELD):
             if partition.check_soon and partition.online:
                 self._counters.bytes_left = partition.size_bytes
                 await self._check(partition)

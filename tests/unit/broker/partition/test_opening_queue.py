@@ -117,6 +117,6 @@ def test_checkpoints_keep_the_offsets_of_unopened_logs() -> None:
         partitions.apply_view(view, replace(view, topics={}))
         partitions.apply_view(replace(view, topics={}), view)
         assert partitions.get(*last) is None
-        assert partitions.log_offsets()[last].log_start == 2
+        assert (await partitions.log_offsets())[last].log_start == 2
 
     on_a_node(scenario)
