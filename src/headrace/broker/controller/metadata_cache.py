@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.broker.network.request_context import EncodedReply
+from headrace.broker.network.yielding import yielding
 from headrace.broker.replication.live_nodes import DamagedLogs, damaged_logs
 from headrace.types import NO_NODE, ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -26,6 +27,8 @@ from headrace.wire.requests.metadata_reply import (
 
 _MAX_REPLIES = 256
 _MAX_REPLY_BYTES = 16 * 1024 * 1024
+_TOPICS_PER_YIELD = 50
+"""Of a few partitions each. Requests of others wait for no more than these, however many topics there are."""
 _LISTENER_ERROR_FROM = 6
 """Older versions get LEADER_NOT_AVAILABLE when the leader has no endpoint on the listener."""
 
@@ -168,7 +171,7 @@ class MetadataCache:
         self._replies.clear()
         self._reply_bytes = 0
 
-    def build(
+    async def build(
         self,
         view: ClusterView,
         version: int,
@@ -185,6 +188,12 @@ class MetadataCache:
         encoded = self._encoded_for(view, _Shape(version, listener, topic_operations is not None))
         operations_on = topic_operations or _not_asked
         nodes = encoded.nodes
+        parts = [
+            encoded.topic(topic, operations_on(topic.name))
+            if isinstance(topic, Topic)
+            else encode_topic(version, topic)
+            async for topic in yielding(topics, _TOPICS_PER_YIELD)
+        ]
         return EncodedReply(
             encode_metadata_reply(
                 version,
@@ -194,12 +203,7 @@ class MetadataCache:
                 ],
                 cluster_id=view.cluster_id,
                 controller_id=controller_id(view, nodes),
-                topics=[
-                    encoded.topic(topic, operations_on(topic.name))
-                    if isinstance(topic, Topic)
-                    else encode_topic(version, topic)
-                    for topic in topics
-                ],
+                topics=parts,
                 cluster_authorized_operations=cluster_operations,
             )
         )

@@ -66,15 +66,15 @@ class MetadataHandlers:
 
     async def metadata(self, context: RequestContext, request: Any) -> Reply:
         await self._controller_loop.wait_for_failover()
-        view, seen_by = self._cluster.view, self._visibility(context).key
-        cached = self._cache.get(view, (context.api_version, context.listener, seen_by, request))
+        seen, seen_by = self._cluster.view, self._visibility(context).key
+        cached = self._cache.get(seen, (context.api_version, context.listener, seen_by, request))
         if cached is not None:
             return cached
         topics = await self._requested_topics(context, request)
         view, visibility = self._cluster.view, self._visibility(context)  # changed if topics were created
         of_topics = getattr(request, "include_topic_authorized_operations", False)
         of_cluster = getattr(request, "include_cluster_authorized_operations", False)
-        reply = self._cache.build(
+        reply = await self._cache.build(
             view,
             context.api_version,
             context.listener,
@@ -82,7 +82,7 @@ class MetadataHandlers:
             topic_operations=visibility.topic_operations if of_topics else None,
             cluster_operations=visibility.cluster_operations() if of_cluster else NOT_ASKED,
         )
-        unchanged = visibility.key is seen_by
+        unchanged = view is seen and visibility.key is seen_by  # else topics may be of several views
         if unchanged and all(isinstance(topic, Topic) for topic in topics):  # errors may be transient
             self._cache.put(view, (context.api_version, context.listener, seen_by, request), reply)
         return reply

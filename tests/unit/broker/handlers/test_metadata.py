@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -250,6 +251,37 @@ def test_deleted_topics_leave_the_cache() -> None:
     raw_reply(broker)
     (shape,) = broker.metadata_cache._encoded.values()
     assert set(shape._topics) == {"left"}
+
+
+def test_requests_of_others_are_served_while_thousands_of_topics_are_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its reply tells the topics of one view, and is not kept for the next one."""
+    from headrace.broker.controller import metadata_cache
+    from headrace.wire.requests import metadata_reply
+
+    encoded: list[str] = []
+    encode = metadata_reply.encode_topic
+
+    def counted(version: int, entry: Any) -> bytes:
+        encoded.append(entry.name)
+        return encode(version, entry)
+
+    async def scenario() -> None:
+        broker = FakeBroker([topic(f"t{number}") for number in range(2000)])
+        asking = asyncio.ensure_future(broker.ask_async(ApiKey.METADATA, 12, topics=None))
+        seen = [0]
+        while not asking.done():
+            await asyncio.sleep(0)
+            seen.append(len(encoded))
+            if len(encoded) < 1000:
+                broker.set_view([topic("other")])
+        assert max(after - before for before, after in pairwise(seen)) <= 100
+        assert len(names(asking.result())) == 2000
+        assert names(await broker.ask_async(ApiKey.METADATA, 12, topics=None)) == ["other"]
+
+    monkeypatch.setattr(metadata_cache, "encode_topic", counted)
+    asyncio.run(scenario())
 
 
 # DescribeTopicPartitions
