@@ -189,7 +189,8 @@ class Partitions:
     @property
     def have_room(self) -> bool:
         """Whether the disk has room for the partitions of this node."""
-        return self.writable and not self._openable and not any(each.log.fenced for each in self._in_trouble())
+        fenced = any(each.log.fenced for each in self._in_trouble())
+        return self.writable and not self._openable and not fenced
 
     def damaged(self) -> dict[tuple[UUID, int], tuple[TopicPartition, str]]:
         """Partitions whose log cannot be read or written (R27), and why."""
