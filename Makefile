@@ -130,7 +130,7 @@ soak: setup ## long tests; PART=NAME runs one
 faults: setup ## write the tables of docs/evidence/faults.md from the reports of make soak
 	$(BIN)/python -m tests.harness.fault_counts docs/evidence/faults.md
 
-bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, gray, console, security, testing, healing) runs one
+bench: setup ## us and Apache Kafka in one run; SUITE=node (or groups, transactions, arrow, spark, cluster, gray, console, security, testing, healing, growth) runs one
 	$(BIN)/python -m bench $(SUITE)
 
 bench-compare: setup ## broker CPU per request: the commit BASE against this tree

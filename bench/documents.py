@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.curves import curves_of
 from bench.judge import LineResult
 from bench.model import Suite
-from bench.plots import draw_growth, draw_ratios
-from bench.report import markdown
+from bench.plots import draw_curves, draw_growth, draw_ratios
+from bench.report import curves_table, markdown
 from bench.runner import MeasureRecord
 
 RESULTS = Path("build/bench")
@@ -33,10 +34,15 @@ def write_documents(
     folder = DOCS if run["whole"] else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {}
-    if draw_ratios(suite.title, results, folder / f"{suite.name}.png"):
+    has_curves = any(record.measure.curves for record in records)
+    if not has_curves and draw_ratios(suite.title, results, folder / f"{suite.name}.png"):
         pictures["ratios to Apache Kafka"] = f"{suite.name}.png"
     for record in records:
         if record.measure.name == "fresh_node":
             pictures["growth"] = f"{suite.name}-growth.png"
             draw_growth(record.rounds(), folder / pictures["growth"])
-    (folder / f"{suite.name}.md").write_text(markdown(suite.title, results, run, pictures=pictures))
+    text = markdown(suite.title, results, run, pictures=pictures)
+    if curves := curves_of(records):
+        draw_curves(suite.title, curves, folder / f"{suite.name}.png")
+        text += f"\n## Curves\n\n{curves_table(curves)}\n![curves]({suite.name}.png)\n"
+    (folder / f"{suite.name}.md").write_text(text)

@@ -45,6 +45,29 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A figure that a measure takes at several sizes; what is told of it is how it grows."""
+
+    figure: str
+    title: str
+    unit: str
+    of: str
+    """What there is more and more of."""
+    sizes: tuple[int, ...]
+    most: float | None = None
+    """Of the growth exponent: 1 is linear. None: the figure is no cost, or does not grow."""
+
+    def at(self, size: int) -> str:
+        """The name under which the figure at a size is recorded."""
+        return f"{self.figure} {size}"
+
+    @property
+    def exponent(self) -> str:
+        """The name under which its growth is recorded."""
+        return f"{self.figure} growth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Nodes that a measure runs on. `settings` go to every engine alike."""
 
@@ -67,6 +90,9 @@ class Measure:
     variants: tuple[str, ...] = VARIANTS
     warm_up: bool = True
     """An unjudged, smaller turn before the rounds; it is in the JSON too."""
+    rounds: int | None = None
+    """As many at most; None: as many as the suite has."""
+    curves: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

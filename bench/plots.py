@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from bench.curves import MeasuredCurve
 from bench.judge import LineResult, Round
 from bench.measures.fresh import GROWTH_CONNECTIONS, GROWTH_PARTITIONS, growth_figure
 from bench.model import ACK, KAFKA, OS, Better
@@ -167,3 +168,43 @@ def _draw_growth(
     axis.set_xticks([point[x] for point in points], [f"{point[x]:,}" for point in points])
     axis.minorticks_off()
     axis.grid(alpha=0.3)
+
+
+def draw_curves(title: str, curves: Sequence[MeasuredCurve], path: Path) -> None:
+    """A panel for each measure and unit, with logarithmic axes: a straight line at 45 degrees is linear."""
+    panels: dict[tuple[str, str], list[MeasuredCurve]] = {}
+    for one in curves:
+        panels.setdefault((one.curve.of, one.curve.unit), []).append(one)
+    columns = 3
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5 * columns, 4.2 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, ((of, unit), drawn) in zip(axes, panels.items(), strict=False):
+        for one in drawn:
+            title = one.curve.title if one.variant == OS else f"{one.curve.title} ({_LABELS[one.variant]})"
+            dashes = "--" if one.variant == KAFKA else "-"
+            label = "\n".join(wrap(title, 48))
+            axis.plot(one.curve.sizes, one.values, dashes, marker="o", markersize=4, label=label)
+        _mark_linear(axis, drawn[0])
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        sizes = drawn[0].curve.sizes
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_xlabel(of, fontsize=8)
+        axis.set_ylabel(unit, fontsize=8)
+        axis.grid(which="both", alpha=0.2)
+        axis.legend(frameon=False, fontsize=6)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    figure.suptitle(title.replace("`", ""), fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _mark_linear(axis: Axes, one: MeasuredCurve) -> None:
+    """A line that grows as fast as the sizes, to compare with."""
+    low, high = one.curve.sizes[0], one.curve.sizes[-1]
+    begin = one.values[0] or 1.0
+    axis.plot([low, high], [begin, begin * high / low], ":", color=_COLORS[KAFKA], label="linear")

@@ -75,6 +75,11 @@ def metadata_request(topic: str) -> bytes:
     return frame(ApiKey.METADATA, 12, _array([wanted]) + b"\0\0" + _NO_TAGS)
 
 
+def all_metadata_request() -> bytes:
+    """Metadata v12 for all topics."""
+    return frame(ApiKey.METADATA, 12, b"\0" + b"\0\0" + _NO_TAGS)
+
+
 def init_producer_id_request(transactional_id: str | None, *, timeout_ms: int = 60_000) -> bytes:
     """InitProducerId v4; without a transactional id for an idempotent producer."""
     name = b"\0" if transactional_id is None else _compact_string(transactional_id)

@@ -13,8 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bench.curves import MeasuredCurve
 from bench.judge import LineResult
-from bench.model import ACK, KAFKA, OS, Better
+from bench.model import ACK, KAFKA, OS, VARIANT_TITLES, Better
 
 HEADINGS = (
     "measure",
@@ -139,6 +140,32 @@ def markdown_table(results: Sequence[LineResult]) -> str:
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     lines += ["| " + " | ".join(_markdown_cells(result)) + " |" for result in results]
     return "\n".join(lines) + "\n"
+
+
+def curves_table(curves: Sequence[MeasuredCurve]) -> str:
+    """The figures at each size, what one more costs at the largest, and how they grow."""
+    headings = ["measure", "", "sizes", "smallest", "middle", "largest"]
+    headings += ["each at the largest", "growth", "last step"]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    for one in curves:
+        sizes = " / ".join(f"{size:,}" for size in one.curve.sizes)
+        values = [f"{number(value)} {one.curve.unit}" for value in one.values]
+        cells = [one.curve.title, VARIANT_TITLES[one.variant], f"{sizes} {one.curve.of}", *values]
+        cells += [_each(one), number(one.growth), number(one.last_step)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+_THOUSANDTH = {"s": "ms", "ms": "µs", "MB": "kB"}
+
+
+def _each(one: MeasuredCurve) -> str:
+    if one.curve.unit not in _THOUSANDTH:
+        return "–"
+    each, unit = one.values[-1] / one.curve.sizes[-1] * 1000, _THOUSANDTH[one.curve.unit]
+    if unit in _THOUSANDTH and each < 1:
+        each, unit = each * 1000, _THOUSANDTH[unit]
+    return f"{number(each)} {unit}"
 
 
 def _setting(run: Mapping[str, Any]) -> str:

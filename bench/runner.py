@@ -88,17 +88,17 @@ class Runner:
     progress: Progress
 
     def turns_in(self, measure: Measure) -> int:
-        return len(self._variants(measure)) * (self.rounds + measure.warm_up)
+        return len(self._variants(measure)) * (self._rounds_of(measure) + measure.warm_up)
 
     def run(self, measure: Measure) -> MeasureRecord:
         """All rounds of one measure."""
         self.nodes.use(measure.profile)
         cells = {variant: self._cell(variant) for variant in self._variants(measure)}
         record = MeasureRecord(measure=measure)
-        first = -1 if measure.warm_up else 0
-        for round_number in range(first, self.rounds):
+        first, rounds = -1 if measure.warm_up else 0, self._rounds_of(measure)
+        for round_number in range(first, rounds):
             for position, variant in enumerate(turn_order(list(cells), round_number)):
-                self.progress.turn_begins(measure, round_number, self.rounds, variant)
+                self.progress.turn_begins(measure, round_number, rounds, variant)
                 if measure.profile is not None:
                     self._ready_node(cells[variant])
                 turn = _take_turn(measure, cells[variant], round_number, position)
@@ -111,6 +111,9 @@ class Runner:
             if measure.profile is not None:
                 cell.release()
         return record
+
+    def _rounds_of(self, measure: Measure) -> int:
+        return self.rounds if measure.rounds is None else min(measure.rounds, self.rounds)
 
     def _ready_node(self, cell: Cell) -> None:
         """Starting a node and warming it up are no part of a turn."""

@@ -9,6 +9,7 @@ from bench.suites.cluster import CLUSTER_SUITE
 from bench.suites.console import CONSOLE_SUITE
 from bench.suites.gray import GRAY_SUITE
 from bench.suites.groups import GROUPS_SUITE
+from bench.suites.growth import GROWTH_SUITE
 from bench.suites.healing import HEALING_SUITE
 from bench.suites.node import NODE_SUITE
 from bench.suites.security import SECURITY_SUITE
@@ -30,5 +31,6 @@ SUITES: dict[str, Suite] = {
         TESTING_SUITE,
         CONSOLE_SUITE,
         HEALING_SUITE,
+        GROWTH_SUITE,
     )
 }
