@@ -55,7 +55,7 @@ def growth_lines(curves: Iterable[Curve]) -> tuple[Line, ...]:
     return tuple(
         Line(
             figure=curve.exponent,
-            title=f"{curve.title}, growth with {curve.of}",
+            title=f"{curve.title}: growth",
             unit="exponent",
             better=Better.LOWER,
             target=curve.most,
