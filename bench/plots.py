@@ -171,40 +171,42 @@ def _draw_growth(
 
 
 def draw_curves(title: str, curves: Sequence[MeasuredCurve], path: Path) -> None:
-    """A panel for each measure and unit, with logarithmic axes: a straight line at 45 degrees is linear."""
+    """A panel for each measure and unit, with logarithmic axes: what is steeper than the dots is worse."""
     panels: dict[tuple[str, str], list[MeasuredCurve]] = {}
     for one in curves:
         panels.setdefault((one.curve.of, one.curve.unit), []).append(one)
     columns = 3
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5 * columns, 4.2 * rows), layout="constrained")
+    figure = Figure(figsize=(5 * columns, 5 * rows), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axis, ((of, unit), drawn) in zip(axes, panels.items(), strict=False):
-        for one in drawn:
-            title = one.curve.title if one.variant == OS else f"{one.curve.title} ({_LABELS[one.variant]})"
-            dashes = "--" if one.variant == KAFKA else "-"
-            label = "\n".join(wrap(title, 48))
-            axis.plot(one.curve.sizes, one.values, dashes, marker="o", markersize=4, label=label)
-        _mark_linear(axis, drawn[0])
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        sizes = drawn[0].curve.sizes
-        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_xlabel(of, fontsize=8)
-        axis.set_ylabel(unit, fontsize=8)
-        axis.grid(which="both", alpha=0.2)
-        axis.legend(frameon=False, fontsize=6)
+    for axis, drawn in zip(axes, panels.values(), strict=False):
+        _draw_curves(axis, drawn)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     figure.suptitle(title.replace("`", ""), fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
 
 
-def _mark_linear(axis: Axes, one: MeasuredCurve) -> None:
-    """A line that grows as fast as the sizes, to compare with."""
-    low, high = one.curve.sizes[0], one.curve.sizes[-1]
-    begin = one.values[0] or 1.0
-    axis.plot([low, high], [begin, begin * high / low], ":", color=_COLORS[KAFKA], label="linear")
+def _draw_curves(axis: Axes, curves: Sequence[MeasuredCurve]) -> None:
+    first = curves[0].curve
+    for one in curves:
+        label = one.curve.title.removesuffix(f", {first.of}").replace("`", "")
+        if any(other.variant != one.variant for other in curves):
+            label = f"{label} ({_LABELS[one.variant]})"
+        style = "o--" if one.variant == KAFKA else "o-"
+        axis.plot(first.sizes, one.values, style, markersize=4, label="\n".join(wrap(label, 34)))
+    ends, begin = (first.sizes[0], first.sizes[-1]), curves[0].values[0]
+    if first.most is not None and begin > 0:
+        axis.plot(ends, [begin, begin * ends[1] / ends[0]], ":", color=_COLORS[KAFKA], label="linear")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xticks(first.sizes, [f"{size:,}" for size in first.sizes])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_minor_formatter(NullFormatter())
+    axis.tick_params(labelsize=8)
+    axis.set_title(f"{first.of}: {first.unit}", fontsize=9, loc="left")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2, frameon=False, fontsize=7)

@@ -132,8 +132,8 @@ def markdown(
     lines = [f"# {title}", "", made, "", _setting(run), "", _HOW, "", _FLUSH_POLICIES, ""]
     if run.get("note"):
         lines += [run["note"], ""]
-    shown = [f"![{what}]({file})" for what, file in pictures.items()]
-    return "\n".join(lines) + "\n" + markdown_table(results) + "\n" + "\n\n".join(shown) + "\n"
+    shown = [f"\n![{what}]({file})\n" for what, file in pictures.items()]
+    return "\n".join((*lines, markdown_table(results))) + "".join(shown)
 
 
 def markdown_table(results: Sequence[LineResult]) -> str:

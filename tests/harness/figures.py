@@ -12,6 +12,8 @@ from pathlib import Path
 
 COLUMNS = {"kafka": 1, "os": 2, "os ratio": 3, "target": 4, "ack": 6, "ack ratio": 7}
 """Names of the columns in a table of docs/benchmarks."""
+CURVE_COLUMNS = {"smallest": 3, "middle": 4, "largest": 5, "each": 6, "growth": 7}
+"""In a table of curves."""
 _SCALES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "k": 1e3, "million": 1e6}
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _COMPARISONS = r"×|times\b|-fold\b|(?:k |million )?(?:records|rows|requests|commits)/s|[MG]B/s"
@@ -84,4 +86,4 @@ def read_cell(table: Path, row: str, column: str) -> str:
     found = [cells for cells in rows if cells[0] == row]
     if len(found) != 1:
         raise LookupError(f"{table.name} has {len(found)} rows named {row!r}")
-    return found[0][COLUMNS[column]]
+    return found[0][{**COLUMNS, **CURVE_COLUMNS}[column]]
