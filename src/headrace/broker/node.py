@@ -164,7 +164,9 @@ class Broker:
         self.propagation = ChangePropagation(
             world=world, node_id=self.node_id, cluster=cluster, peers=self.peers
         )
-        self.offsets = OffsetSaver(world, checkpoints, self._log_offsets)
+        self.offsets = OffsetSaver(
+            world, checkpoints, present=self._log_offsets, high_watermarks=self._high_watermarks
+        )
         self._flusher = Flusher(world, self.metrics, self._disk_failed)
         self.partitions = self._make_partitions(max(descriptors // 2 - _OTHER_DESCRIPTORS, 16))
         self.controller = self._make_controller()
@@ -868,6 +870,9 @@ class Broker:
             logger.error("the coordination store was not closed cleanly: %s", error)
         await self.world.tasks.close()
         self._lock.release()
+
+    async def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return await self.partitions.high_watermarks()
 
     async def _log_offsets(self) -> dict[TopicPartition, LogOffsets]:
         return await self.partitions.log_offsets()

@@ -56,6 +56,11 @@ class LogOffsets:
 Offsets = Mapping[TopicPartition, LogOffsets]
 
 
+def high_watermarks_in(offsets: Offsets) -> dict[TopicPartition, int]:
+    marks = {name: log.high_watermark for name, log in offsets.items()}
+    return {name: mark for name, mark in marks.items() if mark is not None}
+
+
 class NodeCheckpoints:
     def __init__(self, files: Files, directory: Path, boot_id: str | None) -> None:
         """`boot_id`: of the running operating system; None where there is none."""
@@ -153,15 +158,14 @@ class NodeCheckpoints:
         """Blocking; on a thread. Ids last: offsets that a crash leaves beside another id are ignored."""
         self._write(RECOVERY_POINT_FILE, {name: log.recovery_point for name, log in logs.items()})
         self._write(LOG_START_FILE, {name: log.log_start for name, log in logs.items()})
-        self.save_high_watermarks(logs)
+        self.save_high_watermarks(high_watermarks_in(logs))
         ids = {name: log.topic_id.int for name, log in logs.items()}
         if ids != self._saved_ids:
             self._write(TOPIC_ID_FILE, ids)
             self._saved_ids = ids
 
-    def save_high_watermarks(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
+    def save_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
         """Blocking; on a thread. Only where they changed: a node without replicas has none."""
-        known = {name: log.high_watermark for name, log in logs.items() if log.high_watermark is not None}
         if known != self._saved_high_watermarks:
             self._write(HIGH_WATERMARK_FILE, known)
             self._saved_high_watermarks = known
@@ -198,10 +202,16 @@ class OffsetSaver:
     """Writes the offset checkpoints: one write at a time, shared by all callers that wait for it."""
 
     def __init__(
-        self, world: World, checkpoints: NodeCheckpoints, present: Callable[[], Awaitable[Offsets]]
+        self,
+        world: World,
+        checkpoints: NodeCheckpoints,
+        *,
+        present: Callable[[], Awaitable[Offsets]],
+        high_watermarks: Callable[[], Awaitable[Mapping[TopicPartition, int]]],
     ) -> None:
         self._checkpoints = checkpoints
         self._present = present
+        self._high_watermarks = high_watermarks
         self._thread = world.tasks.thread("checkpoints")
         self._saving = asyncio.Lock()
         self._asked = self._done = 0
@@ -223,7 +233,7 @@ class OffsetSaver:
     async def persist_high_watermarks(self) -> None:
         """Called often: a restarted node treats nothing above it as committed (R13)."""
         async with self._saving:  # older ones must not be written after newer ones
-            await self._thread.run(self._checkpoints.save_high_watermarks, await self._present())
+            await self._thread.run(self._checkpoints.save_high_watermarks, await self._high_watermarks())
 
     async def loss_is_known(self) -> None:
         """The node is registered: the cluster relies on nothing that it may have lost (R20)."""

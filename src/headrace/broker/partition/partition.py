@@ -151,8 +151,6 @@ class Partition:
         """Why the log is offline (R27)."""
         self.damaged_at: int | None = None
         """The base offset of the segment whose damage that is, where it is known."""
-        self.check_soon = False
-        """For the scrub: a segment was damaged, and others may be."""
         self.damaged_segments: dict[int, str] = {}
         """By base offset: damage in a log that stays online, since no other replica can lead (R27)."""
         self.recovery_limit: int | None = None

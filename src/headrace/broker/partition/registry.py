@@ -14,7 +14,7 @@ from uuid import UUID
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.yielding import yielding
-from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints
+from headrace.broker.partition.checkpoints import LogOffsets, NodeCheckpoints, high_watermarks_in
 from headrace.broker.partition.damaged_log import DamagedLog, NoRepairs, Repairs, damage_in, damage_of
 from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.log_removals import LogRemovals
@@ -93,6 +93,8 @@ class Partitions:
         self._troubled: dict[Partition, None] = {}
         """Partitions that reported trouble with the disk and may not have recovered. Looking at all of them
         once a second would keep a node with thousands of partitions from its requests."""
+        self.repaired: dict[Partition, None] = {}
+        """Partitions whose log was repaired; the scrub checks them at once."""
         self._openable: set[TopicPartition] = set()
         """Those of them that failed only for lack of disk space or file descriptors."""
         self._view: ClusterView | None = None
@@ -241,6 +243,14 @@ class Partitions:
                 offsets[name] = _offsets_of(partition_now)
         return offsets
 
+    async def high_watermarks(self) -> dict[TopicPartition, int]:
+        """For the checkpoint that is written often; a sole replica has none. Yields like `log_offsets`."""
+        known = high_watermarks_in(self._offsets_of_closed())
+        async for partition in yielding(self.all()):
+            if not partition.is_sole and self.get(*partition.topic_partition) is partition:
+                known[partition.topic_partition] = partition.high_watermark
+        return known | high_watermarks_in(self._offsets_of_closed())
+
     def _offsets_of_closed(self) -> dict[TopicPartition, LogOffsets]:
         """Of logs that could not be opened, or not yet."""
         offsets = {name: self._known(name, topic_id) for name, topic_id in self._unopened.items()}
@@ -377,7 +387,7 @@ class Partitions:
             self._open_queued(name)
             partition = self.get(*name)
             if partition is not None:
-                partition.check_soon = True
+                self.repaired[partition] = None
         self._repaired_at.pop(name, None)
         self._disk_changed()
 

@@ -71,14 +71,15 @@ class Scrubber:
 
     async def _check_repaired(self) -> None:
         """Logs of which a segment was damaged, without waiting for the next pass."""
-        async for partition in yielding(self._partitions.all(), LOGS_PER_YIELD):
-            if partition.check_soon and partition.online:
+        for partition in list(self._partitions.repaired):
+            del self._partitions.repaired[partition]
+            if partition.online:
                 self._counters.bytes_left = partition.size_bytes
                 await self._check(partition)
                 self._counters.bytes_left = 0
 
     async def _check(self, partition: Partition) -> None:
-        partition.check_soon = False
+        self._partitions.repaired.pop(partition, None)
         damaged = set()
         for segment in partition.log.plan_scrub().segments:
             if not partition.online:

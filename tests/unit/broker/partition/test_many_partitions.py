@@ -79,6 +79,28 @@ def test_the_scrub_asks_every_log_for_its_size_a_fixed_number_of_times(
     on_a_node(scenario)
 
 
+def test_what_is_done_every_second_visits_a_partition_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create("wide", partitions=MANY)
+        await asyncio.sleep(LONGER_THAN_EVERY_JOB_S)
+        visits, seconds = Visits(monkeypatch, node), 60
+        await asyncio.sleep(seconds)
+        # Timeouts and flushes once a second; deleted files and high watermarks every five seconds;
+        # compaction four times a minute, offsets once.
+        assert visits.all <= (2 * seconds + 2 * seconds / 5 + 4 + 1 + 5) * MANY * 1.1
+
+    on_a_node(scenario)
+
+
+def test_a_sole_replica_has_no_high_watermark_in_the_checkpoints() -> None:
+    async def scenario(node: SimBroker) -> None:
+        await node.create("wide", partitions=10)
+        await node.produce(b"0", name="wide", index=3)
+        assert await node.broker.partitions.high_watermarks() == {}
+
+    on_a_node(scenario)
+
+
 def test_the_check_of_the_disk_looks_at_no_partition_that_reported_no_trouble(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
