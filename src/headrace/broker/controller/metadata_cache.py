@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.broker.network.request_context import EncodedReply
-from headrace.broker.network.yielding import yielding
+from headrace.broker.network.yielding import yielding_by_size
 from headrace.broker.replication.live_nodes import DamagedLogs, damaged_logs
 from headrace.types import NO_NODE, ClusterView, Endpoint, Node, PartitionState, Topic
 from headrace.wire.error_codes import ErrorCode
@@ -27,8 +27,9 @@ from headrace.wire.requests.metadata_reply import (
 
 _MAX_REPLIES = 256
 _MAX_REPLY_BYTES = 16 * 1024 * 1024
-_TOPICS_PER_YIELD = 50
-"""Of a few partitions each. Requests of others wait for no more than these, however many topics there are."""
+_PARTITIONS_PER_YIELD = 500
+"""Requests of others wait while these are encoded, however many topics there are. With fewer the reply would
+wait longer than it takes to encode: whatever else a node does has a turn in between."""
 _LISTENER_ERROR_FROM = 6
 """Older versions get LEADER_NOT_AVAILABLE when the leader has no endpoint on the listener."""
 
@@ -120,6 +121,10 @@ class _EncodedTopics:
             self._topics = {name: cached for name, cached in self._topics.items() if name in view.topics}
 
 
+def _size(topic: Topic | MetadataTopic) -> int:
+    return len(topic.partitions) or 1
+
+
 def _not_asked(name: str) -> int:
     return NOT_ASKED
 
@@ -192,7 +197,7 @@ class MetadataCache:
             encoded.topic(topic, operations_on(topic.name))
             if isinstance(topic, Topic)
             else encode_topic(version, topic)
-            async for topic in yielding(topics, _TOPICS_PER_YIELD)
+            async for topic in yielding_by_size(topics, _size, _PARTITIONS_PER_YIELD)
         ]
         return EncodedReply(
             encode_metadata_reply(

@@ -7,7 +7,7 @@ Read next: dispatch/dispatcher.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -27,6 +27,19 @@ async def yielding(items: Iterable[T], at_a_time: int = ITEMS_PER_YIELD) -> Asyn
     for number, item in enumerate(items):
         if number and not number % at_a_time:
             await _YieldOnce()
+        yield item
+
+
+async def yielding_by_size(
+    items: Iterable[T], size: Callable[[T], int], most_at_a_time: int
+) -> AsyncIterator[T]:
+    """The items; yields to the event loop whenever those since then come to so much in all."""
+    passed = 0
+    for item in items:
+        if passed >= most_at_a_time:
+            await _YieldOnce()
+            passed = 0
+        passed += size(item)
         yield item
 
 

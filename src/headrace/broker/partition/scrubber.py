@@ -9,6 +9,7 @@ Read next: log/scrub.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from headrace.broker.metrics import ScrubCounters
 from headrace.broker.network.yielding import yielding
@@ -53,16 +54,19 @@ class Scrubber:
 
     async def _check_all(self) -> bool:
         """False when the setting ended it before the last log."""
-        sizes: dict[Partition, int] = {}
+        waiting: dict[tuple[bool, bool], list[tuple[Partition, int]]] = {}
+        behind = 0
         async for partition in yielding(self._partitions.all(), LOGS_PER_YIELD):
             if partition.online:
-                sizes[partition] = partition.size_bytes
-        behind = sum(sizes.values())
+                size = partition.size_bytes
+                waiting.setdefault(_urgency(partition), []).append((partition, size))
+                behind += size
+        in_order = chain.from_iterable(waiting[urgency] for urgency in sorted(waiting))
         try:
-            async for partition in yielding(sorted(sizes, key=_urgency), LOGS_PER_YIELD):
+            async for partition, size in yielding(in_order, LOGS_PER_YIELD):
                 if self._setting(INTERVAL) < 0:
                     return False
-                behind -= sizes[partition]
+                behind -= size
                 self._counters.bytes_left = behind + partition.size_bytes
                 await self._check(partition)
         finally:

@@ -276,7 +276,7 @@ def test_requests_of_others_are_served_while_thousands_of_topics_are_encoded(
             seen.append(len(encoded))
             if len(encoded) < 1000:
                 broker.set_view([topic("other")])
-        assert max(after - before for before, after in pairwise(seen)) <= 100
+        assert max(after - before for before, after in pairwise(seen)) <= 500
         assert len(names(asking.result())) == 2000
         assert names(await broker.ask_async(ApiKey.METADATA, 12, topics=None)) == ["other"]
 

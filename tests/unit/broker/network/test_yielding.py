@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.dispatch import dispatcher as dispatch
-from headrace.broker.network.yielding import is_long, yielding
+from headrace.broker.network.yielding import is_long, yielding, yielding_by_size
 from headrace.log.checkpoints import LOG_START_FILE, read_offset_checkpoint
 from headrace.testing.simworld import DATA_DIRECTORY
 from headrace.types import TopicPartition
@@ -36,6 +36,28 @@ def test_everything_is_gone_through_in_order_and_others_run_in_between() -> None
     seen, others = asyncio.run(run())
     assert seen == list(range(1000))
     assert others >= 99
+
+
+@pytest.mark.parametrize(("size", "turns"), [(1, 9), (10, 99), (1000, 999)])
+def test_large_items_are_fewer_at_a_time(size: int, turns: int) -> None:
+    async def run() -> int:
+        others, done = 0, False
+
+        async def other() -> None:
+            nonlocal others
+            while not done:
+                others += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.ensure_future(other())
+        assert [item async for item in yielding_by_size(range(1000), lambda item: size, 100)] == list(
+            range(1000)
+        )
+        done = True
+        await beside
+        return others
+
+    assert asyncio.run(run()) == turns
 
 
 @pytest.mark.parametrize(
