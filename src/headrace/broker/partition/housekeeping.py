@@ -32,7 +32,7 @@ TIDY_S = 5.0
 CHECKPOINT_S = 60.0
 HIGH_WATERMARK_S = 5.0
 PRODUCER_EXPIRY_S = 600.0
-PARTITIONS_PER_YIELD = 50
+_PARTITIONS_PER_YIELD = 50
 """After this many, other tasks get a turn: jobs must not delay requests."""
 
 
@@ -121,7 +121,7 @@ class Housekeeping:
             self._metrics.loop_delay(max(clock.monotonic() - due, 0.0))
 
     async def _each(self, action: Callable[[Partition], object]) -> None:
-        async for partition in yielding(self._partitions.all(), PARTITIONS_PER_YIELD):
+        async for partition in yielding(self._partitions.all(), _PARTITIONS_PER_YIELD):
             if partition.online:
                 try:
                     action(partition)
@@ -161,7 +161,7 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.apply_retention(now_ms, partition.high_watermark))
 
     async def _compact(self) -> None:
-        async for partition in yielding(self._partitions.all(), PARTITIONS_PER_YIELD):
+        async for partition in yielding(self._partitions.all(), _PARTITIONS_PER_YIELD):
             if partition.online and "compact" in partition.settings.log.cleanup_policy:
                 try:
                     await self._compact_one(partition)
