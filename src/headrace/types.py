@@ -80,6 +80,9 @@ class Node:
     """Its disk is full (R25): other replicas lead and form the ISR, if there are any."""
     offline: frozenset[tuple[TopicId, int]] = frozenset()
     """Partitions whose log is damaged on this node (R27)."""
+    offline_epochs: frozenset[tuple[TopicId, int, int]] = frozenset()
+    """Of those that this process has fetched for: the leader epoch in which it did so last. Their logs begin
+    anew in a later one only."""
     slow: frozenset[int] = frozenset()
     """Nodes that this one finds slow to acknowledge, perhaps itself (R16b)."""
     logs_in: bool = False

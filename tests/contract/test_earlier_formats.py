@@ -48,6 +48,8 @@ def test_a_node_of_the_first_store_is_live_and_serves_no_transactions() -> None:
     assert (found.node.hostname, found.node.transaction_versions) == ("n", (0, 0))
     assert found.node.lossless
     assert not found.node.logs_in
+    assert not found.node.new_disk
+    assert not found.node.offline_epochs
 
 
 def test_a_topic_of_the_first_store_has_its_partitions_and_no_moves() -> None:

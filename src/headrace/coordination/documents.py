@@ -179,20 +179,17 @@ def encode_node(node: Node, *, waits: bool = False) -> bytes:
         unusual["directory_id"] = node.directory_id
     if not node.lossless:
         unusual["lossless"] = False
-    if node.new_disk:
-        unusual["new_disk"] = True
-    if node.leaving:
-        unusual["leaving"] = True
-    if node.full:
-        unusual["full"] = True
-    if node.logs_in:
-        unusual["logs_in"] = True
+    flags = {"new_disk": node.new_disk, "leaving": node.leaving, "full": node.full, "logs_in": node.logs_in}
+    unusual |= {name: True for name, holds in flags.items() if holds}
     if node.transaction_versions != _NO_TRANSACTIONS:
         unusual["features"] = {TRANSACTION_VERSION: node.transaction_versions}
     if node.session_ms:
         unusual["session_ms"] = node.session_ms
     if node.offline:
         unusual["offline"] = sorted([topic_id.hex, index] for topic_id, index in node.offline)
+    if node.offline_epochs:
+        entries = sorted((topic_id.hex, index, epoch) for topic_id, index, epoch in node.offline_epochs)
+        unusual["offline_epochs"] = entries
     if node.slow:
         unusual["slow"] = sorted(node.slow)
     return encode(
@@ -222,6 +219,10 @@ def decode_node(key: str, value: bytes, node_id: int, epoch: int) -> RegisteredN
         logs_in=document.get("logs_in", False),
         session_ms=int(document.get("session_ms", 0)),
         offline=frozenset((uuid.UUID(hex), index) for hex, index in document.get("offline", ())),
+        offline_epochs=frozenset(
+            (uuid.UUID(hex), int(index), int(epoch))
+            for hex, index, epoch in document.get("offline_epochs", ())
+        ),
         slow=frozenset(map(int, document.get("slow", ()))),
         transaction_versions=(int(lowest), int(highest)),
     )

@@ -63,6 +63,7 @@ class DiskState:
 
     full: bool = False
     offline: frozenset[tuple[TopicId, int]] = frozenset()
+    offline_epochs: frozenset[tuple[TopicId, int, int]] = frozenset()
 
 
 class MetadataAccess(Protocol):
@@ -205,6 +206,7 @@ class NodeLifecycle:
             leaving=leaving,
             full=self._cluster.disk_state.full,
             offline=self._cluster.disk_state.offline,
+            offline_epochs=self._cluster.disk_state.offline_epochs,
             slow=self._cluster.slow_nodes,
         )
         return documents.encode_node(node, waits=asked.waits_for_admission)

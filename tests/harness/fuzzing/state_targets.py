@@ -221,6 +221,7 @@ def _documents() -> Sequence[bytes]:
         hostname="h",
         endpoints=(Endpoint(listener="main", host="h", port=1),),
         offline=frozenset({(_TOPIC_ID, 0)}),
+        offline_epochs=frozenset({(_TOPIC_ID, 0, 3)}),
         logs_in=True,
         transaction_versions=(0, 2),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.errors import CorruptLogError
 from headrace.types import NO_NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
@@ -394,6 +395,91 @@ async def replace_disk_of(lab: ClusterLab, node_id: int) -> None:
     await asyncio.sleep(5)
 
 
+def a_log_damaged_out_of_sync_is_fetched_again_while_its_node_runs() -> None:
+    """R27: nothing about the topic changes meanwhile but what the controller does about the damage."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        leader, follower = await an_out_of_sync_follower(lab)
+        damage_log(lab, follower)
+        await lab.until(lambda: lab.partition(follower).damage is None, "its log begins anew")
+        assert follower not in lab.state.isr
+        mend(lab, follower, leader)
+        await all_alike(lab)
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario, lag_ms=500)
+
+
+def a_fetch_for_a_log_that_was_damaged_since_does_not_count_for_the_next_one() -> None:
+    """R27: it arrives when the damage is no longer reported. The log is empty, under the same node epoch.
+
+    The topic changes before the controller has heard of the damage, in the same leader epoch.
+    """
+
+    async def scenario(lab: ClusterLab) -> None:
+        leader, follower = await an_out_of_sync_follower(lab)
+        epoch = lab.state.leader_epoch
+        name, network = lab.nodes[follower].machine.name, lab.simulation.network
+        network.cut(STORE_HOST, name)
+        change = asyncio.ensure_future(set_config(lab, "segment.ms", "1000000"))
+        known = dict(lab.invariants.view.topics[TOPIC].configs)
+        await lab.until(lambda: lab.invariants.view.topics[TOPIC].configs != known, "the topic changes")
+        damage_log(lab, follower)
+        lab.store.late_s = 0.5
+        network.mend(STORE_HOST, name)
+        await lab.until(lambda: lab.partition(follower).damage is None, "its log begins anew")
+        assert lab.partition(follower).leader_epoch > epoch
+        await asyncio.sleep(2)  # the leader knows that it is sound
+        assert lab.partition(follower).log_end_offset == 0
+        late = await lab.fetch_as_replica(epoch, follower=follower, offset=2, last_epoch=epoch)
+        assert late is ErrorCode.fenced_leader_epoch
+        assert follower not in lab.state.isr
+        mend(lab, follower, leader)
+        await all_alike(lab)
+        await change
+        assert await lab.read_all() == [b"one", b"two"]
+
+    simulate_cluster(scenario, lag_ms=500)
+
+
+async def an_out_of_sync_follower(lab: ClusterLab) -> tuple[int, int]:
+    """Leader and follower; nothing that the follower sends arrives at the leader."""
+    await lab.produced(b"one")
+    await all_alike(lab)
+    leader = lab.state.leader
+    follower = others_of(lab, leader)[0]
+    names = [lab.nodes[node_id].machine.name for node_id in (follower, leader)]
+    lab.simulation.network.cut(names[0], names[1])
+    await lab.produced(b"two")
+    await lab.until(lambda: follower not in lab.state.isr, "the follower is out of sync")
+    await asyncio.sleep(1)  # all nodes know it
+    return leader, follower
+
+
+def mend(lab: ClusterLab, follower: int, leader: int) -> None:
+    names = [lab.nodes[node_id].machine.name for node_id in (follower, leader)]
+    lab.simulation.network.mend(names[0], names[1])
+
+
+def damage_log(lab: ClusterLab, node_id: int) -> None:
+    """As a scrub finds it that cannot tell where; the whole log is fetched then."""
+    node = lab.nodes[node_id]
+    assert node.world is not None
+    lab.invariants.distrust(node)
+    error = CorruptLogError("a batch has a wrong checksum")
+    node.world.process.context().run(lab.partition(node_id).fault, error)
+
+
+async def set_config(lab: ClusterLab, name: str, value: str) -> None:
+    connection = await open_connection(lab.world, *lab.addresses[lab.state.leader], "operator")
+    configs = [{"name": name, "config_operation": 0, "value": value}]
+    resources = [{"resource_type": 2, "resource_name": TOPIC, "configs": configs}]
+    fields = {"resources": resources, "validate_only": False}
+    reply = await connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
+    connection.abort()
+    assert reply.responses[0].error_code is ErrorCode.none
+
+
 async def lose_power_of_the_second(lab: ClusterLab) -> int:
     """Two hold an acknowledged record; the one that does not lead loses it, and stays eligible."""
     first = lab.state.leader
@@ -434,4 +520,6 @@ SCENARIOS = (
     a_replica_that_lost_its_tail_says_so_until_it_is_let_in,
     a_replaced_disk_of_the_last_in_sync_replica_does_not_lead,
     a_replaced_disk_that_held_all_leaves_the_decision_to_the_operator,
+    a_log_damaged_out_of_sync_is_fetched_again_while_its_node_runs,
+    a_fetch_for_a_log_that_was_damaged_since_does_not_count_for_the_next_one,
 )

@@ -73,6 +73,33 @@ def test_a_damaged_segment_that_the_leader_has_deleted_is_kept_aside_and_the_log
     assert found == [(20, 1, 0)]
 
 
+def test_a_whole_log_is_fetched_in_a_later_leader_epoch_than_the_range_that_did_not_fit() -> None:
+    """What the repair asked for may arrive late, and names offsets that the log does not hold any more."""
+    found = []
+
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
+        for number in range(30):
+            await lab.produced(b"%d" % number)
+        files = lab.nodes[0].machine.files
+        lab.nodes[0].stop_cleanly()
+        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+        flip(files, LOG / f"{0:020d}.log", 800)
+        marker.write(files, LOG, 0)
+        await lab.until(lambda: lab.state.leader in (1, 2) and 0 not in lab.state.isr, "others go on")
+        await lab.partition(lab.state.leader).delete_records_before(2)
+        epoch = lab.state.leader_epoch
+        lab.start(0)
+        await lab.until(lambda: lab.nodes[0].broker is not None and all_equal(lab), "all are equal")
+        broker = lab.nodes[0].broker
+        assert broker is not None
+        found.append((broker.metrics.scrub.refetched, lab.state.leader_epoch - epoch))
+        await lab.until(lambda: not lab.invariants.view.nodes[0].offline_epochs, "it takes its report back")
+
+    simulate_cluster(scenario, settings=SETTINGS)
+    assert found == [(1, 1)]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_soak_damage_on_two_replicas_heals() -> None:

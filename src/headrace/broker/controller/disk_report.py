@@ -19,7 +19,7 @@ from headrace.broker.replication.event_queue import EventQueue
 from headrace.coordination.cluster_metadata import ClusterMetadata
 from headrace.coordination.node_lifecycle import DiskState
 from headrace.errors import HeadraceError
-from headrace.types import TopicId, TopicPartition
+from headrace.types import Node, TopicId, TopicPartition
 from headrace.world import World
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class DiskReport:
         """Compared with the view: a new registration may have written an older state."""
         view, node_id = self._cluster.view, self._node_id
         entry = view.nodes.get(node_id) or view.joining.get(node_id)
-        return entry is not None and (entry.full, entry.offline) == (word.full, word.offline)
+        return entry is not None and _state_in(entry) == word
 
     @property
     def _has_others(self) -> bool:
@@ -132,7 +132,11 @@ class DiskReport:
             self._full_at = now
         elif self._full_at is not None and now - self._full_at >= ROOMY_FOR_S:
             self._full_at = None
-        return DiskState(full=self._full_at is not None, offline=frozenset(self._partitions.damaged()))
+        return DiskState(
+            full=self._full_at is not None,
+            offline=frozenset(self._partitions.damaged()),
+            offline_epochs=frozenset(self._partitions.damaged_epochs()),
+        )
 
     def _note_partitions(self) -> None:
         """As events: which partition went offline or online, on which node, and why."""
@@ -168,3 +172,7 @@ class DiskReport:
             "log_end": partition.log_end_offset,
             "ranges": ranges,
         }
+
+
+def _state_in(entry: Node) -> DiskState:
+    return DiskState(full=entry.full, offline=entry.offline, offline_epochs=entry.offline_epochs)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from headrace.broker.replication.live_nodes import DamagedLogs, damaged_logs, nodes_of
+from headrace.broker.replication.live_nodes import DamagedLogs, damaged_logs, last_epochs, nodes_of
 from headrace.machines.replication.election import Contest, Elected, LogEnd, elect, recovered
-from headrace.machines.replication.isr import registered, returned_empty, with_min_insync, without
+from headrace.machines.replication.isr import fenced, registered, returned_empty, with_min_insync, without
 from headrace.machines.replication.leader import Nodes
 from headrace.machines.replication.reassignment import advanced
-from headrace.types import NO_NODE, ClusterView, Move, Node, PartitionState, Topic, TopicPartition
+from headrace.types import NO_NODE, ClusterView, Move, Node, PartitionState, Topic, TopicId, TopicPartition
 
 
 class TopicRules(NamedTuple):
@@ -48,6 +48,7 @@ class PartitionReconciler:
     joining: Collection[Node]
     controller_epoch: int
     damaged: DamagedLogs
+    last_epochs: Mapping[tuple[TopicId, int], int]
 
     @classmethod
     def of(cls, view: ClusterView) -> PartitionReconciler:
@@ -57,6 +58,7 @@ class PartitionReconciler:
             joining=tuple(view.joining.values()),
             controller_epoch=view.controller_epoch,
             damaged=damaged_logs(view),
+            last_epochs=last_epochs(view),
         )
 
     def reconciled(
@@ -77,7 +79,7 @@ class PartitionReconciler:
         for index in to_change:
             before = partitions[index]
             elected = self._elected(before, rules, leading, damaged[index])
-            after = elected.state
+            after = self._fenced(before, elected.state, topic, index)
             if (move := moves.get(index)) is not None:
                 nodes = self.nodes.without(damaged[index])
                 moved = advanced(rules.contest(after), move, nodes, leading)
@@ -87,6 +89,15 @@ class PartitionReconciler:
                 name = TopicPartition(topic.name, index)
                 changes.append(StateChange(name, before, self._with_controller_epoch(after), elected.lossy))
         return with_changes(topic, changes, moves), changes
+
+    def _fenced(
+        self, before: PartitionState, after: PartitionState, topic: Topic, index: int
+    ) -> PartitionState:
+        """Where another node leads: a damaged log waits for the next leader epoch (R27)."""
+        key = topic.topic_id, index
+        if key not in self.last_epochs or after.leader in self.damaged.get(key, ()):
+            return after
+        return _one_step(before, fenced(after, self.last_epochs[key]))
 
     def _is_stable(self, state: PartitionState, damaged: Collection[int]) -> bool:
         """Whether nothing has to change, which holds for nearly all partitions."""

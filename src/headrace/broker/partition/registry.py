@@ -19,7 +19,7 @@ from headrace.broker.partition.damaged_log import DamagedLog, NoRepairs, Repairs
 from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.log_removals import LogRemovals
 from headrace.broker.partition.opening_queue import OpeningQueue
-from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.partition import UNKNOWN_EPOCH, Partition
 from headrace.broker.partition.readers import ReaderPosition
 from headrace.broker.partition.settings.topic_settings import TopicSettings
 from headrace.broker.partition.storage_faults import will_pass
@@ -31,7 +31,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import ForeignDirectoryError
 from headrace.log.repair import marker
 from headrace.log.segments.descriptors import DescriptorPool
-from headrace.types import NO_NODE, ClusterView, PartitionState, Topic, TopicPartition
+from headrace.types import NO_NODE, ClusterView, Topic, TopicPartition
 from headrace.wire.error_codes import ErrorCode
 from headrace.world import World
 
@@ -95,6 +95,11 @@ class Partitions:
         once a second would keep a node with thousands of partitions from its requests."""
         self.repaired: dict[Partition, None] = {}
         """Partitions whose log was repaired; the scrub checks them at once."""
+        self._last_epochs: dict[TopicPartition, int] = {}
+        """Of logs that went offline: the leader epoch in which this process fetched for them last. A fetch
+        may still be under way, and would count for the log that takes their place (R27)."""
+        self._to_begin_anew: set[TopicPartition] = set()
+        """Those that were not repaired and wait for a leader to be fetched from as a whole."""
         self._openable: set[TopicPartition] = set()
         """Those of them that failed only for lack of disk space or file descriptors."""
         self._view: ClusterView | None = None
@@ -218,6 +223,18 @@ class Partitions:
                 del self._troubled[partition]
         return self._troubled
 
+    def damaged_epochs(self) -> set[tuple[UUID, int, int]]:
+        """Of those that this process has fetched for, the leader epoch in which it did so last."""
+        found = set()
+        for partition in self._in_trouble():
+            if partition.damage is not None:
+                index = partition.topic_partition.partition
+                found.add((partition.topic_id, index, partition.leader_epoch))
+        for name, topic_id in self._unopened.items():
+            if name in self._last_epochs and name not in self._openable:
+                found.add((topic_id, name.partition, self._last_epochs[name]))
+        return found
+
     def log_dirs(self) -> list[Path]:
         return [self._directory]
 
@@ -307,7 +324,9 @@ class Partitions:
 
     def _keep(self, partition: Partition, topic: Topic, settings: TopicSettings, view: ClusterView) -> None:
         index = partition.topic_partition.partition
-        if partition.damage is not None and self._may_begin_anew(topic.partitions[index]):
+        if partition.damage is not None:
+            self._last_epochs[partition.topic_partition] = partition.leader_epoch
+        if partition.damage is not None and self._may_begin_anew(topic, index):
             del self._by_name[topic.name][index]
             self._removed(partition)
             if (damaged := damage_of(partition)) is not None:
@@ -350,17 +369,23 @@ class Partitions:
         """Returns when all that this node is to hold is open, as far as it can be opened."""
         await self._opening.done()
 
-    def _may_begin_anew(self, state: PartitionState) -> bool:
-        """R27: another node leads, and this replica is neither in the ISR nor eligible for leadership."""
-        others = (self._node_id, NO_NODE)
-        return state.leader not in others and self._node_id not in {*state.isr, *state.elr}
+    def _may_begin_anew(self, topic: Topic, index: int) -> bool:
+        """R27: another node leads, in a later epoch than the damaged log was fetched for in, and this replica
+        is neither in the ISR nor eligible for leadership."""
+        state = topic.partitions[index]
+        last_epoch = self._last_epochs.get(TopicPartition(topic.name, index), UNKNOWN_EPOCH)
+        if state.leader in (self._node_id, NO_NODE) or state.leader_epoch <= last_epoch:
+            return False
+        return self._node_id not in {*state.isr, *state.elr}
 
     def _open_anew(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
         """Renames the damaged log and opens an empty one, which is fetched from the leader."""
         logger.warning("%s-%d is damaged here, and is fetched from its leader", topic.name, index)
         self.removals.set_aside(f"{topic.name}-{index}", "is damaged")
-        self._begun_anew.add(TopicPartition(topic.name, index))
-        self._kept.pop(TopicPartition(topic.name, index), None)
+        name = TopicPartition(topic.name, index)
+        self._begun_anew.add(name)
+        self._to_begin_anew.discard(name)
+        self._kept.pop(name, None)
         self._metrics.scrub.refetched += 1
         return self._open(topic, index, settings)
 
@@ -377,11 +402,17 @@ class Partitions:
         """Of a log under repair, for the checkpoints and for when it is opened again."""
         self._kept[damaged.topic_partition] = damaged.offsets, damaged.clean
 
-    def open_repaired(self, damaged: DamagedLog, fetched_bytes: int) -> None:
+    def _note_epoch(self, name: TopicPartition, last_epoch: int) -> None:
+        """The leader epoch in which a repair fetched last; UNKNOWN_EPOCH: it did not."""
+        if last_epoch > self._last_epochs.get(name, UNKNOWN_EPOCH):
+            self._last_epochs[name] = last_epoch
+
+    def open_repaired(self, damaged: DamagedLog, fetched_bytes: int, last_epoch: int) -> None:
         name = damaged.topic_partition
         self._metrics.scrub.repaired += 1
         self._metrics.scrub.bytes_repaired += fetched_bytes
         self.keep_offsets(damaged)
+        self._note_epoch(name, last_epoch)
         self._repaired_at[name] = damaged.base_offset
         if self._still_held(name, damaged.offsets.topic_id) is not None:
             self._open_queued(name)
@@ -391,16 +422,14 @@ class Partitions:
         self._repaired_at.pop(name, None)
         self._disk_changed()
 
-    def begin_anew(self, damaged: DamagedLog) -> None:
+    def begin_anew(self, damaged: DamagedLog, last_epoch: int) -> None:
         """The damaged segment cannot be made whole by itself: the whole log is fetched (R27)."""
         name = damaged.topic_partition
-        view, topic = self._view, self._still_held(name, damaged.offsets.topic_id)
-        if view is None or topic is None or not self._may_begin_anew(topic.partitions[name.partition]):
+        if self._still_held(name, damaged.offsets.topic_id) is None:
             return
-        partition = self._open_anew(topic, name.partition, self._settings_of(view, topic))
-        if partition is not None:
-            self._take_role(partition, topic, view)
-            self._opened_late(name)
+        self._note_epoch(name, last_epoch)
+        self._to_begin_anew.add(name)
+        self._open_queued(name)
         self._disk_changed()
 
     def _damage_found(
@@ -425,10 +454,13 @@ class Partitions:
             return None
 
     def _open(self, topic: Topic, index: int, settings: TopicSettings) -> Partition | None:
+        name = TopicPartition(topic.name, index)
+        if name in self._to_begin_anew:
+            return self._open_anew(topic, index, settings) if self._may_begin_anew(topic, index) else None
         try:
             partition = self._open_partition(topic, index, settings)
         except CorruptLogError as error:
-            if self._may_begin_anew(topic.partitions[index]):
+            if self._may_begin_anew(topic, index):
                 damaged = self._damage_found(topic, index, settings, error)
                 if damaged is None:
                     return self._open_anew(topic, index, settings)
@@ -440,7 +472,8 @@ class Partitions:
             self._stays_offline(topic, index, error)
             return None
         self._forget_offline(topic, index)
-        self._kept.pop(partition.topic_partition, None)
+        self._kept.pop(name, None)
+        self._last_epochs.pop(name, None)
         self._by_name[topic.name][index] = partition
         return partition
 
@@ -537,6 +570,8 @@ class Partitions:
         was_to_open = self._opening.forget(name)
         self._repairs.forget(name)
         self._kept.pop(name, None)
+        self._last_epochs.pop(name, None)
+        self._to_begin_anew.discard(name)
         if partition is not None:
             self._delete(partition)
         elif self._forget_offline(topic, index) or was_to_open:

@@ -39,6 +39,15 @@ def damaged_logs(view: ClusterView) -> DamagedLogs:
     return damaged_on((*view.nodes.values(), *view.joining.values()))
 
 
+def last_epochs(view: ClusterView) -> Mapping[tuple[TopicId, int], int]:
+    """Of damaged logs, the last leader epoch in which one of them was fetched for (R27)."""
+    latest: dict[tuple[TopicId, int], int] = {}
+    for node in (*view.nodes.values(), *view.joining.values()):
+        for topic_id, index, epoch in node.offline_epochs:
+            latest[topic_id, index] = max(epoch, latest.get((topic_id, index), epoch))
+    return latest
+
+
 def damaged_on(nodes: Iterable[Node]) -> DamagedLogs:
     damaged: dict[tuple[TopicId, int], set[int]] = {}
     for node in nodes:

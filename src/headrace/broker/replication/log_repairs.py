@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headrace.broker.partition.damaged_log import DamagedLog
+from headrace.broker.partition.partition import UNKNOWN_EPOCH
 from headrace.broker.partition.registry import Partitions
 from headrace.broker.partition.storage_faults import will_pass
 from headrace.broker.replication.event_queue import EventQueue
@@ -62,6 +63,8 @@ class _Repair:
     """The state has."""
     machine: Repair | None = None
     task: asyncio.Task[None] | None = None
+    last_epoch: int = UNKNOWN_EPOCH
+    """The leader epoch of its last fetch."""
     fetched_bytes: int = 0
     written: int = 0
     """Bytes of the replacement."""
@@ -131,10 +134,10 @@ class LogRepairs:
         del self._repairs[repair.name]
         _release(repair)
         if why is None:
-            self._partitions.open_repaired(repair.damaged, repair.fetched_bytes)
+            self._partitions.open_repaired(repair.damaged, repair.fetched_bytes, repair.last_epoch)
         else:
             logger.warning("%s: its damaged range is not fetched by itself: %s", repair.name, why)
-            self._partitions.begin_anew(repair.damaged)
+            self._partitions.begin_anew(repair.damaged, repair.last_epoch)
 
     async def _until_decided(self, repair: _Repair) -> str | None:
         """None once the segment is whole; otherwise why the whole log is to be fetched."""
@@ -276,6 +279,7 @@ class LogRepairs:
                 continue
             if question.offset == gap.first_offset:
                 repair.written = begins_at
+            repair.last_epoch = question.leader_epoch
             async with self._fetches:
                 taken = await self._fetch_and_write(repair, new, machine, question)
             if taken:

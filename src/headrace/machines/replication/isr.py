@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.machines.replication.leader import IsrProposal, Nodes
-from headrace.types import PartitionState
+from headrace.types import NO_NODE, PartitionState
 from headrace.wire.error_codes import ErrorCode
 
 
@@ -96,6 +96,16 @@ def returned_empty(state: PartitionState, node: int, min_insync: int) -> Partiti
         return after
     others = tuple(each for each in after.last_known_elr if each != node)
     return _changed(after, last_known_elr=others)
+
+
+def fenced(state: PartitionState, last_epoch: int) -> PartitionState:
+    """R27: a later leader epoch than the last one in which a log that is damaged since was fetched for.
+
+    The log may begin anew in it: what was fetched and proposed before counts no more (R11, R15).
+    """
+    if state.leader == NO_NODE or state.leader_epoch > last_epoch:
+        return state
+    return _changed(state, leader_epoch=state.leader_epoch + 1)
 
 
 def with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:

@@ -220,7 +220,6 @@ class MixedRun:
         """Clients do nothing and all heals; now and then a clock goes wrong by a day."""
         self.cluster.start_nodes_with_a_broken_disk_again()
         self._let_rest(resting=True)
-        await self._restart_damaged()
         began = asyncio.get_running_loop().time()
         await self._all_healed()
         while (left_s := began + seconds - asyncio.get_running_loop().time()) > 0:
@@ -229,13 +228,6 @@ class MixedRun:
                 victim = self.random.choice(self.cluster.nodes)
                 victim.machine.wall_jump_ms = self.random.choice((_DAY_MS, -_DAY_MS // 48, 0))
         self._let_rest(resting=False)
-
-    async def _restart_damaged(self) -> None:
-        """A log that was found damaged outside the ISR is fetched again when its node restarts, no sooner."""
-        await asyncio.sleep(max(self.plan.rests_s) / 2)  # a scrub has found it, and what can heals by itself
-        for node in self.cluster.nodes:
-            if node.broker is not None and node.broker.partitions.damaged():
-                node.kill()
 
     def _let_rest(self, *, resting: bool) -> None:
         clients: list[_Client] = [*self._writers, *self.consumers]
@@ -283,7 +275,6 @@ class MixedRun:
         if late:
             names = [task.get_name() for task in late]
             raise BrokenPromise(f"no progress within {PROGRESS_S} s after: {names}, {self._state()}")
-        await self._restart_damaged()
         await self._all_healed()
         for consumer in self.consumers:
             consumer.stopping = True

@@ -104,6 +104,36 @@ def test_a_node_whose_disk_was_replaced_is_neither_eligible_nor_asked_for_its_lo
     assert after.last_known_elr == (2,)
 
 
+def damaged_in(node_id: int, epoch: int) -> Node:
+    """It fetched for the log in that leader epoch before it found the damage."""
+    key = UUID(int=1), 0
+    return replace(node(node_id), offline=frozenset({key}), offline_epochs=frozenset({(*key, epoch)}))
+
+
+def test_a_damaged_log_out_of_sync_gets_a_later_leader_epoch_to_begin_anew_in() -> None:
+    """R27: once, and under the same leader; a node of an earlier release does not say in which it fetched."""
+    before = topic(replace(STATE, isr=(0, 1)))
+    given = reconciler([node(0), node(1), damaged_in(2, 4)])
+    after = reconciled(given, before)
+    state = after.partitions[0]
+    assert (state.leader, state.leader_epoch, state.isr, state.partition_epoch) == (0, 5, (0, 1), 8)
+    assert reconciled(given, after) is after
+    earlier = replace(damaged_in(2, 4), offline_epochs=frozenset())
+    assert reconciled(reconciler([node(0), node(1), earlier]), before) is before
+
+
+def test_a_damaged_log_that_leaves_the_isr_raises_the_leader_epoch_once() -> None:
+    after = reconciled(reconciler([node(0), node(1), damaged_in(2, 4)]), topic(STATE)).partitions[0]
+    assert (after.leader, after.leader_epoch, after.isr) == (0, 5, (0, 1))
+
+
+def test_without_another_leader_a_damaged_log_raises_no_epoch() -> None:
+    dead = topic(replace(STATE, leader=NO_NODE, isr=(), last_known_elr=(0,)))
+    assert reconciled(reconciler([node(1), damaged_in(2, 4)]), dead) is dead
+    alone = topic(PartitionState(replicas=(2,), leader=2, leader_epoch=4, isr=(2,)))
+    assert reconciled(reconciler([damaged_in(2, 4)]), alone) is alone
+
+
 def test_the_only_replica_may_lead_again_with_an_empty_disk() -> None:
     returning = [node(0, epoch=5, lossless=False, new_disk=True)]
     dead = topic(PartitionState(replicas=(0,), leader=NO_NODE, leader_epoch=3, isr=(0,)))
