@@ -10,16 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import time
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL
 
 from headrace.kernels.file_sync import SyncThreads, sync_library
-from headrace.world import File
+from headrace.world import File, OnSynced
 
 logger = logging.getLogger(__name__)
-
-OnSynced = Callable[[OSError | None], None]
 
 
 class KernelFileSync:
@@ -54,10 +52,10 @@ class KernelFileSync:
 
     def _take(self) -> None:
         assert self._threads is not None, "the pipe is watched while there are threads"
-        for ticket, failure in self._threads.take():
+        for ticket, failure, took_ns in self._threads.take():
             done = self._waiting.pop(ticket)
             try:
-                done(OSError(failure, os.strerror(failure)) if failure else None)
+                done(OSError(failure, os.strerror(failure)) if failure else None, took_ns / 1e9)
             except Exception:
                 logger.exception("an fsync is done, and what follows it failed")
 
@@ -87,11 +85,12 @@ class ThreadFileSync:
 
 def _sync(file: File, done: OnSynced, loop: asyncio.AbstractEventLoop) -> None:
     failure: OSError | None = None
+    began = time.monotonic()
     try:
         file.fsync()
     except OSError as error:
         failure = error
-    loop.call_soon_threadsafe(done, failure)
+    loop.call_soon_threadsafe(done, failure, time.monotonic() - began)
 
 
 def file_sync(threads: int, capacity: int) -> KernelFileSync | ThreadFileSync:

@@ -106,11 +106,15 @@ class Thread(Protocol):
     def close(self) -> None: ...
 
 
+OnSynced = Callable[[OSError | None, float], None]
+
+
 class FileSync(Protocol):
     """Threads that fsync files, several at a time and in no particular order."""
 
-    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
-        """Fsyncs what was written to the file before this call, then calls `done` on the event loop, once.
+    def sync(self, file: File, done: OnSynced) -> None:
+        """Fsyncs what was written to the file before this call, then calls `done` on the event loop, once:
+        with the seconds that the fsync took, from when a thread began it.
 
         The file stays open until then. An error must not be retried (R24).
         """

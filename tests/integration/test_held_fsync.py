@@ -7,12 +7,15 @@ All fsyncs of logs are held for as long as the test wants, by a library that is 
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from headrace.broker.partition.flusher import FLUSH_THREADS
+from headrace.cluster.engines.engine import free_ports
 from headrace.wire.api_key import ApiKey
 from headrace.wire.error_codes import ErrorCode
 from headrace.wire.messages import decode_reply
@@ -24,11 +27,25 @@ StartNode = Callable[..., NodeProcess]
 PARTITIONS = 3 * FLUSH_THREADS
 """More than there are threads to wait for the disk."""
 ROUNDS = 50
+HELD_S = 0.5
+"""A bound of the histograms of fsyncs."""
 BATCH = simple_batch(b"v" * 100)
 
 
 def has_reply(client: RawClient) -> bool:
     return bool(select.select([client.socket], [], [], 0)[0])
+
+
+def read_metrics(port: int) -> dict[str, float]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+        lines = reply.read().decode().splitlines()
+    parts = (line.rpartition(" ") for line in lines if line.startswith("headrace_fsync"))
+    return {name: float(value) for name, _, value in parts}
+
+
+def longer_than_held(found: dict[str, float], histogram: str) -> float:
+    """How many observations."""
+    return found[f"{histogram}_count"] - found[f'{histogram}_bucket{{le="{HELD_S}"}}']
 
 
 def error_of(frame: bytes | None) -> ErrorCode:
@@ -45,7 +62,8 @@ def test_while_no_fsync_returns_other_requests_are_served_and_nothing_is_acknowl
     hold.set(0, 0)
     for name, value in hold.environment(0).items():
         monkeypatch.setenv(name, value)
-    node = start_node()
+    port = free_ports(1)[0]
+    node = start_node({"headrace.metrics.port": str(port)})
     with RawClient(node.bootstrap) as careful, RawClient(node.bootstrap) as other:
         other.create_topic("held", PARTITIONS, headrace_flush="ack")
         other.create_topic("free", headrace_flush="os")
@@ -59,6 +77,10 @@ def test_while_no_fsync_returns_other_requests_are_served_and_nothing_is_acknowl
             assert other.fetch("free", turn)
             assert other.fetch("held", 1, partition=turn % PARTITIONS, max_wait=0) == b""  # R23
         assert not has_reply(careful)
+        time.sleep(HELD_S)  # longer than an fsync of a healthy disk
         hold.set(0, 0)
         assert [error_of(careful.receive()) for _ in range(PARTITIONS)] == [ErrorCode.none] * PARTITIONS
         assert other.fetch("held", 1, partition=0)
+    found = read_metrics(port)
+    assert longer_than_held(found, "headrace_fsync_seconds") == FLUSH_THREADS
+    assert longer_than_held(found, "headrace_fsync_wait_seconds") >= PARTITIONS - FLUSH_THREADS

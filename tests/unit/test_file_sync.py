@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -22,12 +23,12 @@ THREADS, CAPACITY = 3, 40
 FileSync = KernelFileSync | ThreadFileSync
 
 
-def _kernel() -> KernelFileSync:
+def _kernel(threads: int = THREADS) -> KernelFileSync:
     library = sync_library()
     if library is None:
         assert find_compiler() is None, "a compiler is there and the kernels are not compiled"
         leave_out("compiled kernels", "no C compiler (cc): install gcc or clang")
-    return KernelFileSync(library, THREADS, CAPACITY)
+    return KernelFileSync(library, threads, CAPACITY)
 
 
 KINDS = pytest.mark.parametrize("make", [_kernel, lambda: ThreadFileSync(THREADS)], ids=["kernel", "python"])
@@ -48,7 +49,7 @@ def run(make: Make, scenario: Callable[[FileSync], Awaitable[None]]) -> None:
 def synced(sync: FileSync, file: RealFile) -> asyncio.Future[OSError | None]:
     """Fails when it is told twice."""
     told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    sync.sync(file, told.set_result)
+    sync.sync(file, lambda failure, _: told.set_result(failure))
     return told
 
 
@@ -90,7 +91,7 @@ def test_a_failed_fsync_is_told_with_the_error_of_its_own_file(make: Make, tmp_p
 def test_an_error_of_who_is_told_keeps_no_other_from_being_told(make: Make, tmp_path: Path) -> None:
     file = RealFiles().open(tmp_path / "log", "create")
 
-    def fail(failure: OSError | None) -> None:
+    def fail(failure: OSError | None, took_s: float) -> None:
         raise ValueError("not foreseen")
 
     async def scenario(sync: FileSync) -> None:
@@ -98,6 +99,36 @@ def test_an_error_of_who_is_told_keeps_no_other_from_being_told(make: Make, tmp_
         for _ in range(10):
             sync.sync(file, fail)
         assert await asyncio.gather(*(synced(sync, file) for _ in range(10))) == [None] * 10
+
+    run(make, scenario)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: _kernel(threads=1), lambda: ThreadFileSync(1)],
+    ids=["kernel", "python"],
+)
+def test_the_time_told_is_that_of_the_fsync_without_the_wait_for_a_thread(make: Make, tmp_path: Path) -> None:
+    """With one thread fsyncs follow each other: together they take no longer than the whole."""
+    file = RealFiles().open(tmp_path / "log", "create")
+    took: list[float] = []
+
+    async def scenario(sync: FileSync) -> None:
+        began, last = time.monotonic(), asyncio.Event()
+
+        def done(failure: OSError | None, took_s: float) -> None:
+            assert failure is None
+            took.append(took_s)
+            if len(took) == CAPACITY:
+                last.set()
+
+        for _ in range(CAPACITY):
+            file.pwritev([b"x" * 4096], 0)
+            sync.sync(file, done)
+        await last.wait()
+        assert 0 < sum(took) <= time.monotonic() - began
+        assert min(took) > 0
 
     run(make, scenario)
     file.close()

@@ -258,6 +258,7 @@ class Metrics:
         "errors",
         "frames_bytes",
         "fsync",
+        "fsync_wait",
         "groups",
         "loop",
         "own_records_dropped",
@@ -283,6 +284,9 @@ class Metrics:
         self.frames_bytes = 0
         """Memory held by frames that are being received, handled or sent."""
         self.fsync = Histogram()
+        """Of the disk alone: from when a thread began a flush until it was done."""
+        self.fsync_wait = Histogram()
+        """What flushes took besides: until a thread was free, and until the event loop knew the outcome."""
         self.loop = Histogram()
         self.own_records_dropped: dict[str, int] = {}
         """By internal topic: records about this node that could not be written."""

@@ -11,10 +11,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct { int64_t fd, ticket; } job;
-typedef struct { int64_t ticket, error; } outcome;
+typedef struct { int64_t ticket, error, took_ns; } outcome;
 
 typedef struct {
     pthread_mutex_t lock;
@@ -37,6 +38,12 @@ static int sync_file(int fd) {
     return failed ? errno : 0;
 }
 
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 /* One byte tells the loop; a further one while that is unread would tell it nothing new. */
 static void wake_loop(int fd) {
     char byte = 0;
@@ -56,10 +63,12 @@ int64_t headrace_sync_work(int64_t made) {
         p->queued--;
         p->running++;
         pthread_mutex_unlock(&p->lock);
+        int64_t began = now_ns();
         int error = sync_file((int)next.fd);
+        int64_t took_ns = now_ns() - began;
         pthread_mutex_lock(&p->lock);
         p->running--;
-        p->outcomes[p->done++] = (outcome){next.ticket, error};
+        p->outcomes[p->done++] = (outcome){next.ticket, error, took_ns};
         if (p->woken) continue;
         p->woken = 1;
         pthread_mutex_unlock(&p->lock);

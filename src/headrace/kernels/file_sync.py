@@ -15,7 +15,7 @@ from headrace.kernels.library import function, load_library
 
 
 class _Outcome(ctypes.Structure):
-    _fields_ = [("ticket", ctypes.c_int64), ("error", ctypes.c_int64)]
+    _fields_ = [("ticket", ctypes.c_int64), ("error", ctypes.c_int64), ("took_ns", ctypes.c_int64)]
 
 
 class SyncThreads:
@@ -52,10 +52,11 @@ class SyncThreads:
         if self._submit(self._made, descriptor, ticket):
             raise ValueError(f"{len(self._outcomes)} files wait for their fsync already")
 
-    def take(self) -> list[tuple[int, int]]:
-        """The tickets of the files that are done, each with its errno (0: on disk). Empties the pipe."""
+    def take(self) -> list[tuple[int, int, int]]:
+        """The tickets of the files that are done, each with its errno (0: on disk) and the nanoseconds that
+        its fsync took in its thread. Empties the pipe."""
         count = self._take(self._made, self._outcomes)
-        return [(each.ticket, each.error) for each in self._outcomes[:count]]
+        return [(each.ticket, each.error, each.took_ns) for each in self._outcomes[:count]]
 
     def stop(self) -> None:
         """Waits for the fsyncs under way; drops the others. Nothing may be called after it."""

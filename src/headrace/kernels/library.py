@@ -11,7 +11,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-VERSION = 6
+VERSION = 7
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
 BUILD_COMMAND = "python -m headrace.kernels.build"

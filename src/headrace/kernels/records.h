@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KERNELS_VERSION 6
+#define KERNELS_VERSION 7
 #define SMALLEST_RECORD 7
 #define LONGEST_USUAL_START 9 /* four short varints and the attributes */
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from headrace.errors import ConfigError
 from headrace.testing.memory_files import MemoryFiles
 from headrace.testing.simloop import Process, SimLoop, SimulationError, run_on_thread
 from headrace.testing.simnetwork import NetworkProfile, SimListener, SimNetwork
-from headrace.world import File, Timer, TlsContext, TlsMaterial, write_all
+from headrace.world import File, OnSynced, Timer, TlsContext, TlsMaterial, write_all
 
 T = TypeVar("T")
 
@@ -181,28 +182,30 @@ class SimFileSync:
         self._free_at = [0.0] * threads
         self._room = capacity
 
-    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
+    def sync(self, file: File, done: OnSynced) -> None:
         tasks, free_at = self._tasks, self._free_at
         if not self._room:
             raise SimulationError("more files wait for their fsync than there is room for")
         self._room -= 1
         thread = free_at.index(min(free_at))
-        start = max(free_at[thread], tasks.loop.time()) + tasks.machine.work.draw_s(tasks.random)
-        end = free_at[thread] = start + tasks.machine.work.draw_s(tasks.random)
-        tasks.loop.call_at(start, self._act, file, end, done, context=tasks.process.context())
+        began = max(free_at[thread], tasks.loop.time())
+        act_at = began + tasks.machine.work.draw_s(tasks.random)
+        end = free_at[thread] = act_at + tasks.machine.work.draw_s(tasks.random)
+        told = partial(self._report, done, end - began)
+        tasks.loop.call_at(act_at, self._act, file, end, told, context=tasks.process.context())
 
-    def _act(self, file: File, end: float, done: Callable[[OSError | None], None]) -> None:
+    def _act(self, file: File, end: float, told: Callable[[OSError | None], None]) -> None:
         failure: OSError | None = None
         try:
             file.fsync()
         except OSError as error:
             failure = error
         context = self._tasks.process.context()
-        self._tasks.loop.call_at(end, self._report, failure, done, context=context)
+        self._tasks.loop.call_at(end, told, failure, context=context)
 
-    def _report(self, failure: OSError | None, done: Callable[[OSError | None], None]) -> None:
+    def _report(self, done: OnSynced, took_s: float, failure: OSError | None) -> None:
         self._room += 1
-        done(failure)
+        done(failure, took_s)
 
 
 def _report_result(future: asyncio.Future[T], result: T) -> None:

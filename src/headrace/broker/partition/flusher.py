@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.broker.metrics import Metrics
 from headrace.log.flush import Flush
-from headrace.world import Thread, World
+from headrace.world import Clock, Thread, World
 
 
 class BegunFlush(NamedTuple):
@@ -126,21 +126,27 @@ class Flusher:
     def _start(self, partition: FlushedPartition, begun: BegunFlush, started: float) -> None:
         file = begun.flush.only_file
         if file is None:
-            syncing = next(self._next_thread).run(begun.flush.sync)
-            self._world.tasks.spawn(self._sync_more(syncing, partition, begun, started), name="flush")
+            timed = _TimedFlush(begun.flush, self._world.clock)
+            syncing = next(self._next_thread).run(timed.sync)
+            self._world.tasks.spawn(self._sync_more(syncing, timed, partition, begun, started), name="flush")
             return
 
-        def done(failure: OSError | None) -> None:
+        def done(failure: OSError | None, took_s: float) -> None:
             begun.flush.synced = failure is None
-            self._finish(partition, begun, started, failure)
+            self._finish(partition, begun, started, took_s, failure)
 
         try:
             self._files.sync(file, done)
         except OSError as error:  # no thread could be started
-            done(error)
+            done(error, 0.0)
 
     async def _sync_more(
-        self, syncing: Awaitable[None], partition: FlushedPartition, begun: BegunFlush, started: float
+        self,
+        syncing: Awaitable[None],
+        timed: _TimedFlush,
+        partition: FlushedPartition,
+        begun: BegunFlush,
+        started: float,
     ) -> None:
         failure: OSError | None = None
         try:
@@ -150,20 +156,45 @@ class Flusher:
         except Exception as error:  # noqa: BLE001 - after any error it is unknown what is on disk (R24)
             failure = error if isinstance(error, OSError) else OSError(f"a flush failed: {error!r}")
         finally:
-            self._finish(partition, begun, started, failure)
+            self._finish(partition, begun, started, timed.took_s, failure)
 
     def _finish(
-        self, partition: FlushedPartition, begun: BegunFlush, started: float, failure: OSError | None
+        self,
+        partition: FlushedPartition,
+        begun: BegunFlush,
+        started: float,
+        took_s: float,
+        failure: OSError | None,
     ) -> None:
-        """The one place that every flush passes when it is over, whatever became of it."""
+        """The one place that every flush passes when it is over, whatever became of it.
+
+        `took_s`: of it in its thread. That is the disk's time; the rest grows with the load (R16b).
+        """
         if self._flushing.pop(partition):
             self._dirty[partition] = None
-        self._metrics.fsync.observe(self._world.clock.monotonic() - started)
+        self._metrics.fsync.observe(took_s)
+        self._metrics.fsync_wait.observe(max(self._world.clock.monotonic() - started - took_s, 0.0))
         partition.end_flush(begun)
         if failure is not None:
             self.disk_failed(failure)
         elif self._dirty and not self._start_scheduled:
             self._start_waiting()
+
+
+class _TimedFlush:
+    """How long a flush took in its thread."""
+
+    def __init__(self, flush: Flush, clock: Clock) -> None:
+        self._flush = flush
+        self._clock = clock
+        self.took_s = 0.0
+
+    def sync(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            self._flush.sync()
+        finally:
+            self.took_s = self._clock.monotonic() - began
 
 
 def _sync_all(flushes: list[Flush]) -> None:

@@ -264,7 +264,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="headrace_fsync_seconds",
         kind="histogram",
-        help="Time of one flush of a log: from its begin until its fsync is done and known.",
+        help="Time of the disk for one flush of a log, from when a thread began it.",
         read=_one(lambda metrics: metrics.fsync),
     ),
     Family(
@@ -272,6 +272,12 @@ FAMILIES: tuple[Family, ...] = (
         kind="gauge",
         help="99th percentile of the last minute.",
         read=_one(lambda metrics: _p99(metrics.fsync)),
+    ),
+    Family(
+        name="headrace_fsync_wait_seconds",
+        kind="histogram",
+        help="Time of one flush besides: until a thread was free for it, and until its end was noticed.",
+        read=_one(lambda metrics: metrics.fsync_wait),
     ),
     Family(
         name="headrace_event_loop_delay_seconds",

@@ -108,8 +108,9 @@ class SlowNodes:
     # Decisions
 
     def tick(self, now_ms: int, own_flush_ms: float | None = None) -> list[SlowChange]:
-        """`own_flush_ms`: a typical fsync of this node since the last tick; None when there was none. It
-        tells whether the disk is fast again when this node leads nothing."""
+        """`own_flush_ms`: what a typical fsync of this node took its disk since the last tick; None when
+        there was none. Without it an append that waits for a thread would make the disk look slow, and a node
+        that leads nothing could not tell that its disk is fast again."""
         if not self._settings.floor_ms:
             return []
         typical = {node: median(known.samples) for node, known in self._known.items() if known.samples}
@@ -134,8 +135,8 @@ class SlowNodes:
         """None: nothing was measured, or there was nothing to compare with."""
         if others_ms is not None and typical_ms is not None:
             known.others_ms = others_ms
-        if node == self._node_id and known.slow and own_flush_ms is not None:
-            typical_ms = max(typical_ms or 0.0, own_flush_ms)
+        if node == self._node_id and own_flush_ms is not None:
+            typical_ms = _of_own_disk(typical_ms, own_flush_ms, slow=known.slow)
         if typical_ms is None or (others_ms is None and not known.slow):
             return None
         known.typical_ms = typical_ms
@@ -197,6 +198,13 @@ class SlowNodes:
     def typical(self) -> dict[int, float]:
         """By node, the milliseconds it last took."""
         return {node: known.typical_ms for node, known in self._known.items() if known.typical_ms}
+
+
+def _of_own_disk(typical_ms: float | None, own_flush_ms: float, *, slow: bool) -> float | None:
+    """It becomes slow only when appends wait that long for it; then it is the disk alone that matters."""
+    if slow:
+        return own_flush_ms
+    return None if typical_ms is None else min(typical_ms, own_flush_ms)
 
 
 def found_slow(findings: Mapping[int, frozenset[int]]) -> frozenset[int]:

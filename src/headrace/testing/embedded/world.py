@@ -17,7 +17,7 @@ from headrace.realworld import RealListener, RealNetwork, RealTasks
 from headrace.testing.embedded.client_link import ClientLink
 from headrace.testing.embedded.faults import FaultPlan
 from headrace.testing.embedded.virtual_clock import VirtualClock
-from headrace.world import File, Files, TlsContext
+from headrace.world import File, Files, OnSynced, TlsContext
 
 T = TypeVar("T")
 
@@ -38,13 +38,13 @@ class InlineThread:
 class InlineFileSync:
     """Files in memory need no fsync that takes time; who asked is told in the next turn of the loop."""
 
-    def sync(self, file: File, done: Callable[[OSError | None], None]) -> None:
+    def sync(self, file: File, done: OnSynced) -> None:
         failure: OSError | None = None
         try:
             file.fsync()
         except OSError as error:
             failure = error
-        asyncio.get_running_loop().call_soon(done, failure)
+        asyncio.get_running_loop().call_soon(done, failure, 0.0)
 
 
 class EmbeddedTasks:

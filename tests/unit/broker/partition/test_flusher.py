@@ -8,7 +8,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from headrace.broker.metrics import Metrics, TopicCounters
+from headrace.broker.metrics import Histogram, Metrics, TopicCounters
 from headrace.broker.partition.flusher import MOST_AT_ONCE, Flusher
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.settings.topic_settings import TopicSettings
@@ -170,6 +170,32 @@ def test_no_more_files_are_kept_open_for_flushes_than_threads_can_take() -> None
         assert all(partition.high_watermark == 1 for partition in partitions)
         assert 0 < most <= MOST_AT_ONCE
         assert bench.pool.pinned_count == 0
+
+    simulated(scenario)
+
+
+def test_the_time_of_the_disk_is_told_apart_from_the_wait_for_a_thread() -> None:
+    """R16b: the same disk, one log and then two hundred. Each fsync takes 20 to 22 ms."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.world.machine.work = WorkProfile(least_ms=10, most_ms=11, slow_probability=0)
+        partitions = [bench.partition(index) for index in range(200)]
+        for partition in partitions:  # the first flush of a log needs more than its one file
+            bench.append(partition)
+        await bench.flusher.flush_all(partitions)
+        metrics = bench.flusher._metrics
+        metrics.fsync, metrics.fsync_wait = Histogram(), Histogram()
+        bench.append(partitions[0])
+        await bench.flusher.flush_all(partitions)
+        assert (metrics.fsync.count, metrics.fsync_wait.count) == (1, 1)
+        assert 0.020 <= metrics.fsync.seconds <= 0.022
+        assert metrics.fsync_wait.seconds < 0.001
+        for partition in partitions:
+            bench.append(partition)
+        await bench.flusher.flush_all(partitions)
+        assert metrics.fsync.count == 201
+        assert 201 * 0.020 <= metrics.fsync.seconds <= 201 * 0.022
+        assert metrics.fsync_wait.seconds > 10 * metrics.fsync.seconds
 
     simulated(scenario)
 

@@ -112,6 +112,19 @@ def test_a_node_that_leads_nothing_any_more_is_judged_by_its_own_flushes() -> No
     assert watching.seconds(1, {}, flush_ms=2.0) == frozenset()
 
 
+def test_a_disk_is_not_slow_because_appends_wait_for_it_under_load() -> None:
+    """Each fsync takes 5 ms; hundreds of logs share the threads that wait for them."""
+    watching = Watching()
+    assert watching.seconds(60, {0: 200, 1: 3, 2: 4}, flush_ms=5.0) == frozenset()
+    assert watching.seconds(5, {0: 200, 1: 3, 2: 4}, flush_ms=150.0) == {0}
+    assert watching.seconds(60, {0: 200, 1: 3, 2: 4}, flush_ms=5.0) == frozenset()
+
+
+def test_appends_that_do_not_wait_for_the_disk_say_nothing_against_the_node() -> None:
+    """Flush `os` and a slow fsync now and then: no producer waits for it."""
+    assert Watching().seconds(60, {0: 2, 1: 3, 2: 4}, flush_ms=200.0) == frozenset()
+
+
 def test_each_return_takes_twice_as_long_up_to_an_hour() -> None:
     watching = Watching()
     waits = []
