@@ -7,6 +7,10 @@ Whole data folders of earlier commits: tests/integration/test_upgrade.py.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -19,9 +23,10 @@ from headrace.coordination import documents
 from headrace.coordination.recovery.history import decode_position
 from headrace.log.checkpoints import CLEAN_MARKER_FILE, read_clean_marker
 from headrace.realworld import RealFiles
-from headrace.types import TopicPartition
+from headrace.types import Endpoint, Node, TopicPartition
 from pyspark_headrace.reading.offsets import Position, read_document
 from pyspark_headrace.writing.ledger import read_published
+from tests.harness.live.earlier_release import LAST_WITHOUT_REPAIRS, extract_sources
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "formats"
 
@@ -50,6 +55,40 @@ def test_a_node_of_the_first_store_is_live_and_serves_no_transactions() -> None:
     assert not found.node.logs_in
     assert not found.node.new_disk
     assert not found.node.offline_epochs
+
+
+EARLIER_NODE = """
+import sys
+from headrace.coordination.documents import decode_node, encode_node
+sys.stdout.buffer.write(encode_node(decode_node("/nodes/1", sys.stdin.buffer.read(), 1, 5).node))
+"""
+
+
+def test_an_earlier_release_reads_the_entry_of_a_node_of_this_one_and_writes_what_this_one_reads(
+    tmp_path: Path,
+) -> None:
+    key = UUID(int=9), 0
+    node = Node(
+        node_id=1,
+        epoch=5,
+        host_id="h",
+        hostname="n",
+        endpoints=(Endpoint(listener="main", host="n", port=9092),),
+        new_disk=True,
+        full=True,
+        logs_in=True,
+        offline=frozenset({key}),
+        offline_epochs=frozenset({(*key, 3)}),
+    )
+    earlier = subprocess.run(
+        [sys.executable, "-c", EARLIER_NODE],
+        input=documents.encode_node(node),
+        env={**os.environ, "PYTHONPATH": str(extract_sources(LAST_WITHOUT_REPAIRS, tmp_path))},
+        capture_output=True,
+        check=True,
+    )
+    found = documents.decode_node("/nodes/1", earlier.stdout, 1, 5).node
+    assert found == replace(node, new_disk=False, offline_epochs=frozenset())
 
 
 def test_a_topic_of_the_first_store_has_its_partitions_and_no_moves() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from confluent_kafka import Producer
 from headrace.cluster.status import ClusterStatus, read_status
 from headrace.types import EVENTS_TOPIC, TopicPartition
 from tests.harness.live.cluster import LiveCluster
+from tests.harness.live.earlier_release import LAST_WITHOUT_REPAIRS, MixedReleases, earlier_sources
 from tests.harness.live.load import read_all
+from tests.harness.live.mixed_versions import prepare, restart
 from tests.harness.waiting import poll
 
 TOPIC = "orders"
@@ -140,6 +143,37 @@ def test_t7_a_segment_damaged_under_load_heals(cluster: LiveCluster, kind: str) 
     sent += send(cluster, RECORDS, RECORDS)
     wait_healed(cluster, victim, damaged)
     assert read_values(cluster) == sent
+
+
+def test_t7_damage_heals_while_nodes_of_the_earlier_release_lead(tmp_path: Path) -> None:
+    """Two of three are upgraded, one after the other, and a segment of each is damaged meanwhile; then one of
+    them returns with an empty disk. Leaders and controller are of the earlier release at first."""
+    releases = MixedReleases(earlier_sources(LAST_WITHOUT_REPAIRS, tmp_path))
+    settings = {"headrace.scrub.interval.ms": "2000", "broker.session.timeout.ms": "2000"}
+    with LiveCluster(tmp_path / "cluster", settings=settings, dress=releases) as cluster:
+        cluster.create_topic(TOPIC, [[2, 1, 0]], **{"segment.bytes": str(SEGMENT_BYTES)})
+        sent = send(cluster, RECORDS)
+        cluster.wait_in_sync()
+        for victim in (0, 1):
+            cluster.stop(victim)
+            path = segments(cluster, victim)[1]
+            flip(path, SEGMENT_BYTES // 2)
+            damaged = path.read_bytes()
+            releases.upgraded.add(victim)
+            prepare(cluster, victim)
+            cluster.start(victim)
+            sent += send(cluster, 100, len(sent))
+            wait_healed(cluster, victim, damaged)
+        cluster.stop(0)
+        shutil.rmtree(log_of(cluster, 0).parent)
+        cluster.start(0)
+        sent += send(cluster, 100, len(sent))
+        cluster.wait_in_sync()
+        assert log_bytes(cluster, 0) == log_bytes(cluster, 2)
+        releases.upgraded.add(2)
+        restart(cluster, 2)
+        cluster.wait_in_sync()
+        assert read_values(cluster) == sent
 
 
 def test_t7_a_reader_that_meets_damage_is_enough(unscrubbed: LiveCluster) -> None:

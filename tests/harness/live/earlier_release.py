@@ -23,19 +23,27 @@ LAST_WITHOUT_TRANSACTIONS = "5043bf5"
 LAST_WITHOUT_STORE_HISTORY = "3c6152b"
 """Its nodes do not notice a coordination store that was put back to an older copy."""
 
+LAST_WITHOUT_REPAIRS = "a09e440b"
+"""Its nodes fetch a damaged log as a whole. Their entries say neither that their disk was replaced, nor in
+which leader epoch they fetched for a damaged log."""
+
 
 def earlier_sources(commit: str, folder: Path) -> Path:
     """The package as of that commit, with compiled kernels, in this folder."""
+    sources = extract_sources(commit, folder)
+    build = [sys.executable, "-m", "headrace.kernels.build", str(sources / "headrace" / "kernels")]
+    subprocess.run(build, check=True, capture_output=True)
+    return sources
+
+
+def extract_sources(commit: str, folder: Path) -> Path:
     archive = subprocess.run(
         ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "src"], capture_output=True, check=False
     )
     if archive.returncode:
         leave_out("rolling upgrade", f"the history of the repository does not have {commit}")
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    sources = folder / "src"
-    build = [sys.executable, "-m", "headrace.kernels.build", str(sources / "headrace" / "kernels")]
-    subprocess.run(build, check=True, capture_output=True)
-    return sources
+    return folder / "src"
 
 
 class MixedReleases:

@@ -33,9 +33,14 @@ _RECORDS = 20
 def restart(cluster: LiveCluster, node_id: int) -> None:
     """As the release that the node is of now."""
     cluster.stop(node_id)
+    prepare(cluster, node_id)
+    cluster.start(node_id)
+
+
+def prepare(cluster: LiveCluster, node_id: int) -> None:
+    """Its next start is as the release that the node is of now."""
     plan = cluster.folder.read()
     cluster.supervisor.prepare(plan, [plan.member(node_id)])
-    cluster.start(node_id)
 
 
 def transaction_version(cluster: LiveCluster, node_id: int) -> int:
