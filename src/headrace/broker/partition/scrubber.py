@@ -15,6 +15,7 @@ from headrace.broker.metrics import ScrubCounters
 from headrace.broker.network.yielding import yielding
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
+from headrace.log.partition_log import PartitionLog
 from headrace.log.scrub import SegmentCheck, check_segment
 from headrace.world import World
 
@@ -84,13 +85,15 @@ class Scrubber:
 
     async def _check(self, partition: Partition) -> None:
         self._partitions.repaired.pop(partition, None)
-        damaged = set()
-        for segment in partition.log.plan_scrub().segments:
+        damaged, log = set(), partition.log
+        segments = log.plan_scrub().segments
+        versions = [log.segment_version(each.base_offset) for each in segments]  # as planned
+        for segment, version in zip(segments, versions, strict=True):
             if not partition.online:
                 return
             if not segment.size and segment.base_offset == segment.end_offset:
                 continue  # nothing has been appended yet
-            what = await self._check_segment(partition, segment)
+            what = await self._check_segment(log, segment, version)
             if what is not None and partition.online:
                 damaged.add(segment.base_offset)
                 self._counters.faults += segment.base_offset not in partition.damaged_segments
@@ -98,12 +101,11 @@ class Scrubber:
         for base_offset in partition.damaged_segments.keys() - damaged:
             partition.damage_is_gone(base_offset)
 
-    async def _check_segment(self, partition: Partition, segment: SegmentCheck) -> str | None:
-        """What is wrong with it, if anything; None also when it was truncated, replaced or deleted."""
-        log, base_offset = partition.log, segment.base_offset
-        version = log.segment_version(base_offset)
+    async def _check_segment(self, log: PartitionLog, segment: SegmentCheck, version: object) -> str | None:
+        """What is wrong with it, if anything; None also when it was truncated, replaced or deleted since."""
+        base_offset = segment.base_offset
         rest: SegmentCheck | None = segment
-        while rest is not None and version is not None:
+        while rest is not None and version is not None and log.segment_version(base_offset) == version:
             result = await self._tasks.bulk(check_segment, rest, STEP_BYTES)
             if log.segment_version(base_offset) != version:
                 return None

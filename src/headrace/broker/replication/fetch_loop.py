@@ -16,6 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.broker.partition.follower_role import FollowerRole
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.settings.topic_settings import FLUSH_ACK
 from headrace.broker.replication.peers import PeerLost, Peers
 from headrace.errors import ApiError, DecodeError, DiskFullError, StorageError
@@ -104,6 +105,12 @@ class FetchLoop:
             del self._followings[key]
             self._not_before.pop(key, None)
 
+    def forget(self, partition: Partition) -> None:
+        """Its role ended when its log went offline; it may be followed again with another log."""
+        key = partition.topic_id, partition.topic_partition.partition
+        self._followings.pop(key, None)
+        self._not_before.pop(key, None)
+
     def wake(self) -> None:
         """Starts another round: there may be something new to fetch."""
         self._changed.set()
@@ -190,6 +197,8 @@ class FetchLoop:
     def _questions(self, now: float) -> list[Asked]:
         asked = []
         for key, following in self._followings.items():
+            if not following.is_current:
+                continue  # its log went offline: it holds no longer what the role knows of it (R27)
             if self._not_before.get(key, now) <= now and not following.waits_for_flush:
                 question = following.machine.next_fetch()
                 if question is not None:

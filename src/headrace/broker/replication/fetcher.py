@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.broker.partition.follower_role import FollowerRole
+from headrace.broker.partition.partition import Partition
 from headrace.broker.replication.fetch_loop import FetchLoop
 from headrace.broker.replication.peers import FETCH, FETCH_IDLE, Peers
 from headrace.world import World
@@ -62,6 +63,10 @@ class ReplicaFetcher:
     def remove(self, following: FollowerRole) -> None:
         for loop in (self._busy, self._idle):
             loop.remove(following)
+
+    def forget(self, partition: Partition) -> None:
+        for loop in (self._busy, self._idle):
+            loop.forget(partition)
 
     def wake(self) -> None:
         for loop in (self._busy, self._idle):

@@ -396,14 +396,21 @@ class Replication:
         fetcher = self._fetchers.get(leader)
         if fetcher is not None:
             fetcher.remove(following)
-            if not fetcher:
-                del self._fetchers[leader]
-                fetcher.retire()
+            self._retire_if_empty(leader, fetcher)
+
+    def _retire_if_empty(self, leader: int, fetcher: ReplicaFetcher) -> None:
+        if not fetcher:
+            del self._fetchers[leader]
+            fetcher.retire()
 
     def _stop_following(self, partition: Partition) -> None:
         role = partition.role
         if isinstance(role, FollowerRole):
             self._leave_fetcher(role, role.machine.leader)
+        elif not partition.online:  # its log went offline, and its role with it
+            for leader, fetcher in list(self._fetchers.items()):
+                fetcher.forget(partition)
+                self._retire_if_empty(leader, fetcher)
 
     def _forget(self, partition: Partition) -> None:
         self._stop_following(partition)

@@ -194,3 +194,27 @@ def test_a_replica_that_became_leader_meanwhile_appends_nothing_of_the_earlier_l
         simulation.run(scenario())
         assert (first.appended, second.appended) == (1, 0)
         assert not caplog.records
+
+
+def test_a_log_that_went_offline_is_not_fetched_for_and_another_one_in_its_place_is() -> None:
+    """R27: its role ended with it. A fetch would say of the next log what the damaged one held."""
+    with Simulation(1) as simulation:
+        world = simulation.start_process("node")
+        damaged, anew = OnePartition(), OnePartition()
+
+        async def scenario() -> None:
+            loop = Hesitant(world, SlowToReach(world, 0))
+            loop.add(damaged)  # type: ignore[arg-type]
+            await asyncio.sleep(1)
+            damaged.is_current = False
+            asked = damaged.questions
+            assert asked
+            await asyncio.sleep(1)
+            assert damaged.questions == asked
+            loop.forget(damaged.partition)  # type: ignore[arg-type]
+            loop.add(anew)  # type: ignore[arg-type]
+            assert (len(loop), damaged in loop, anew in loop) == (1, False, True)  # type: ignore[comparison-overlap, operator]
+            await asyncio.sleep(1)
+            assert anew.questions
+
+        simulation.run(scenario())
