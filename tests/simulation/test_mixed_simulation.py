@@ -173,10 +173,14 @@ def _kept_aside(lab: ClusterLab) -> bool:
 # Checks: each is shown what it has to find
 
 
+def process(*, new_disk: bool) -> Any:
+    return SimpleNamespace(checkpoints=SimpleNamespace(new_disk=new_disk))
+
+
 class _Node:
     def __init__(self) -> None:
         self.machine = SimpleNamespace(name="node0", wall_jump_ms=0)
-        self.broker = object()
+        self.broker = process(new_disk=True)
 
 
 def node() -> Any:
@@ -231,8 +235,10 @@ def test_a_clock_that_jumped_entitles_to_nothing_before_it_is_accepted() -> None
     assert watch.ahead_ms(one) > 86_400_000
     one.machine.wall_jump_ms = 0
     assert watch.ahead_ms(one) < 100_000
-    one.machine.wall_jump_ms, one.broker = 86_400_000, object()
-    assert watch.ahead_ms(one) > 86_400_000, "a process that starts takes the clock as it is"
+    one.machine.wall_jump_ms, one.broker = 86_400_000, process(new_disk=False)
+    assert watch.ahead_ms(one) < 100_000, "nor to a process that starts"
+    one.broker = process(new_disk=True)
+    assert watch.ahead_ms(one) > 86_400_000, "without a time to compare with it takes the clock as it is"
 
 
 class _KeyedReplica:

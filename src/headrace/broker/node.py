@@ -58,6 +58,7 @@ from headrace.broker.partition.flusher import Flusher
 from headrace.broker.partition.housekeeping import Housekeeping, PeriodicJob
 from headrace.broker.partition.recovery_summary import log_recovery
 from headrace.broker.partition.registry import Partitions
+from headrace.broker.partition.retention_clock import ClockFile, RetentionClock
 from headrace.broker.partition.settings.flush_default import NAME as FLUSH
 from headrace.broker.partition.settings.flush_default import default_flush, is_flush_set
 from headrace.broker.partition.settings.min_insync import configured_min_insync
@@ -125,6 +126,7 @@ class Broker:
         config: NodeConfig,
         cluster: ClusterMetadata,
         checkpoints: NodeCheckpoints,
+        retention_clock: RetentionClock,
         lock: FileLock,
         descriptors: int,
         directory_id: str,
@@ -137,6 +139,7 @@ class Broker:
         self.node_id: int = config["node.id"]
         self.cluster = cluster
         self.checkpoints = checkpoints
+        self._retention_clock = retention_clock
         self._phase: str | None = "starting"
         self.failure: HeadraceError | None = None
         self.stop_wanted = asyncio.Event()
@@ -384,6 +387,8 @@ class Broker:
             world=self.world,
             partitions=self.partitions,
             offsets=self.offsets,
+            time=self._retention_clock,
+            clock_file=ClockFile(self.world.files, self.config.data_directory),
             disk=DiskGuard(self.world.files, self.config.data_directory, reserve),
             metrics=self.metrics,
             setting=self.controller.node_setting,
@@ -391,12 +396,16 @@ class Broker:
             after_tick=self.disk_report.check,
             jobs=(
                 PeriodicJob(
-                    name="offsets retention", every=retention_interval, run=self.groups.check_retention
+                    name="offsets retention",
+                    every=retention_interval,
+                    run=self.groups.check_retention,
+                    by_wall_clock=True,
                 ),
                 PeriodicJob(
                     name="expired transactional ids",
                     every="transaction.remove.expired.transaction.cleanup.interval.ms",
                     run=self.transactions.check_expiration,
+                    by_wall_clock=True,
                 ),
                 PeriodicJob(name="group events", every=WRITE_S, run=self.timeline.write),
                 PeriodicJob(name="cluster events", every=RUN_S, run=self.cluster_timeline.run),
@@ -965,6 +974,7 @@ async def _assemble(
             config=config,
             cluster=cluster,
             checkpoints=checkpoints,
+            retention_clock=_retention_clock(world, directory),
             lock=lock,
             descriptors=descriptors,
             directory_id=directory_id,
@@ -975,6 +985,17 @@ async def _assemble(
     except BaseException:
         await cluster.close()
         raise
+
+
+def _retention_clock(world: World, directory: Path) -> RetentionClock:
+    """Written down at once: the next process may start with another clock before the first minute is over."""
+    file = ClockFile(world.files, directory)
+    time = RetentionClock(world.clock, boot_id(world.files), file.load())
+    try:
+        file.save(time.reading())
+    except OSError as error:
+        logger.warning("the time was not written down, will be retried: %s", error)
+    return time
 
 
 def _lock_directory(world: World, directory: Path) -> FileLock:

@@ -18,7 +18,7 @@ from headrace.broker.partition.checkpoints import OffsetSaver
 from headrace.broker.partition.disk_guard import DiskGuard
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.registry import Partitions
-from headrace.broker.partition.retention_clock import RetentionClock
+from headrace.broker.partition.retention_clock import ClockFile, RetentionClock
 from headrace.broker.partition.scrubber import Scrubber
 from headrace.errors import CorruptLogError, HeadraceError, StorageError
 from headrace.log.compaction.compaction import compact
@@ -42,6 +42,8 @@ class PeriodicJob:
     every: float | str
     """Seconds, or the name of the setting that has the milliseconds; it may be altered between two runs."""
     run: Callable[[], Awaitable[None]]
+    by_wall_clock: bool = False
+    """It removes what is too old: not while the clock may be wrong (R34)."""
 
 
 class Housekeeping:
@@ -57,6 +59,8 @@ class Housekeeping:
         world: World,
         partitions: Partitions,
         offsets: OffsetSaver,
+        time: RetentionClock,
+        clock_file: ClockFile,
         disk: DiskGuard,
         metrics: Metrics,
         setting: Callable[[str], int],
@@ -71,7 +75,8 @@ class Housekeeping:
         self._setting = setting
         self._before_tick = before_tick
         self._after_tick = after_tick
-        self._time = RetentionClock(world.clock)
+        self._time = time
+        self._clock_file = clock_file
         self._thread = world.tasks.thread("housekeeping")
         scrubber = Scrubber(world=world, partitions=partitions, setting=setting, counters=metrics.scrub)
         self._jobs = (
@@ -82,6 +87,7 @@ class Housekeeping:
             PeriodicJob(name="compaction", every="log.cleaner.backoff.ms", run=self._compact),
             PeriodicJob(name="scrub", every=TICK_S, run=scrubber.run_when_due),
             PeriodicJob(name="checkpoints", every=CHECKPOINT_S, run=offsets.persist),
+            PeriodicJob(name="clock", every=CHECKPOINT_S, run=self._remember_time),
             PeriodicJob(name="high watermarks", every=HIGH_WATERMARK_S, run=offsets.persist_high_watermarks),
             PeriodicJob(name="producer expiry", every=PRODUCER_EXPIRY_S, run=self._expire_producers),
             *jobs,
@@ -105,6 +111,8 @@ class Housekeeping:
         while True:
             every_s = self._setting(job.every) / 1000 if isinstance(job.every, str) else job.every
             await self._world.tasks.sleep(every_s)
+            if job.by_wall_clock and self._time.is_in_doubt:
+                continue
             try:
                 await job.run()
             except (OSError, HeadraceError) as error:
@@ -155,6 +163,9 @@ class Housekeeping:
 
     async def _flush(self) -> None:
         await self._each(Partition.flush_by_interval)
+
+    async def _remember_time(self) -> None:
+        await self._thread.run(self._clock_file.save, self._time.reading())
 
     async def _retain(self) -> None:
         now_ms = self._time.now_ms()
