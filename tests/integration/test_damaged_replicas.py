@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from headrace.cli import main
 from headrace.cluster.status import ClusterStatus, read_status
 from headrace.types import EVENTS_TOPIC, TopicPartition
 from tests.harness.live.cluster import LiveCluster
@@ -122,7 +123,14 @@ def test_t7_a_segment_damaged_while_its_node_was_down_heals(cluster: LiveCluster
     sent += send(cluster, 100, RECORDS)
     assert read_values(cluster) == sent
     wait_healed(cluster, 0, damaged)
+    data = log_of(cluster, 0).parent
+    assert main.run(["log", "clean", str(data), "--yes"]) == 0  # the node runs
+    assert kept_aside(cluster, 0) == []
     assert read_values(cluster) == sent
+    cluster.stop(0)
+    cluster.start(0)
+    cluster.wait_in_sync()
+    assert log_bytes(cluster, 0) == log_bytes(cluster, 1)
 
 
 @pytest.mark.parametrize("kind", ["flip", "cut", "remove"])

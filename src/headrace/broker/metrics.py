@@ -171,6 +171,8 @@ class ScrubCounters:
         "bytes_repaired",
         "ended_ms",
         "faults",
+        "kept",
+        "kept_bytes",
         "passes",
         "refetched",
         "repaired",
@@ -190,6 +192,9 @@ class ScrubCounters:
         """Fetched for them."""
         self.refetched = 0
         """Damaged logs that were set aside and fetched as a whole."""
+        self.kept = 0
+        """Damaged files and logs that are kept aside, until somebody removes them."""
+        self.kept_bytes = 0
         self.ended_ms: int | None = None
         """When the last pass ended."""
 

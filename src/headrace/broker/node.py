@@ -385,6 +385,7 @@ class Broker:
         reserve: int = self.config["headrace.disk.reserve.bytes"]
         return Housekeeping(
             world=self.world,
+            directory=self.config.data_directory,
             partitions=self.partitions,
             offsets=self.offsets,
             time=self._retention_clock,

@@ -67,6 +67,8 @@ def test_a_damaged_segment_that_the_leader_has_deleted_is_kept_aside_and_the_log
         assert broker is not None
         assert read_file(files, LOG / f"{0:020d}.log.damaged-1") == damaged
         counters = broker.metrics.scrub
+        await lab.until(lambda: counters.kept > 0, "what is kept aside is counted")
+        assert (counters.kept, counters.kept_bytes) == (1, len(damaged))
         found.append((lab.partition(0).log_start_offset, counters.repaired, counters.refetched))
 
     simulate_cluster(scenario, settings=SETTINGS)

@@ -47,6 +47,8 @@ def test_every_command_of_the_issue_is_there() -> None:
         ("log", "dump"),
         ("log", "scrub"),
         ("log", "repair"),
+        ("log", "kept"),
+        ("log", "clean"),
         ("configs", "get"),
         ("configs", "set"),
         *(("topics", name) for name in ("create", "list", "describe", "alter", "delete")),

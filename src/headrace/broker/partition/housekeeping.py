@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from headrace.broker.metrics import Metrics
 from headrace.broker.network.yielding import yielding
@@ -22,6 +23,7 @@ from headrace.broker.partition.retention_clock import ClockFile, RetentionClock
 from headrace.broker.partition.scrubber import Scrubber
 from headrace.errors import CorruptLogError, HeadraceError, StorageError
 from headrace.log.compaction.compaction import compact
+from headrace.log.kept_aside import kept_in, places
 from headrace.world import World
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 LOOP_PROBE_S = 0.1
 TICK_S = 1.0
 TIDY_S = 5.0
+COUNT_KEPT_S = 600.0
 CHECKPOINT_S = 60.0
 HIGH_WATERMARK_S = 5.0
 PRODUCER_EXPIRY_S = 600.0
@@ -57,6 +60,7 @@ class Housekeeping:
         self,
         *,
         world: World,
+        directory: Path,
         partitions: Partitions,
         offsets: OffsetSaver,
         time: RetentionClock,
@@ -69,6 +73,7 @@ class Housekeeping:
         jobs: Sequence[PeriodicJob],
     ) -> None:
         self._world = world
+        self._directory = directory
         self._partitions = partitions
         self._disk = disk
         self._metrics = metrics
@@ -78,10 +83,13 @@ class Housekeeping:
         self._time = time
         self._clock_file = clock_file
         self._thread = world.tasks.thread("housekeeping")
+        self._kept_counted = (float("-inf"), 0)
+        """When what is kept aside was counted last, and how much had been repaired by then."""
         scrubber = Scrubber(world=world, partitions=partitions, setting=setting, counters=metrics.scrub)
         self._jobs = (
             PeriodicJob(name="tick", every=TICK_S, run=self._tick),
             PeriodicJob(name="tidy", every=TIDY_S, run=self._tidy),
+            PeriodicJob(name="kept aside", every=TIDY_S, run=self._count_kept),
             PeriodicJob(name="flush by interval", every="headrace.flush.interval.ms", run=self._flush),
             PeriodicJob(name="retention", every="log.retention.check.interval.ms", run=self._retain),
             PeriodicJob(name="compaction", every="log.cleaner.backoff.ms", run=self._compact),
@@ -160,6 +168,21 @@ class Housekeeping:
         await self._each(lambda partition: removals.append(partition.log.collect_deleted(now)))
         for removal in filter(None, removals):
             await self._thread.run(removal)
+
+    async def _count_kept(self) -> None:
+        """When a repair kept something, and now and then. A few logs at a time: there may be thousands."""
+        counters, now = self._metrics.scrub, self._world.clock.monotonic()
+        last_at, last_repairs = self._kept_counted
+        repairs = counters.repaired + counters.refetched
+        if repairs == last_repairs and now - last_at < COUNT_KEPT_S:
+            return
+        files, found = self._world.files, []
+        directories = await self._thread.run(places, files, self._directory)
+        for start in range(0, len(directories), _PARTITIONS_PER_YIELD):
+            some = directories[start : start + _PARTITIONS_PER_YIELD]
+            found += await self._thread.run(kept_in, files, some)
+        counters.kept, counters.kept_bytes = len(found), sum(each.size_bytes for each in found)
+        self._kept_counted = now, repairs
 
     async def _flush(self) -> None:
         await self._each(Partition.flush_by_interval)

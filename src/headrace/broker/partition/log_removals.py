@@ -87,7 +87,7 @@ class LogRemovals:
         try:
             if files.exists(source):
                 files.rename(source, target)
-                logger.warning("%s %s; it is now %s, to be removed by hand", name, why, target)
+                logger.warning("%s %s; it is now %s (headrace log kept)", name, why, target)
         except OSError as error:
             logger.error("%s %s and could not be set aside: %s", name, why, error)
 

@@ -79,6 +79,18 @@ SCRUB_FAMILIES = (
         read=_one(lambda scrub: scrub.refetched),
     ),
     Family(
+        name="headrace_kept_aside",
+        kind="gauge",
+        help="Damaged files and logs that are kept aside until an operator removes them.",
+        read=_one(lambda scrub: scrub.kept),
+    ),
+    Family(
+        name="headrace_kept_aside_bytes",
+        kind="gauge",
+        help="Bytes that they take on the disk.",
+        read=_one(lambda scrub: scrub.kept_bytes),
+    ),
+    Family(
         name="headrace_damaged_segments",
         kind="gauge",
         help="Damaged segments of partitions that stay online, since no other replica can take over.",

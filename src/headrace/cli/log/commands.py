@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace log dump`: prints and checks local segment files without a running node.
 
-`scrub` and `repair` are in repair.py. Read next: segment_inspector.py, which with stopped_node.py is the only
-part of the CLI that imports the log package.
+`scrub` and `repair` are in repair.py, `kept` and `clean` in kept.py. Read next: segment_inspector.py, which
+with stopped_node.py and kept.py is the only part of the CLI that imports the log package.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.log.kept import clean, kept
 from headrace.cli.log.repair import repair, scrub
 from headrace.cli.options import HELP_STYLE, Json
 from headrace.cli.output import Output, human_bytes, iso_time, json_bytes, text_of
@@ -48,6 +49,8 @@ _WIDE_ONLY = ("PRODUCER", "EPOCH", "FLAGS")
 
 app.command()(scrub)
 app.command()(repair)
+app.command()(kept)
+app.command()(clean)
 
 
 @app.command()
