@@ -682,6 +682,7 @@ class Broker:
         began = self.world.clock.monotonic()
         empty = ClusterView(version=-1, cluster_id=self.cluster.view.cluster_id)
         self.partitions.removals.leftovers(self.cluster.view, alone=self.config.alone)
+        self.partitions.take_back_kept_logs(self.cluster.view)
         self.partitions.apply_view(empty, self.cluster.view)
         self._apply_quotas(empty, self.cluster.view)
         self.cluster.subscribe(self._apply_quotas)

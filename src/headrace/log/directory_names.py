@@ -7,6 +7,7 @@ Independent of files. Read next: broker/partition/log_removals.py, which finds t
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 MAX_NAME_BYTES = 255
 """Of every file system that matters; topic names are ASCII."""
@@ -18,6 +19,7 @@ STRAY_MARK = "~"
 
 _PARTITION = r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})"
 _LIVE = re.compile(_PARTITION)
+_KEPT = re.compile(rf".+-(0|[1-9][0-9]{{0,9}})(\.[0-9]+{STRAY_SUFFIX})?\.([0-9]+){KEPT_SUFFIX}")
 _LIVE_OR_STRAY = re.compile(_PARTITION + rf"(?:\.[0-9]+{STRAY_SUFFIX})?")
 
 
@@ -39,6 +41,20 @@ def stray_name(name: str, stamp: int) -> str:
 def kept_name(name: str, stamp: int) -> str:
     """Of a log that a restored coordination store does not have; no start removes it."""
     return _fitted(name, f".{stamp}{KEPT_SUFFIX}", STRAY_MARK)
+
+
+class KeptLog(NamedTuple):
+    """What its directory's name says. Its topic cannot be read from a shortened one."""
+
+    partition: int
+    was_stray: bool
+    stamp: int
+
+
+def kept_log(name: str) -> KeptLog | None:
+    """None for any other name."""
+    match = _KEPT.fullmatch(name)
+    return None if match is None else KeptLog(int(match[1]), match[2] is not None, int(match[3]))
 
 
 def _fitted(name: str, suffix: str, mark: str) -> str:

@@ -8,7 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from headrace.log.directory_names import MAX_NAME_BYTES, STRAY_MARK, deleted_name, partition_in, stray_name
+from headrace.log.directory_names import (
+    MAX_NAME_BYTES,
+    STRAY_MARK,
+    KeptLog,
+    deleted_name,
+    kept_log,
+    kept_name,
+    partition_in,
+    stray_name,
+)
 from headrace.realworld import RealFiles
 
 LONGEST = "t" * 249
@@ -57,3 +66,20 @@ def test_the_partition_is_read_from_the_name_of_its_directory(
 ) -> None:
     assert partition_in(name) == partition
     assert partition_in(name, strays=True) == with_strays
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("orders-0.17-kept", KeptLog(0, False, 17)),
+        ("a.b-c_d-12.17-kept", KeptLog(12, False, 17)),
+        ("orders-0.15-stray.17-kept", KeptLog(0, True, 17)),
+        (kept_name(f"{LONGEST}-3", 17), KeptLog(3, False, 17)),
+        ("orders-0.17-stray", None),
+        ("orders-0", None),
+        ("orders-01.17-kept", None),
+        ("orders-0-kept", None),
+    ],
+)
+def test_a_log_that_was_kept_is_known_by_the_name_of_its_directory(name: str, found: KeptLog | None) -> None:
+    assert kept_log(name) == found

@@ -2,7 +2,8 @@
 """Removes logs from a node's disk: of deleted topics, of partitions that moved, and what crashes left.
 
 A directory is renamed at once and removed on a thread. Logs of unknown topics and damaged ones are renamed
-and stay on the disk. Read next: registry.py (which holds the open logs).
+and stay on the disk; those that a restored store did not have are taken back when it has them.
+Read next: registry.py (which holds the open logs).
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from headrace.log.directory_names import DELETED_SUFFIX, deleted_name, kept_name, partition_in, stray_name
+from headrace.log.directory_names import (
+    DELETED_SUFFIX,
+    deleted_name,
+    kept_log,
+    kept_name,
+    partition_in,
+    stray_name,
+)
 from headrace.log.partition_metadata import may_be_of, topic_id_of
 from headrace.machines.replication.reassignment import strays
 from headrace.types import ClusterView, TopicPartition
@@ -79,6 +87,43 @@ class LogRemovals:
                 self._files.rename(self._directory / name, target)
                 logger.warning("%s is not in the restored coordination store; it is kept as %s", name, target)
         self._files.sync_directory(self._directory)
+
+    def take_back(self, view: ClusterView) -> dict[TopicPartition, UUID]:
+        """At the start, before logs are opened: kept logs get their names back where the store has the topic.
+
+        Where this node has a replica, and no other log of it. Nothing is known of how they were closed.
+        """
+        taken: dict[TopicPartition, UUID] = {}
+        for name, index, topic_id in self._kept_logs():
+            topic = view.topic_by_id(topic_id)
+            if topic is None or index >= len(topic.partitions):
+                continue
+            partition = TopicPartition(topic.name, index)
+            if self._node_id in topic.partitions[index].replicas and self._make_way(partition, topic_id):
+                self._files.rename(self._directory / name, self._directory / str(partition))
+                taken[partition] = topic_id
+                logger.warning("%s is in the coordination store again, with its log from %s", partition, name)
+        if taken:
+            self._files.sync_directory(self._directory)
+        return taken
+
+    def _kept_logs(self) -> Iterator[tuple[str, int, UUID]]:
+        """Name, partition and topic id: of several the one that was kept last; strays behind the others."""
+        found = [(name, kept_log(name)) for name in self._files.listdir(self._directory)]
+        kept = [(log.was_stray, -log.stamp, name, log.partition) for name, log in found if log is not None]
+        for _, _, name, index in sorted(kept):
+            if (topic_id := topic_id_of(self._files, self._directory / name)) is not None:
+                yield name, index, topic_id
+
+    def _make_way(self, partition: TopicPartition, topic_id: UUID) -> bool:
+        """Keeps a log of another topic of that name; False when there is one of this topic."""
+        directory = self._directory / str(partition)
+        if not self._files.exists(directory):
+            return True
+        if may_be_of(self._files, directory, topic_id):
+            return False
+        self._files.rename(directory, self._directory / kept_name(directory.name, self._clock.wall_ms()))
+        return True
 
     def set_aside(self, name: str, why: str = "belongs to no topic") -> None:
         """Renames a log of no known topic, or a damaged one, so that its records stay on the disk."""

@@ -291,6 +291,11 @@ class Partitions:
 
     # Following the view
 
+    def take_back_kept_logs(self, view: ClusterView) -> None:
+        """Once, before the first view: they are checked as after a crash when they are opened (R26)."""
+        for name, topic_id in self.removals.take_back(view).items():
+            self._kept[name] = LogOffsets(topic_id=topic_id), False
+
     def apply_view(self, old: ClusterView, new: ClusterView) -> None:
         """Called at every change of the view; handles only topics that changed."""
         if self._closing:

@@ -157,7 +157,10 @@ def unclean(contest: Contest, nodes: Nodes, leading: Counter[int]) -> Elected | 
 
 
 def recovered(state: PartitionState, nodes: Nodes, ends: Mapping[int, LogEnd]) -> Elected | None:
-    """R19b: everyone may have lost records. The longest log leads, once all that may have it answered."""
+    """R19b: everyone may have lost records. The longest log leads, once all that may have it answered.
+
+    The logs may have epochs that the store has not: it was put back, and others went on with another copy.
+    """
     if state.leader != NO_NODE or state.isr or state.elr or not state.last_known_elr:
         return None
     if any(node not in nodes.epochs or node not in ends for node in state.last_known_elr):
@@ -165,4 +168,6 @@ def recovered(state: PartitionState, nodes: Nodes, ends: Mapping[int, LogEnd]) -
     longest = max(state.last_known_elr, key=lambda node: ends[node])
     # The others stay known until enough are in sync: should the leader lose power too, they are asked again.
     led = replace(_led_by(state, state, longest), last_known_elr=state.last_known_elr)
+    unused = max(end.last_epoch for end in ends.values()) + 1
+    led = replace(led, leader_epoch=max(led.leader_epoch, unused))
     return Elected(led, lossy=True)

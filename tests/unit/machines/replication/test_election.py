@@ -134,6 +134,15 @@ def test_a_power_cut_of_all_waits_for_everyone_and_takes_the_longest_log() -> No
     assert second.state.leader == 2, "the first choice lost power before anyone had fetched from it"
 
 
+def test_a_recovered_leader_leads_in_an_epoch_that_no_log_has() -> None:
+    """R5, R19b: the store was put back, and the logs have epochs of another copy."""
+    lost = replace(STATE, leader=NO_NODE, isr=(), last_known_elr=(0, 1))
+    for epoch, expected in ((2, 4), (3, 4), (9, 10)):
+        elected = recovered(lost, alive(0, 1), {0: LogEnd(epoch, 5), 1: LogEnd(epoch - 1, 7)})
+        assert elected is not None
+        assert (elected.state.leader, elected.state.leader_epoch) == (0, expected)
+
+
 def test_an_unclean_election_needs_the_topic_setting_or_the_operator() -> None:
     """R19."""
     state = elected_state(replace(STATE, isr=(0, 1)), alive(2))
