@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutations (T3): removes one rule from the code at import; the simulation must then fail.
+"""Mutations (T3): removes one rule from the code at import; a simulation, model or test must then fail.
 
 A mutation is a small file: the module, the text that keeps the rule, the text without it. No switch that
-weakens a rule exists in the product. `python -m tests.harness.mutations FILE SEEDS SIMULATION` runs until
-a scenario or seed fails. Read next: simulation/seeds.py.
+weakens a rule exists in the product. `python -m tests.harness.mutations FILE SEEDS PROOF` runs the schedules
+and seeds of a proof, a module of tests/harness, until one fails. `mutated_processes/sitecustomize.py` removes
+the rule in a test and in all processes that it starts. Read next: mutation_coverage.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import importlib.machinery
 import importlib.util
 import logging
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,10 @@ class Mutation:
     module: str
     before: str
     after: str
+    proof: str = ""
+    """The module of tests/harness whose runs notice it; empty: those of its folder (mutation_coverage.py)."""
+    test: str = ""
+    """The test that notices it, where no simulated run can: of processes, files and sockets."""
 
     def apply(self, source: str) -> str:
         if source.count(self.before) != 1:
@@ -83,32 +89,42 @@ class MutatingFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _MutatingLoader(self._mutation, spec.origin))
 
 
-def main(path: str, seeds: str, simulation: str = "one_node", until: str = "first") -> int:
-    """0: caught; 3: survived. `until` "all" runs every seed, for mutation_coverage.py."""
-    mutation = load_mutation(Path(path))
+def install(mutation: Mutation) -> MutatingFinder:
+    """Before the module is imported."""
     finder = MutatingFinder(mutation)
     sys.meta_path.insert(0, finder)
-    module = importlib.import_module(f"tests.harness.simulation.{simulation}")
+    return finder
+
+
+def main(path: str, seeds: str, proof: str, until: str = "first", budget_s: str = "inf") -> int:
+    """0: noticed; 3: survived; 4: the proof does not import the module.
+
+    `until` "all" goes on after a failure, and begins no seed when `budget_s` of processor time are used.
+    """
+    mutation = load_mutation(Path(path))
+    finder = install(mutation)
+    module = importlib.import_module(f"tests.harness.{proof}")
     if not finder.applied:
-        raise StaleMutation(f"{mutation.module} is not part of the simulation")
+        print(f"{mutation.module} is not part of {proof}")
+        return 4
     logging.disable(logging.CRITICAL)
-    caught = False
+    noticed = False
     for name, run in _runs(module, int(seeds)):
+        if name.startswith("seed ") and time.process_time() > float(budget_s):
+            break
         try:
             run()
+            print(f"passed {name}", flush=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the mutation was noticed
-            print(f"caught by {name}: {root_of(error)!r}")
-            caught = True
+            print(f"noticed by {name}: {root_of(error)!r}", flush=True)
+            noticed = True
             if until == "first":
-                break
-    if caught:
-        return 0
-    print(f"survived {seeds} seeds: {mutation.rule}, {mutation.why}")
-    return 3
+                return 0
+    return 0 if noticed else 3
 
 
 def _runs(module: ModuleType, seeds: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Scenarios written by hand first, where a simulation has some."""
+    """Schedules written by hand first, where a proof has some."""
     for scenario in getattr(module, "SCENARIOS", ()):
         yield scenario.__name__, scenario
     for seed in range(seeds):

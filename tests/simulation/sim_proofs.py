@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the proofs of every simulation share: traces of seeds, and mutations that must be caught."""
+"""What the tests of every simulation share: traces of seeds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 _TRACES = """
 import json, logging, sys
@@ -25,11 +24,3 @@ def traces(simulation: str, seeds: int, *, hash_seed: str) -> list[str]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: list[str] = json.loads(done.stdout)
     return found
-
-
-def caught(path: Path, seeds: int, simulation: str) -> str:
-    """What noticed that the rule is missing."""
-    command = [sys.executable, "-m", "tests.harness.mutations", str(path), str(seeds), simulation]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()

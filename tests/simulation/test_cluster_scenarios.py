@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness.simulation.cluster_scenarios import SCENARIOS
+from tests.harness.simulation.cluster_proof import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

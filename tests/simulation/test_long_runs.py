@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.harness import mutation_coverage, soak
-from tests.harness.mutation_coverage import Noticed, patches, rules, table
+from tests.harness.mutation_coverage import NOT_MEASURED, Noticed, Result, known, patches, rules, table
 from tests.harness.simulation.seeds import Tally
 
 
@@ -31,19 +33,37 @@ def test_a_report_has_virtual_hours_for_each_hour_of_a_processor() -> None:
     assert report["commits"] == 3
 
 
-def test_the_table_names_every_rule_and_every_patch() -> None:
-    found = Noticed(
-        patch="duplicates_appended", rule="R28", simulation="one_node", commit="c", seeds=40, by_seeds=9,
-        by_schedules=("a_schedule",),
-    )  # fmt: skip
-    text = "\n".join(table({"duplicates_appended": found}))
-    assert "`duplicates_appended` 9 of 40, 1 schedules" in text
+def test_the_table_has_what_was_measured_and_keeps_what_the_page_said() -> None:
+    by = Noticed(proof="simulation.one_node", schedules=("a_schedule", "another"), seeds=40, by_seeds=9)
+    result = Result(patch="duplicates_appended", digest="d", commit="c", noticed=(by,))
+    text = "\n".join(table({"duplicates_appended": result}, ""))
+    row = next(line for line in text.splitlines() if "`duplicates_appended`" in line)
+    assert row.startswith("| R28 | ")
+    assert row.endswith(" | schedule `a_schedule` and 1 more, 9 of 40 seeds |")
     assert all(f"\n| {rule} |" in text for rule in rules())
     assert all(f"`{patch}`" in text for patch in patches())
-    assert "| R1 | no patch |" in text
+    assert text.count(NOT_MEASURED) == len(patches()) - 1
+    assert row in "\n".join(table({}, text)).splitlines()
 
 
-def test_all_seeds_are_counted() -> None:
-    found = mutation_coverage.measure("duplicates_appended", 2)
-    assert (found.rule, found.seeds) == ("R28", 2)
-    assert 0 <= found.by_seeds <= 2
+def test_what_notices_a_patch_is_told_in_words() -> None:
+    nothing = Noticed(proof="simulation.one_node", seeds=40)
+    model = Noticed(proof="replication.proof", seeds=800, by_seeds=1)
+    test = Noticed(proof="tests/unit/test_x.py::test_y")
+    told = [str(Result(patch="p", digest="d", commit="c", noticed=each)) for each in ((), (nothing, model))]
+    assert told == ["nothing", "1 of 800 seeds of the model"]
+    assert str(test) == "test `test_y` (`tests/unit/test_x.py`)"
+
+
+def test_all_seeds_are_counted_and_a_measured_patch_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(soak, "REPORTS", tmp_path)
+    monkeypatch.setattr(mutation_coverage, "RESULTS", tmp_path / "results.jsonl")
+    mutation_coverage.main("run", "2", "duplicates_appended")
+    (found,) = known().values()
+    (noticed,) = found.noticed
+    assert noticed.seeds == 2
+    assert 0 <= noticed.by_seeds <= 2
+    monkeypatch.setattr(mutation_coverage, "measure", lambda *_: pytest.fail("it was measured before"))
+    mutation_coverage.main("run", "2", "duplicates_appended")

@@ -18,19 +18,26 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.controller.change_propagation import ChangePropagation
+from headrace.broker.partition.log_removals import LogRemovals
+from headrace.log.segments.files import file_stem
+from headrace.testing.simworld import DATA_DIRECTORY
 from headrace.types import TopicPartition
+from headrace.wire.api_key import ApiKey
+from headrace.wire.error_codes import ErrorCode
 from headrace.wire.records import Record, build_batch
+from headrace.world import read_file
 from tests.harness import soak
 from tests.harness.history import History, Send
-from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation.clients import BrokenPromise
 from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
-from tests.harness.simulation.cluster_scenarios import all_alike
-from tests.harness.simulation.mixed.changes import RuleWriter
+from tests.harness.simulation.cluster_scenarios import all_alike, others_of
+from tests.harness.simulation.mixed.changes import SHORT_LIVED, RuleWriter
 from tests.harness.simulation.mixed.clocks import ClockWatch
 from tests.harness.simulation.mixed.damage import damage_a_file
 from tests.harness.simulation.mixed.deletion import DeletionWatch
+from tests.harness.simulation.mixed.end_state import difference, ignorant, leftovers
 from tests.harness.simulation.mixed.keyed_logs import CompactionWatch
+from tests.harness.simulation.mixed.scenarios import SCENARIOS
 from tests.harness.simulation.seeds import known_seeds, run_all
 from tests.harness.simulation.several_nodes import TOPIC
 from tests.simulation.sim_proofs import traces
@@ -41,7 +48,6 @@ ONE_IN = 12
 SOAK_SEEDS, SOAK_HOURS = 1_300, 2.0
 """About 2,600 hours of virtual time."""
 SEEDS_FILE = Path(__file__).with_name("mixed_seeds.txt")
-MUTATIONS = sorted((Path(__file__).parent / "mutations" / "mixed").glob("*.toml"))
 NAME = TopicPartition("t", 0)
 
 
@@ -73,11 +79,6 @@ def test_soak_t2_mixed_faults_for_many_virtual_hours_find_no_anomaly() -> None:
 
 def test_the_same_seed_gives_the_same_trace() -> None:
     assert traces(SIMULATION, 1, hash_seed="1") == traces(SIMULATION, 1, hash_seed="2")
-
-
-@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
-def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
-    check_fresh(load_mutation(path))
 
 
 # Faults
@@ -337,3 +338,86 @@ def test_a_change_that_a_live_node_does_not_know_is_found() -> None:
         with pytest.raises(BrokenPromise, match="does not know it"):
             simulate_cluster(scenario, profile="zookeeper")
     simulate_cluster(scenario, profile="zookeeper")
+
+
+# The end: each check is shown what it has to find, and finds nothing before and after it
+
+
+def test_a_replica_with_other_bytes_than_the_others_is_found() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        for number in range(3):
+            await lab.produced(b"%d" % number)
+        await all_alike(lab)
+        await lab.until(lambda: not difference(lab.cluster, (TOPIC,)), "all replicas are alike")
+        changed = lab.nodes[others_of(lab, lab.state.leader)[0]].machine.files
+        path = DATA_DIRECTORY / f"{TOPIC}-0" / f"{file_stem(0)}.log"
+        sound = read_file(changed, path)
+        file = changed.open(path, "write")
+        file.pwritev([bytes([sound[-1] ^ 1])], len(sound) - 1)
+        assert difference(lab.cluster, (TOPIC,)).startswith(f"{TOPIC}: {{(3, 3)}}")
+        file.pwritev([sound[-1:]], len(sound) - 1)
+        file.close()
+        assert not difference(lab.cluster, (TOPIC,))
+
+    simulate_cluster(scenario)
+
+
+def test_a_replica_that_is_shorter_than_the_others_or_missing_is_found() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        await lab.produced(b"one")
+        await all_alike(lab)
+        await lab.until(lambda: not difference(lab.cluster, (TOPIC,)), "all replicas are alike")
+        follower, name = others_of(lab, lab.state.leader)[0], lab.nodes[lab.state.leader].machine.name
+        lab.simulation.network.cut(lab.nodes[follower].machine.name, name)
+        assert await lab.produce(b"two", acks=1) is ErrorCode.none
+        assert difference(lab.cluster, (TOPIC,))
+        lab.nodes[follower].kill()
+        assert difference(lab.cluster, (TOPIC,)) == f"{TOPIC} on node {follower} is not there"
+
+    simulate_cluster(scenario)
+
+
+def test_a_deleted_topic_whose_folder_stays_is_found() -> None:
+    """The removal of its files never begins."""
+
+    async def scenario(lab: ClusterLab) -> None:
+        name = f"{SHORT_LIVED}1"
+        await lab.cluster.create_topic(name, 1, {})
+        await lab.until(lambda: lab.cluster.all_in_sync(name), "all replicas are in sync")
+        assert not leftovers(lab.cluster), "it is not deleted"
+        fields = {"topic_names": [name], "timeout": 10_000}
+        await lab.cluster.with_any(lambda each: each.call(ApiKey.DELETE_TOPICS, fields, version=3))
+        await lab.until(lambda: name not in lab.invariants.view.topics, "it is deleted")
+        await asyncio.sleep(70)
+        found.append(leftovers(lab.cluster))
+
+    found: list[list[str]] = []
+    simulate_cluster(scenario)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogRemovals, "later", lambda self, removal: None)
+        simulate_cluster(scenario)
+    assert found[0] == []
+    assert {each.rpartition(" on ")[2] for each in found[1]} == {"node0", "node1", "node2"}
+
+
+def test_a_node_that_does_not_know_all_rules_in_the_end_is_found() -> None:
+    async def scenario(lab: ClusterLab) -> None:
+        rules = RuleWriter(lab.cluster, lab.random)
+        await rules._set_quota("client")
+        await lab.until(lambda: not ignorant(lab.cluster, rules), "all know it")
+        deaf = others_of(lab, lab.invariants.view.controller_id)[0]
+        broker = lab.nodes[deaf].broker
+        assert broker is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broker.cluster, "_apply_changes", lambda changes: None)
+            await rules._set_quota("other client")
+            await lab.until(lambda: bool(ignorant(lab.cluster, rules)), "one does not know it")
+            assert ignorant(lab.cluster, rules) == [f"node{deaf}"]
+        await lab.until(lambda: not ignorant(lab.cluster, rules), "all know it")
+
+    simulate_cluster(scenario)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario(scenario: Callable[[], None]) -> None:
+    scenario()

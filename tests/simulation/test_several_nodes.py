@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three to five nodes of the real broker code under seeded faults (T2), and proof that they see enough (T3).
+"""Three to five nodes of the real broker code under seeded faults (T2).
 
 A failing seed is repeated by `several_nodes.run_seed(SEED)`; it is then written to cluster_seeds.txt, where
-it stays. Mutations of the replication machines are also held against their model: test_replication_model.py.
+it stays.
 """
 
 from __future__ import annotations
@@ -13,39 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.harness import soak
-from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation import cluster_faults
 from tests.harness.simulation.seeds import known_seeds, run_all
-from tests.simulation.sim_proofs import caught, traces
+from tests.simulation.sim_proofs import traces
 
-SIMULATION, PROOF = "several_nodes", "cluster_proof"
+SIMULATION = "several_nodes"
 ENOUGH_SEEDS = 200
 """So many draw every fault."""
 SOAK_SEEDS = 2_000
 SEEDS_FILE = Path(__file__).with_name("cluster_seeds.txt")
-_PATCHES = Path(__file__).parent / "mutations"
-MUTATIONS = sorted((_PATCHES / "cluster").glob("*.toml"))
-OF_THE_MACHINES = [
-    _PATCHES / "replication" / f"{name}.toml"
-    for name in (
-        "high_watermark_below_minimum",
-        "joins_before_epoch_start",
-        "joins_behind_high_watermark",
-        "no_truncation",
-        "old_epochs_not_fenced",
-        "pending_members_not_counted",
-        "shrink_before_stored",
-        "truncation_to_high_watermark",
-        "written_with_too_few",
-    )
-]
-"""Those that were noticed here as well as by the model."""
-QUICK_TO_CATCH = {
-    "acknowledged_before_committed",
-    "clock_read_twice",
-    "group_answers_uncommitted",
-    "high_watermark_of_a_sole_replica",
-}
 ALL_FAULTS = {
     *cluster_faults.OF_ONE_NODE,
     *cluster_faults.BETWEEN_NODES,
@@ -87,23 +63,3 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     first, second = traces(SIMULATION, 3, hash_seed="1"), traces(SIMULATION, 3, hash_seed="2")
     assert first == second
     assert len(set(first)) == len(first)
-
-
-@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
-def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
-    check_fresh(load_mutation(path))
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
-)
-def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
-    assert "caught by" in caught(path, 50, SIMULATION)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_soak_t3_the_simulated_cluster_notices_every_mutation() -> None:
-    started = time.monotonic()
-    noticed = {path.stem: caught(path, 500, PROOF) for path in (*MUTATIONS, *OF_THE_MACHINES)}
-    soak.write_report("T3-cluster", started, {"caught": noticed})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactional clients of both protocols on three simulated nodes (T12), and proof that enough is seen (T3).
+"""Transactional clients of both protocols on three simulated nodes (T12).
 
 A failing seed is repeated by `transactions.cluster.run_seed(SEED)`; it is then written to
 transaction_seeds.txt, where it stays. A run takes longer than one of plain sends: of the fresh seeds one in
@@ -17,23 +17,18 @@ from random import Random
 import pytest
 
 from tests.harness import soak
-from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation.seeds import known_seeds, run_all
 from tests.harness.simulation.transactions.cluster import draw_plan, run_seed
 from tests.harness.simulation.transactions.compaction import run_seed as run_compaction
 from tests.harness.simulation.transactions.life import Habits
 from tests.harness.simulation.transactions.scenarios import SCENARIOS
-from tests.simulation.sim_proofs import caught, traces
+from tests.simulation.sim_proofs import traces
 
-SIMULATION, PROOF, COMPACTION = "transactions.cluster", "transactions.proof", "transactions.compaction"
+SIMULATION = "transactions.cluster"
 ONE_IN = 6
 SOAK_SEEDS = 500
 NEVER = 10**9
 SEEDS_FILE = Path(__file__).with_name("transaction_seeds.txt")
-MUTATIONS = sorted((Path(__file__).parent / "mutations" / "transactions").glob("*.toml"))
-BY_THE_MODEL = {"aborted_keys_mapped"}
-"""The simulated cluster compacts nothing: the model of one log notices these."""
-QUICK_TO_CATCH = {"marker_before_prepare_is_committed", "stable_past_unreplicated_marker"}
 
 
 def test_seeds_that_once_failed_still_pass() -> None:
@@ -87,32 +82,3 @@ def test_scenario(scenario: Callable[[], None]) -> None:
 def test_compaction_leaves_the_last_committed_record_of_every_key() -> None:
     for seed in range(50):
         run_compaction(seed)
-
-
-@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
-def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
-    check_fresh(load_mutation(path))
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
-)
-def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
-    assert "caught by" in caught(path, 20, SIMULATION)
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in MUTATIONS if path.stem in BY_THE_MODEL], ids=lambda path: path.stem
-)
-def test_t3_the_model_notices_that_a_rule_is_missing(path: Path) -> None:
-    assert "caught by" in caught(path, 100, COMPACTION)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_soak_t3_the_simulated_transactions_notice_every_mutation() -> None:
-    started = time.monotonic()
-    noticed = {
-        path.stem: caught(path, 500, COMPACTION if path.stem in BY_THE_MODEL else PROOF) for path in MUTATIONS
-    }
-    soak.write_report("T3-transactions", started, {"caught": noticed})

@@ -91,6 +91,34 @@ def nobody_stays_eligible_beside_a_leader_that_is_enough() -> None:
     _same((led.leader, led.isr, led.elr), (1, (1,), ()))
 
 
+def a_follower_proposes_nothing() -> None:
+    """R4: the leader alone knows who is in sync."""
+    proposal = leader.IsrProposal(1, 3, 7, ((0, 10), (1, 11)))
+    _same(isr.judged(STATE, proposal, NODES, 2), ErrorCode.fenced_leader_epoch)
+
+
+def a_state_that_arrives_late_changes_nothing() -> None:
+    """R4: follower 2 is in the stored in-sync replicas, and an older state without it comes after that."""
+    shrunk = replace(STATE, isr=(0, 1))
+    machine = leading(shrunk)
+    machine.follower_fetched(2, 12, 7, 0)
+    joined = replace(STATE, partition_epoch=8)
+    machine.update(joined, NODES, 1)
+    machine.update(shrunk, NODES, 2)
+    machine.update_log_end(9, 9)
+    machine.follower_fetched(1, 11, 9, 3)
+    _same((machine.state.isr, machine.high_watermark), ((0, 1, 2), 7))
+
+
+def the_longest_log_leads_once_all_have_answered() -> None:
+    """R19b."""
+    lost = replace(STATE, leader=NO_NODE, isr=(), last_known_elr=(0, 1, 2))
+    ends = {0: election.LogEnd(3, 7), 1: election.LogEnd(3, 8)}
+    _same(election.recovered(lost, NODES, ends), None)
+    elected = election.recovered(lost, NODES, {**ends, 2: election.LogEnd(2, 9)})
+    _same(None if elected is None else (elected.state.leader, elected.lossy), (1, True))
+
+
 def _same(found: object, expected: object) -> None:
     if found != expected:
         raise AssertionError(f"{found} instead of {expected}")
@@ -105,4 +133,7 @@ SCENARIOS = (
     a_late_proposal_is_refused,
     a_follower_behind_the_epoch_start_does_not_join,
     nobody_stays_eligible_beside_a_leader_that_is_enough,
+    a_follower_proposes_nothing,
+    a_state_that_arrives_late_changes_nothing,
+    the_longest_log_leads_once_all_have_answered,
 )

@@ -162,6 +162,15 @@ class ClusterInvariants:
         self._committed.clear()
         self._committed_end.clear()
 
+    def store_was_put_back(self) -> None:
+        """What is committed stays so. An epoch in which nothing was committed may be given out again."""
+        self._projection = Projection(self._store.view())
+        self._leader_of = {
+            (identity, epoch): leader
+            for (identity, epoch), leader in self._leader_of.items()
+            if any(batch.leader_epoch == epoch for batch in self._committed.get(identity, {}).values())
+        }
+
     def distrust(self, node: SimNode) -> None:
         self._distrusted.add(node)
 

@@ -98,8 +98,12 @@ class ClusterLab(ClusterRun):
         follower: int | None = None,
         offset: int = 0,
         last_epoch: int = -1,
+        node_epoch: int | None = None,
     ) -> ErrorCode:
-        """What a follower is told that asks in the name of this epoch; left out: one that is in sync."""
+        """What a follower is told that asks in the name of this epoch; left out: one that is in sync.
+
+        `node_epoch`: another one than it is registered with.
+        """
         if follower is None:
             follower = next(node_id for node_id in self.state.isr if node_id != self.state.leader)
         broker = self.nodes[self.state.leader].broker
@@ -108,14 +112,15 @@ class ClusterLab(ClusterRun):
         await log_in_as_node(connection, follower, broker.cluster)
         topic_id = self.invariants.view.topics[TOPIC].topic_id
         question = ReplicaQuestion(0, leader_epoch, offset, last_epoch, 0, 1000)
-        node_epoch = self.invariants.view.nodes[follower].epoch
+        if node_epoch is None:
+            node_epoch = self.invariants.view.nodes[follower].epoch
         request = write_replica_fetch(
             follower, node_epoch, [(topic_id, [question])], max_wait_ms=0, max_bytes=1000
         )
         frame = await connection.call_raw(ApiKey.FETCH, REPLICA_FETCH_VERSION, request, timeout_ms=5_000)
         connection.abort()
-        _, answers = read_replica_fetch_reply(memoryview(frame))
-        return ErrorCode(answers[topic_id, 0].error_code)
+        refusal, answers = read_replica_fetch_reply(memoryview(frame))
+        return ErrorCode(refusal or answers[topic_id, 0].error_code)
 
     async def produced(self, value: bytes) -> None:
         """As a client with retries: until it is acknowledged."""

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.coordination.memory import MemoryState, Profile
-from headrace.coordination.store import Applied, Changes, Conflict, Operation, Session, View, check_operations
+from headrace.coordination.store import (
+    Applied,
+    Changes,
+    Conflict,
+    Entry,
+    Operation,
+    Session,
+    View,
+    check_operations,
+)
 from headrace.errors import CoordinationError, OutcomeUnknown
 from headrace.testing.simloop import Process
 from headrace.testing.simworld import Simulation, SimWorld
@@ -22,6 +31,14 @@ T = TypeVar("T")
 STORE_HOST = "store"
 _TIMEOUT_S = (0.5, 4.0)
 _LOCK_NOTICED_S = (0.01, 0.3)
+
+
+class StoreCopy(NamedTuple):
+    """A backup: entries without the sessions that own some of them."""
+
+    entries: dict[str, Entry]
+    modified: dict[str, int]
+    version: int
 
 
 class StoreServer:
@@ -58,6 +75,20 @@ class StoreServer:
         if self.profile == "sqlite":
             delay_s = self.random.uniform(*_LOCK_NOTICED_S)
             self.world.tasks.call_later(delay_s, self.expire, process)
+
+    def copy(self) -> StoreCopy:
+        return StoreCopy(dict(self.state._entries), dict(self.state._modified), self.state.version)
+
+    def put_back(self, older: StoreCopy) -> None:
+        """The fault: the store has an earlier state again. No process may have a session."""
+        state = self.state
+        if any(entry.owner is not None for entry in state._entries.values()):
+            raise ValueError("a process is registered")
+        owned = {key for key, entry in older.entries.items() if entry.owner is not None}
+        state._entries = {key: entry for key, entry in older.entries.items() if key not in owned}
+        state._modified = {key: version for key, version in older.modified.items() if key not in owned}
+        state._removed.clear()
+        state._horizon = state.version = older.version
 
     def delay_s(self) -> float:
         network = self.simulation.network

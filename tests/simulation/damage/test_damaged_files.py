@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.harness import soak
-from tests.harness.mutations import check_fresh, load_mutation
 from tests.harness.simulation.damaged_files import KINDS, run_seed
 from tests.harness.simulation.seeds import run_all
-from tests.simulation.sim_proofs import caught
 
 SIMULATION = "damaged_files"
 ENOUGH_SEEDS = 200
 SOAK_SEEDS = 2_000
-MUTATIONS = sorted((Path(__file__).parents[1] / "mutations" / "damage").glob("*.toml"))
-QUICK_TO_CATCH = {"missing_files_unnoticed"}
 CHECKPOINTS = {
     "log-start-offset-checkpoint",
     "recovery-point-offset-checkpoint",
@@ -61,23 +56,3 @@ def test_soak_many_damaged_files_heal() -> None:
     )
     assert tally.failures == []
     assert set(tally.faults) >= {*KINDS, *CHECKPOINTS}
-
-
-@pytest.mark.parametrize("path", MUTATIONS, ids=lambda path: path.stem)
-def test_t3_every_mutation_still_fits_the_code(path: Path) -> None:
-    check_fresh(load_mutation(path))
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in MUTATIONS if path.stem in QUICK_TO_CATCH], ids=lambda path: path.stem
-)
-def test_t3_the_simulation_notices_that_a_rule_is_missing(path: Path) -> None:
-    assert "caught by" in caught(path, ENOUGH_SEEDS, SIMULATION)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_soak_t3_damaged_files_notice_every_mutation() -> None:
-    started = time.monotonic()
-    noticed = {path.stem: caught(path, SOAK_SEEDS, SIMULATION) for path in MUTATIONS}
-    soak.write_report("T3-damage", started, {"caught": noticed})

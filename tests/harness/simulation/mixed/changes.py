@@ -26,6 +26,8 @@ from tests.harness.simulation.cluster import SimCluster
 
 Known = Callable[[ClusterView], bool]
 _RATE = "consumer_byte_rate"
+SHORT_LIVED = "short-lived-"
+"""How names of topics begin that come and go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +252,7 @@ class TopicWriter(ChangeWriter):
 
     def _next_name(self) -> str:
         self._names += 1
-        return f"short-lived-{self._names}"
+        return f"{SHORT_LIVED}{self._names}"
 
     async def _create(self, name: str) -> bool:
         topic = {

@@ -2,7 +2,8 @@
 """The mixed simulation: all faults, beside retention, compaction, scrubs, changes and a replaced node.
 
 Times full of faults alternate with long ones without, in which logs age. `run_seed` raises when anything
-promised was broken; the same seed gives the same run. Read next: plan.py, deletion.py, keyed_logs.py.
+promised was broken; the same seed gives the same run. Read next: plan.py, deletion.py,
+keyed_logs.py, end_state.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from headrace.broker.partition.partition import Partition
-from headrace.log.directory_names import STRAY_SUFFIX
-from headrace.testing.simworld import DATA_DIRECTORY, Simulation
+from headrace.testing.simworld import Simulation
 from headrace.types import TopicPartition
 from tests.harness.history import FinalLog, History, check
 from tests.harness.jepsen.edn import export
@@ -30,6 +29,7 @@ from tests.harness.simulation.mixed.changes import ChangeWriter, RuleWriter, Top
 from tests.harness.simulation.mixed.clocks import ClockWatch
 from tests.harness.simulation.mixed.damage import damage_a_file
 from tests.harness.simulation.mixed.deletion import DeletionWatch
+from tests.harness.simulation.mixed.end_state import difference, ignorant, leftovers
 from tests.harness.simulation.mixed.keyed_logs import CompactionWatch
 from tests.harness.simulation.mixed.membership import Replacement
 from tests.harness.simulation.mixed.plan import SHORT_HOURS, MixedPlan, draw_plan
@@ -240,9 +240,10 @@ class MixedRun:
     async def _all_healed(self) -> None:
         """Damage is found by a scrub at the latest, and the replica is fetched again."""
         await self._until(lambda: self.cluster.all_in_sync(*TOPICS), "all replicas are in sync again")
+        different = partial(difference, self.cluster, (KEPT, RETAINED))
         within_s = 2 * max(self.plan.rests_s) + PROGRESS_S
         await self.cluster.until(
-            lambda: not self._difference(), "all replicas are alike", self._difference, within_s=within_s
+            lambda: not different(), "all replicas are alike", different, within_s=within_s
         )
         self.cluster.invariants.trust_all()
 
@@ -279,49 +280,16 @@ class MixedRun:
         for consumer in self.consumers:
             consumer.stopping = True
         await asyncio.wait(consuming)
-        await self._until(self._all_know_the_rules, "all nodes know all ACLs and quotas")
         await self._until(
-            lambda: not self._leftovers(), f"deleted topics leave the disks: {self._leftovers()}"
+            lambda: not ignorant(self.cluster, self.rules), "all nodes know all ACLs and quotas"
         )
+        left = partial(leftovers, self.cluster)
+        await self.cluster.until(lambda: not left(), "deleted topics leave the disks", left)
         final = {}
         for target in self.read.values():
             name = target.partition(0)
             final[name] = await self.cluster.retry(partial(self._final_log, target), f"{name} is read")
         return final
-
-    def _all_know_the_rules(self) -> bool:
-        brokers = [node.broker for node in self.cluster.nodes if node.broker is not None]
-        return all(self.rules.knows_all(broker.cluster.view) for broker in brokers)
-
-    def _leftovers(self) -> list[str]:
-        """Folders of logs that no node should have any more."""
-        topics = self.cluster.invariants.view.topics
-        return [
-            f"{name} on {node.machine.name}"
-            for node in self.cluster.nodes
-            if node.broker is not None
-            for name in node.machine.files.listdir(DATA_DIRECTORY)
-            if name.startswith("short-lived-")
-            and not name.endswith(STRAY_SUFFIX)
-            and name.rpartition("-")[0] not in topics
-        ]
-
-    def _difference(self) -> str:
-        """Between replicas of logs whose batches stay as they are; empty when there is none."""
-        for name in (KEPT, RETAINED):
-            state = self.cluster.invariants.view.topics[name].partitions[0]
-            found: list[Partition] = []
-            for node_id in state.replicas:
-                broker = self.cluster.nodes[node_id].broker
-                replica = None if broker is None else broker.partitions.get(name, 0)
-                if replica is None or not replica.online:
-                    return f"{name} on node {node_id} is not there"
-                found.append(replica)
-            ends = {(each.log_end_offset, each.high_watermark) for each in found}
-            start = max(each.log_start_offset for each in found)
-            if len(ends) > 1 or len({_bytes_from(each, start) for each in found}) > 1:
-                return f"{name}: {ends}, {[each.log_start_offset for each in found]}"
-        return ""
 
     async def _final_log(self, target: LeaderTarget) -> FinalLog:
         connection = await target.connect(self.cluster.world, "final")
@@ -342,19 +310,6 @@ class MixedRun:
         anomalies = check(self.history, final)
         if anomalies:
             raise BrokenPromise("; ".join(str(anomaly) for anomaly in anomalies[:5]))
-
-
-def _bytes_from(replica: Partition, offset: int) -> bytes:
-    """All batches up to the high watermark, or what can be read of them."""
-    data = b""
-    try:
-        while (found := replica.log.read(offset, 1 << 20, replica.high_watermark)) is not None:
-            data += found.bytes()
-            offset = found.next_offset
-            found.release()
-    except OSError as error:
-        return f"{error}".encode()
-    return data
 
 
 def run_seed(seed: int, *, hours: float = SHORT_HOURS, plan: MixedPlan | None = None) -> MixedReport:
