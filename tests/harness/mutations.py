@@ -124,10 +124,10 @@ def main(path: str, seeds: str, proof: str, until: str = "first", budget_s: str 
 
 
 def _runs(module: ModuleType, seeds: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Schedules written by hand first, where a proof has some."""
+    """Schedules written by hand first, then seeds that once failed, where a proof has some."""
     for scenario in getattr(module, "SCENARIOS", ()):
         yield scenario.__name__, scenario
-    for seed in range(seeds):
+    for seed in dict.fromkeys((*getattr(module, "KNOWN_SEEDS", ()), *range(seeds))):
         yield f"seed {seed}", partial(module.run_seed, seed)
 
 
