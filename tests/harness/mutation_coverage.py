@@ -66,7 +66,7 @@ class Noticed:
             return f"test `{self.proof.rpartition('::')[2]}` (`{self.proof.partition('::')[0]}`)"
         others = f" and {len(self.schedules) - 1} more" if len(self.schedules) > 1 else ""
         found = [f"schedule `{self.schedules[0]}`{others}"] if self.schedules else []
-        if self.by_seeds or self.schedules:
+        if self.by_seeds or (self.schedules and self.seeds):
             kind = "seeds of the model" if self.proof in _MODELS else "seeds"
             found.append(f"{self.by_seeds} of {self.seeds} {kind}")
         return ", ".join(found)
@@ -80,7 +80,8 @@ class Result:
     noticed: tuple[Noticed, ...]
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, map(str, self.noticed))) or "nothing"
+        seeds = sum(each.seeds for each in self.noticed)
+        return "; ".join(filter(None, map(str, self.noticed))) or f"nothing: none of {seeds} seeds"
 
 
 def patches(word: str = "") -> list[str]:

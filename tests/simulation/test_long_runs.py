@@ -50,8 +50,11 @@ def test_what_notices_a_patch_is_told_in_words() -> None:
     nothing = Noticed(proof="simulation.one_node", seeds=40)
     model = Noticed(proof="replication.proof", seeds=800, by_seeds=1)
     test = Noticed(proof="tests/unit/test_x.py::test_y")
-    told = [str(Result(patch="p", digest="d", commit="c", noticed=each)) for each in ((), (nothing, model))]
-    assert told == ["nothing", "1 of 800 seeds of the model"]
+    told = [
+        str(Result(patch="p", digest="d", commit="c", noticed=each))
+        for each in ((nothing,), (nothing, model))
+    ]
+    assert told == ["nothing: none of 40 seeds", "1 of 800 seeds of the model"]
     assert str(test) == "test `test_y` (`tests/unit/test_x.py`)"
 
 
