@@ -37,6 +37,8 @@ from typing import Any, NamedTuple, NewType, Protocol
 
 from headrace.wire.coordinator.record import CoordinatorRecord
 
+_new = tuple.__new__
+
 ReplyToken = NewType("ReplyToken", int)
 """Names one request that waits for its reply. The driver makes them and never uses one twice."""
 
@@ -107,55 +109,51 @@ class TimelineEvent(NamedTuple):
 
 
 class Effects:
-    """What one step wants done. Order matters within each list, not between them.
-
-    Every request makes one: a dataclass takes twice the time to make.
-    """
+    """What one step wants done. Order matters within each list, not between them."""
 
     __slots__ = ("commands", "questions", "records", "replies", "timeline", "timers")
-
-    def __init__(self) -> None:
-        self.records: list[CoordinatorRecord] = []
-        self.replies: list[Reply] = []
-        self.timers: list[SetTimer | CancelTimer] = []
-        self.timeline: list[TimelineEvent] = []
-        self.questions: list[Question] = []
-        self.commands: list[Command] = []
+    records: list[CoordinatorRecord]
+    replies: list[Reply]
+    timers: list[SetTimer | CancelTimer]
+    timeline: list[TimelineEvent]
+    questions: list[Question]
+    commands: list[Command]
 
 
-class Step:
-    """One step under way: the present, and what has been decided so far."""
+class Step(Effects):
+    """One step under way: the present, and what has been decided so far. Every request makes one."""
 
-    __slots__ = ("_apply", "effects", "now")
+    __slots__ = ("_apply", "now")
 
     def __init__(self, now: Now, apply: Callable[[CoordinatorRecord], None]) -> None:
         self.now = now
-        self.effects = Effects()
+        self.records, self.replies, self.timers = [], [], []
+        self.timeline, self.questions, self.commands = [], [], []
         self._apply = apply
 
     def emit(self, record: CoordinatorRecord) -> None:
         """Writes a record and changes the machine by it at once: the rest of the step sees the change."""
-        self.effects.records.append(record)
+        self.records.append(record)
         self._apply(record)
 
     def reply(self, token: ReplyToken, body: ReplyBody) -> None:
-        self.effects.replies.append(Reply(token, body))
+        self.replies.append(_new(Reply, (token, body)))
 
     def set_timer(self, key: TimerKey, after_ms: int) -> None:
-        self.effects.timers.append(SetTimer(key, self.now.monotonic_ms + after_ms))
+        self.timers.append(SetTimer(key, self.now.monotonic_ms + after_ms))
 
     def cancel_timer(self, key: TimerKey) -> None:
-        self.effects.timers.append(CancelTimer(key))
+        self.timers.append(CancelTimer(key))
 
     def ask(self, question: Question) -> None:
-        self.effects.questions.append(question)
+        self.questions.append(question)
 
     def command(self, command: Command) -> None:
-        self.effects.commands.append(command)
+        self.commands.append(command)
 
     def log_event(self, kind: str, **details: Any) -> None:
         """Adds an event to the timeline of the group."""
-        self.effects.timeline.append(TimelineEvent(self.now.wall_ms, kind, details))
+        self.timeline.append(TimelineEvent(self.now.wall_ms, kind, details))
 
 
 class Machine(Protocol):
@@ -182,7 +180,7 @@ class BaseMachine(ABC):
     def step(self, event: Event, now: Now) -> Effects:
         step = Step(now, self.apply)
         self.decide(event, step)
-        return step.effects
+        return step
 
     def may_write(self, event: Event) -> bool:
         return not isinstance(event, Loaded)

@@ -163,6 +163,7 @@ class Toy(BaseMachine):
 
 
 class FakeRole:
+    needs_insync = True
     too_few_in_sync = False
 
     def refusal_before_append(self) -> ApiError | None:

@@ -63,7 +63,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.log_end_offset = 0
-        self.role = SimpleNamespace(refusal_before_append=lambda: None)
+        self.role = SimpleNamespace(needs_insync=False)
 
     @property
     def high_watermark(self) -> int:

@@ -76,13 +76,13 @@ def step_at(monotonic_ms: int) -> Step:
 def test_a_deadline_that_moves_later_costs_no_effect() -> None:
     timers, first = TimerBook(), step_at(0)
     timers.arm(first, ("k",), 100)
-    assert first.effects.timers == [SetTimer(("k",), 100)]
+    assert first.timers == [SetTimer(("k",), 100)]
     later = step_at(50)
     timers.arm(later, ("k",), 100)
-    assert not later.effects.timers
+    assert not later.timers
     fired = step_at(100)
     assert not timers.fired(fired, ("k",))
-    assert fired.effects.timers == [SetTimer(("k",), 150)]
+    assert fired.timers == [SetTimer(("k",), 150)]
     assert timers.fired(step_at(150), ("k",))
     assert not timers.armed()
 
@@ -92,7 +92,7 @@ def test_an_earlier_deadline_resets_the_timer() -> None:
     timers.arm(step_at(0), ("k",), 100)
     nearer = step_at(10)
     timers.arm(nearer, ("k",), 20)
-    assert nearer.effects.timers == [SetTimer(("k",), 30)]
+    assert nearer.timers == [SetTimer(("k",), 30)]
 
 
 def test_a_timer_given_up_is_cancelled_once_and_does_not_count_when_it_fires_all_the_same() -> None:
@@ -101,5 +101,5 @@ def test_a_timer_given_up_is_cancelled_once_and_does_not_count_when_it_fires_all
     given_up = step_at(10)
     timers.disarm(given_up, ("k",))
     timers.disarm(given_up, ("k",))
-    assert given_up.effects.timers == [CancelTimer(("k",))]
+    assert given_up.timers == [CancelTimer(("k",))]
     assert not timers.fired(step_at(100), ("k",))

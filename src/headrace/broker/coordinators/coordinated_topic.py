@@ -251,7 +251,7 @@ class CoordinatedTopic(Generic[M]):
         check: Check | None = None,
     ) -> None:
         """`answer` is called exactly once, perhaps before this returns, with the reply or an ApiError."""
-        driver = self.driver(name)
+        driver = self.drivers.get(self.partition_of(name)) or self.driver(name)
         if driver is None or self.stopped:
             answer(ApiError(ErrorCode.not_coordinator))
         else:

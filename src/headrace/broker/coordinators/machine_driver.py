@@ -68,6 +68,8 @@ _MARKER_REFUSALS = frozenset(
 )
 """Of a marker that came too late. Nothing was written, and the machines go on."""
 
+_new = tuple.__new__
+
 Answer = Callable[[ReplyBody | ApiError], None]
 Check = Callable[[], None]
 """Raises ApiError when something may not be written."""
@@ -80,6 +82,10 @@ class DrivenMachine(Machine, Protocol):
 
 
 class LeaderOfPartition(Protocol):
+    @property
+    def needs_insync(self) -> bool:
+        """Whether `refusal_before_append` has to be asked."""
+
     def refusal_before_append(self) -> ApiError | None:
         """When too few replicas are in sync (R17)."""
 
@@ -197,6 +203,7 @@ class MachineDriver(Generic[M]):
         self._tasks = world.tasks
         self.partition = partition
         self._kind = kind
+        self._measures = kind.measure is not None
         self._timers = timers
         self._commit_timeout_s = commit_timeout_ms / 1000
         self._on_end = on_end
@@ -359,7 +366,8 @@ class MachineDriver(Generic[M]):
 
     @property
     def _too_few_in_sync(self) -> bool:
-        return self.partition.role.refusal_before_append() is not None
+        role = self.partition.role
+        return role.needs_insync and role.refusal_before_append() is not None
 
     def get(self, name: str) -> M | None:
         """A machine to read from, with the newest cluster metadata."""
@@ -393,7 +401,7 @@ class MachineDriver(Generic[M]):
     # Steps
 
     def _now(self) -> Now:
-        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+        return _new(Now, (int(self._clock.monotonic() * 1000), self._clock.wall_ms()))
 
     def _refresh(self, name: str, entry: _Entry[M]) -> None:
         if self._kind.refresh is None:
@@ -419,14 +427,16 @@ class MachineDriver(Generic[M]):
             del self._entries[name]
 
     def _run(self, name: str, entry: _Entry[M], event: Event) -> None:
-        measured = self.sums.of(entry.machine)
+        machine = entry.machine
+        measured = self.sums.of(machine) if self._measures else ()
         try:
-            effects = entry.machine.step(event, self._now())
+            effects = machine.step(event, self._now())
         except Exception:
             logger.exception("%s: a machine failed at %r; its state is read again", name, event)
             self._fail_step(event)
             return
-        self.sums.update(measured, entry.machine)
+        if self._measures:
+            self.sums.update(measured, machine)
         if effects.timers:
             self._set_timers(name, entry, effects.timers)
         for question in effects.questions:
@@ -442,14 +452,18 @@ class MachineDriver(Generic[M]):
 
     def _give_out(self, name: str, entry: _Entry[M], effects: Effects) -> None:
         answers = self._answers
-        replies = [(answers.pop(token), body) for token, body in effects.replies if token in answers]
-        commands = [(name, entry, command) for command in effects.commands]
+        replies = []
+        for token, body in effects.replies:
+            if token in answers:
+                replies.append((answers.pop(token), body))
+        commands = [(name, entry, command) for command in effects.commands] if effects.commands else []
         if not effects.records and self.all_committed:
             if effects.timeline:
                 self._kind.committed(name, [], effects.timeline)
             for answer, body in replies:
                 answer(body)
-            self._start(commands)
+            if commands:
+                self._start(commands)
             return
         batch = self._batch_for(bool(effects.records))
         if effects.records:

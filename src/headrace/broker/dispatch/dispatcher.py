@@ -225,14 +225,13 @@ class Dispatcher:
         if api_key == _FETCH:
             self._fetch(connection, header, request, started)
             return
-        pending = connection.expect_reply(api_key, started)
         context = _context(connection, header)
-        reply = DeferredReply(connection, context, pending, self._metrics, throttle=self._throttled)
+        reply = DeferredReply(connection, context, started, self._metrics, throttle=self._throttled)
         slow = self._deferred_handlers[api_key](context, request, reply)
         if slow is None:
             await reply.wait_sent()
         else:
-            await self._answer(pending, context, slow)
+            await self._answer(reply.expect(), context, slow)
 
     async def _answer_in_room(
         self, connection: KafkaConnection, header: RequestHeader, body: bytes, started: float
@@ -332,15 +331,14 @@ class Dispatcher:
         codec: RepeatedCodec | OffsetCommitCodec | None,
         started: float,
     ) -> None:
-        pending = connection.expect_reply(context.api_key, started)
         encoder = codec if isinstance(codec, RepeatedCodec) else None
         throttle = self._throttles.answered if self._throttles.active else None
-        reply = DeferredReply(connection, context, pending, self._metrics, encoder, throttle)
+        reply = DeferredReply(connection, context, started, self._metrics, encoder, throttle)
         slow = self._deferred_handlers[context.api_key](context, request, reply)
         if slow is None:
             reply.block_until_sent()
         else:
-            self._request_tasks.start(connection, self._answer(pending, context, slow))
+            self._request_tasks.start(connection, self._answer(reply.expect(), context, slow))
 
     async def _answer(
         self, pending: PendingReply, context: RequestContext, answering: Awaitable[Reply]

@@ -21,6 +21,7 @@ from headrace.errors import ApiError
 from headrace.machines.groups.consumer.events import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from headrace.machines.groups.consumer.member import Partitions
 from headrace.machines.groups.events import (
+    NO_TOKEN,
     ErrorReply,
     Heartbeat,
     JoinGroup,
@@ -152,15 +153,6 @@ class GroupMemberHandlers:
     # Heartbeat
 
     def heartbeat(self, context: RequestContext, request: Any, reply: DeferredReply) -> None:
-        def event(token: ReplyToken) -> Heartbeat:
-            return Heartbeat(
-                token=token,
-                version=context.api_version,
-                member_id=request.member_id,
-                group_instance_id=getattr(request, "group_instance_id", None),
-                generation=request.generation_id,
-            )
-
         def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
             if isinstance(body, ErrorReply) and body.error is ErrorCode.none:
                 return _NO_ERROR
@@ -170,7 +162,8 @@ class GroupMemberHandlers:
             self._count_error(context, error)
             return {"error_code": error}
 
-        self._groups.submit(request.group_id, event, reply.answer_with(finish))
+        event = reply.prepared(_heartbeat, request)
+        self._groups.submit(request.group_id, event.numbered, reply.answer_with(finish))
 
     # LeaveGroup
 
@@ -220,28 +213,25 @@ class GroupMemberHandlers:
         def finish(body: ReplyBody | ApiError) -> dict[str, Any]:
             return self._consumer_reply(context, body)
 
-        self._groups.submit(
-            request.group_id,
-            lambda token: self._consumer_event(context, request, token, None),
-            reply.answer_with(finish),
-        )
+        if request.member_id:
+            event = reply.prepared(self._consumer_event, request)
+        else:  # it is given an id of its own
+            event = self._consumer_event(context, request)
+        self._groups.submit(request.group_id, event.numbered, reply.answer_with(finish))
         return None
 
     async def _heartbeat_with_regex(
         self, context: RequestContext, request: Any, regex: str
     ) -> dict[str, Any]:
-        problem = await self._groups.regex_problem(regex)
-        body = await self._groups.ask(
-            request.group_id, lambda token: self._consumer_event(context, request, token, problem)
-        )
+        event = self._consumer_event(context, request)
+        event.regex_error = await self._groups.regex_problem(regex)
+        body = await self._groups.ask(request.group_id, event.numbered)
         return self._consumer_reply(context, body)
 
-    def _consumer_event(
-        self, context: RequestContext, request: Any, token: ReplyToken, regex_problem: str | None
-    ) -> ConsumerGroupHeartbeat:
+    def _consumer_event(self, context: RequestContext, request: Any) -> ConsumerGroupHeartbeat:
         names = request.subscribed_topic_names
         return ConsumerGroupHeartbeat(
-            token=token,
+            token=NO_TOKEN,
             version=context.api_version,
             member_id=request.member_id,
             member_epoch=request.member_epoch,
@@ -255,7 +245,6 @@ class GroupMemberHandlers:
             client_id=context.client_id or "",
             client_host=_client_host(context),
             fresh_member_id="" if request.member_id else str(new_uuid(self._random)),
-            regex_error=regex_problem,
             principal=context.principal,
         )
 
@@ -277,6 +266,16 @@ class GroupMemberHandlers:
                 ]
             },
         }
+
+
+def _heartbeat(context: RequestContext, request: Any) -> Heartbeat:
+    return Heartbeat(
+        token=NO_TOKEN,
+        version=context.api_version,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
+    )
 
 
 def _expect(body: ReplyBody | ApiError, wanted: type[B]) -> B:

@@ -32,6 +32,7 @@ from headrace.errors import ApiError
 from headrace.machines.groups.events import (
     NO_GENERATION,
     NO_MEMBER_ID,
+    NO_TOKEN,
     FetchedOffset,
     OffsetCommit,
     OffsetCommitReply,
@@ -158,19 +159,17 @@ class GroupOffsetHandlers:
         offsets, leader_epochs = request.offsets, request.leader_epochs
         if codes is not None:
             offsets, leader_epochs = _undecided(offsets, codes), _undecided(leader_epochs, codes)
-
-        def event(token: ReplyToken) -> OffsetCommit:
-            return OffsetCommit(
-                token=token,
-                version=version,
-                partitions=partitions,
-                offsets=offsets,
-                leader_epochs=leader_epochs,
-                member_id=request.member_id,
-                group_instance_id=request.instance_id,
-                generation=request.generation,
-                retention_ms=request.retention_ms,
-            )
+        event = OffsetCommit(
+            token=NO_TOKEN,
+            version=version,
+            partitions=partitions,
+            offsets=offsets,
+            leader_epochs=leader_epochs,
+            member_id=request.member_id,
+            group_instance_id=request.instance_id,
+            generation=request.generation,
+            retention_ms=request.retention_ms,
+        )
 
         def finish(body: ReplyBody | ApiError) -> bytes:
             if codes is None and isinstance(body, OffsetCommitReply) and body.errors is partitions.no_errors:
@@ -182,7 +181,7 @@ class GroupOffsetHandlers:
             return write_offset_commit_reply(version, context.correlation_id, topics, results)
 
         if len(partitions):
-            self._groups.submit(request.group_id, event, reply.answer_with(finish))
+            self._groups.submit(request.group_id, event.numbered, reply.answer_with(finish))
         else:
             reply.send(finish(OffsetCommitReply()))
 

@@ -334,9 +334,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             left -= 1
             if not left:
                 self._end_turn()
+        if position == end:
+            return
         if not self._must_wait():
             self._length_head = bytes(view[position:end])
-        elif position < end:
+        else:
             self._backlog = view[position:end] if is_backlog else self._copy(view[position:end])
 
     def _end_turn(self) -> None:
@@ -491,6 +493,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._ready_parts += parts
         if len(self._ready_parts) > READY_PARTS:
             self._send_ready()
+
+    def answer(self, api_key: int, started: float, frame: bytes) -> None:
+        """Answers the request that is being handled, whose reply is not expected yet."""
+        if self._pending or not self._in_pass:
+            self.expect_reply(api_key, started).complete([frame])
+        elif not self.closed:
+            shared = self._shared
+            shared.metrics.request_done(api_key, shared.clock.monotonic() - started)
+            self._ready_parts.append(frame)
+            if len(self._ready_parts) > READY_PARTS:
+                self._send_ready()
 
     def reply_completed(self) -> None:
         pending, metrics = self._pending, self._shared.metrics

@@ -30,27 +30,51 @@ Throttle = Callable[[KafkaConnection, RequestContext, bytes], bytes]
 
 
 class DeferredReply:
-    """`codec`: encodes the reply where replies mostly repeat the last one. `throttle`: see Throttle."""
+    """It takes its place among the replies of the connection when the handler returns without an answer.
 
-    __slots__ = ("_codec", "_context", "_metrics", "_on_sent", "_pending", "_sent", "_throttle", "connection")
+    `codec`: encodes the reply where replies mostly repeat the last one. `throttle`: see Throttle.
+    """
+
+    __slots__ = (
+        "_context",
+        "_metrics",
+        "_on_sent",
+        "_pending",
+        "_sent",
+        "_started",
+        "_throttle",
+        "codec",
+        "connection",
+    )
 
     def __init__(
         self,
         connection: KafkaConnection,
         context: RequestContext,
-        pending: PendingReply,
+        started: float,
         metrics: Metrics,
         codec: RepeatedCodec | None = None,
         throttle: Throttle | None = None,
     ) -> None:
         self.connection = connection
+        self.codec = codec
         self._context = context
-        self._pending = pending
+        self._started = started
         self._metrics = metrics
-        self._codec = codec
         self._throttle = throttle
+        self._pending: PendingReply | None = None
         self._sent = False
         self._on_sent: Callable[[], None] | None = None
+
+    def prepared(self, make: Callable[[RequestContext, Any], T], request: Any) -> T:
+        """What `make` makes of the request; the same object for requests that repeat the last one."""
+        codec = self.codec
+        if codec is None:
+            return make(self._context, request)
+        if codec.prepared is None:
+            codec.prepared = make(self._context, request)
+        found: T = codec.prepared
+        return found
 
     def answer_with(self, finish: Callable[[T], dict[str, Any] | bytes]) -> Callable[[T], None]:
         """A callback for one result. `finish` makes fields or the whole frame of it, or raises ApiError."""
@@ -63,8 +87,8 @@ class DeferredReply:
                 reply = finish(result)
                 if isinstance(reply, bytes):
                     frame = reply
-                elif self._codec is not None:
-                    frame = self._codec.encode(self._context.correlation_id, reply)
+                elif self.codec is not None:
+                    frame = self.codec.encode(self._context.correlation_id, reply)
                 else:
                     frame = encode_reply(*self._context[:3], reply)
             except ApiError as error:
@@ -85,17 +109,27 @@ class DeferredReply:
         self._sent = True
         if self._throttle is not None:
             frame = self._throttle(self.connection, self._context, frame)
-        self._pending.complete([frame])
+        if self._pending is None:
+            self.connection.answer(self._context.api_key, self._started, frame)
+        else:
+            self._pending.complete([frame])
         if self._on_sent is not None:
             self._on_sent()
 
+    def expect(self) -> PendingReply:
+        """Later replies of the connection wait for this one."""
+        self._pending = self.connection.expect_reply(self._context.api_key, self._started)
+        return self._pending
+
     def block_until_sent(self) -> None:
         if not self._sent:
+            self.expect()
             self._on_sent = self.connection.unblock
             self.connection.block()
 
     async def wait_sent(self) -> None:
         if not self._sent:
+            self.expect()
             sent = asyncio.Event()
             self._on_sent = sent.set
             await sent.wait()

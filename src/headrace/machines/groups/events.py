@@ -3,8 +3,8 @@
 
 Events carry the request's version where Kafka's behaviour depends on it; replies are free of versions.
 Both protocols share the classic requests, because a consumer group serves members that still speak them.
-Nothing changes an event or a reply once it is made; they are not frozen, because a frozen dataclass takes
-twice the time to make, and every request of a member makes two.
+Nothing changes an event or a reply once it is made, but the token of a request that repeats; they are not
+frozen, because a frozen dataclass takes twice the time to make, and most requests of a member make two.
 Read next: classic/group.py, consumer/group.py, offsets.py, machines/machine.py.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from headrace.machines.machine import Event, ReplyBody, ReplyToken
 from headrace.principal import ANONYMOUS, Principal
@@ -22,6 +22,8 @@ from headrace.wire.coordinator.commit_records import CommitPartitions
 from headrace.wire.coordinator.group_records import NO_EPOCH, NO_PRODUCER_ID, CommittedOffset
 from headrace.wire.error_codes import ErrorCode
 
+NO_TOKEN = ReplyToken(0)
+"""Of an event that is not `numbered` yet."""
 NO_MEMBER_ID = ""
 NO_GENERATION = -1
 
@@ -39,6 +41,11 @@ class GroupRequest(Event):
 
     token: ReplyToken
     version: int
+
+    def numbered(self, token: ReplyToken) -> Self:
+        """This event, of the request with that token: a heartbeat that repeats needs no event of its own."""
+        self.token = token
+        return self
 
 
 @dataclass(slots=True, kw_only=True)

@@ -223,7 +223,7 @@ class Offsets:
             return
         membership.committed(step, event)
         longest = self._settings.metadata_max_bytes
-        if any(partitions.metadata) and any(_java_length(text) > longest for text in partitions.metadata):
+        if partitions.has_metadata and any(_java_length(text) > longest for text in partitions.metadata):
             errors = self._commit_some(event, step, longest)
         else:
             errors = partitions.no_errors

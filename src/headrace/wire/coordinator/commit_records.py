@@ -40,12 +40,22 @@ Partition = tuple[str, int, str | None, UUID]
 class CommitPartitions:
     """The partitions of a commit with their metadata; shared by commits that differ in offsets only."""
 
-    __slots__ = ("_templates", "_used", "by_topic", "metadata", "names", "no_errors", "topic_ids")
+    __slots__ = (
+        "_templates",
+        "_used",
+        "by_topic",
+        "has_metadata",
+        "metadata",
+        "names",
+        "no_errors",
+        "topic_ids",
+    )
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         listed = list(partitions)
         self.names = tuple([(topic, partition) for topic, partition, _, _ in listed])
         self.metadata = tuple([text or "" for _, _, text, _ in listed])
+        self.has_metadata = any(self.metadata)
         self.topic_ids = tuple([topic_id for _, _, _, topic_id in listed])
         self.no_errors = (ErrorCode.none,) * len(listed)
         self.by_topic = tuple(

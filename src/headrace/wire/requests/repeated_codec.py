@@ -21,7 +21,7 @@ _CORRELATION_END = 8
 class RepeatedCodec:
     """Holds the last request and the last reply of one API on one connection."""
 
-    __slots__ = ("_api_key", "_fields", "_frame", "_request", "_tail", "_version")
+    __slots__ = ("_api_key", "_fields", "_frame", "_request", "_tail", "_version", "prepared")
 
     def __init__(self, api_key: int) -> None:
         self._api_key = api_key
@@ -30,6 +30,8 @@ class RepeatedCodec:
         self._request: Any = None
         self._fields: Mapping[str, Any] | None = None
         self._frame = b""
+        self.prepared: Any = None
+        """For the handler: what it made of the last request. None again when another one was decoded."""
 
     def recognise(self, version: int, view: memoryview, start: int, end: int) -> Any:
         """The last request, if the frame view[start:end] repeats it; must not be changed. Else None."""
@@ -42,7 +44,7 @@ class RepeatedCodec:
         version = header.api_version
         request = decode_request(self._api_key, version, view, header.body_position, end)
         self._tail = bytes(view[start + _CORRELATION_END : end])
-        self._request, self._version, self._fields = request, version, None
+        self._request, self._version, self._fields, self.prepared = request, version, None, None
         return request
 
     def encode(self, correlation_id: int, fields: Mapping[str, Any]) -> bytes:

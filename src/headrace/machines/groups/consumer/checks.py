@@ -41,8 +41,10 @@ def check_request(group_id: str, request: ConsumerGroupHeartbeat, config: Consum
     if request.version >= CLIENT_NAMES_ITSELF or epoch > 0 or epoch == LEAVE_EPOCH:
         _refuse_blank(request.member_id, "MemberId")
     _refuse_blank(group_id, "GroupId")
-    _refuse_blank(request.instance_id, "InstanceId")
-    _refuse_blank(request.rack_id, "RackId")
+    if request.instance_id is not None:
+        _refuse_blank(request.instance_id, "InstanceId")
+    if request.rack_id is not None:
+        _refuse_blank(request.rack_id, "RackId")
     if epoch == JOIN_EPOCH:
         _check_join(request)
     elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
@@ -72,8 +74,8 @@ def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.invalid_request, message)
 
 
-def _refuse_blank(value: str | None, field: str) -> None:
-    if value is not None and not value.strip():
+def _refuse_blank(value: str, field: str) -> None:
+    if not value.strip():
         raise _invalid(f"{field} can't be empty.")
 
 

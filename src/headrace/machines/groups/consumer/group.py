@@ -56,6 +56,7 @@ from headrace.machines.groups.events import (
 )
 from headrace.machines.machine import BaseMachine, Event, Loaded, ReplyToken, Step, TimerFired
 from headrace.types import ClusterView
+from headrace.wire.coordinator.consumer_group_records import ConsumerGroupMemberMetadata
 from headrace.wire.coordinator.record import CoordinatorRecord
 
 
@@ -174,15 +175,10 @@ class ConsumerGroup(BaseMachine):
 
         # The request cannot fail from here on.
         rebalance, member_id = self._rebalance, before.member_id
-        if predecessor is not None:
-            rebalance.replace(step, predecessor, before)
-        if before.uses_classic_protocol:
-            rebalance.disarm(step, member_id, JOIN, SYNC)
-        change = rebalance.subscribe(step, before, metadata)
-        rebalance.maybe_resolve_regexes(step, request)
-        rebalance.subscribed(step, change)
-        rebalance.maybe_assign(step)
-        after = rebalance.reconcile(step, member_id, request.owned_partitions, change)
+        if predecessor is None and metadata is before.metadata and rebalance.leaves_alone(before):
+            after = before
+        else:
+            after = self._move(request, before, predecessor, metadata, step)
         rebalance.renew_session(step, after)
         tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or after.assigned != before.assigned
         return ConsumerGroupHeartbeatReply(
@@ -191,6 +187,26 @@ class ConsumerGroup(BaseMachine):
             heartbeat_interval_ms=self.config.heartbeat_interval_ms,
             assignment=_numbers(after) if tells_all else None,
         )
+
+    def _move(
+        self,
+        request: ConsumerGroupHeartbeat,
+        before: Member,
+        predecessor: Member | None,
+        metadata: ConsumerGroupMemberMetadata,
+        step: Step,
+    ) -> Member:
+        """Applies the subscription and takes the member towards its target; the member after it."""
+        rebalance, member_id = self._rebalance, before.member_id
+        if predecessor is not None:
+            rebalance.replace(step, predecessor, before)
+        if before.uses_classic_protocol:
+            rebalance.disarm(step, member_id, JOIN, SYNC)
+        change = rebalance.subscribe(step, before, metadata)
+        rebalance.maybe_resolve_regexes(step, request)
+        rebalance.subscribed(step, change)
+        rebalance.maybe_assign(step)
+        return rebalance.reconcile(step, member_id, request.owned_partitions, change)
 
     # --- the end -----------------------------------------------------------------------------------------
 

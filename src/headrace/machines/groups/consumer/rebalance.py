@@ -201,6 +201,19 @@ class ConsumerRebalance:
             return False
         return state.assignment_epoch >= state.group_epoch and member.is_reconciled_to(state.assignment_epoch)
 
+    def leaves_alone(self, member: Member) -> bool:
+        """Whether nothing is to be done for a member, by what is known without a computation.
+
+        True for most heartbeats. `is_settled` says more, but has to look at the topics.
+        """
+        state = self.state
+        return (
+            not self._metadata_is_stale
+            and not state.regex_subscribers
+            and state.assignment_epoch >= state.group_epoch
+            and member.is_reconciled_to(state.assignment_epoch)
+        )
+
     def maybe_assign(self, step: Step) -> None:
         """A new target when the group epoch is ahead of it, but not more often than the interval says."""
         state, now_ms = self.state, step.now.monotonic_ms
