@@ -35,12 +35,13 @@ from headrace.principal import NODE
 from headrace.wire.api_key import ApiKey
 from headrace.wire.api_table import APIS, RequestHeader, read_request_header
 from headrace.wire.error_codes import ErrorCode
-from headrace.wire.messages import encode_error_reply, encode_reply
+from headrace.wire.messages import encode_error_reply
 from headrace.wire.requests.fetch import read_fetch
 from headrace.wire.requests.offset_commit_codec import OffsetCommitCodec
 from headrace.wire.requests.read_request import read_request
 from headrace.wire.requests.repeated_codec import RepeatedCodec
 from headrace.wire.requests.sasl import encode_sasl_reply, read_sasl_request
+from headrace.wire.requests.write_reply import write_reply
 from headrace.world import Clock, Thread
 
 logger = logging.getLogger(__name__)
@@ -360,7 +361,7 @@ class Dispatcher:
         if isinstance(reply, EncodedReply):
             return reply.for_request(context.correlation_id)
         written = context.api_key, context.api_version, context.correlation_id, reply
-        return await self._codec.run(encode_reply, *written) if is_long(reply) else encode_reply(*written)
+        return await self._codec.run(write_reply, *written) if is_long(reply) else write_reply(*written)
 
 
 def _context(connection: KafkaConnection, header: RequestHeader) -> RequestContext:

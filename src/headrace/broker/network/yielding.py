@@ -8,13 +8,14 @@ Read next: dispatch/dispatcher.py.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
-from itertools import chain
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 ITEMS_PER_YIELD = 100
 """At some ten microseconds each."""
+
+_LISTS = (list, tuple)
 
 
 class _YieldOnce:
@@ -51,14 +52,17 @@ async def unique(items: Iterable[T], at_a_time: int = 10 * ITEMS_PER_YIELD) -> l
 def is_long(fields: Mapping[str, Any], limit: int = 5 * ITEMS_PER_YIELD) -> bool:
     """Whether encoding a reply would keep the event loop busy for too long."""
     count = 0
-    level: Iterable[Any] = fields.values()
-    while True:
-        lists = [value for value in level if isinstance(value, list | tuple)]
+    lists = [value for value in fields.values() if isinstance(value, _LISTS)]
+    while lists:
         count += sum(map(len, lists))
         if count > limit:
             return True
-        if not lists:
-            return False
-        level = chain.from_iterable(
-            item.values() for items in lists for item in items if isinstance(item, Mapping)
-        )
+        lists = [
+            value
+            for items in lists
+            for item in items
+            if isinstance(item, dict)
+            for value in item.values()
+            if isinstance(value, _LISTS)
+        ]
+    return False
