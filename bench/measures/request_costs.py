@@ -29,10 +29,12 @@ from bench.raw_requests import (
     InitProducerIdReply,
     ProduceReply,
     fetch_request,
+    frame,
     init_producer_id_request,
     metadata_request,
     produce_request,
 )
+from headrace.wire.api_key import ApiKey
 from tests.harness.groups import wire
 
 T = TypeVar("T")
@@ -43,6 +45,8 @@ _ONE_MEGABYTE = 1 << 20
 _LARGE_BATCHES = 150
 """Of 1 MB in one turn at most: the disk is not what is measured."""
 _LATEST = -1
+_NO_VERSION = 99
+"""Of ApiVersions: answered with UNSUPPORTED_VERSION and the versions that there are."""
 _VALUE = b"v" * 100
 _IDEMPOTENT_PER_SECOND = 10_000
 _MOST_IN_FLIGHT = 5
@@ -201,6 +205,16 @@ def heartbeat(cell: Cell, seconds: float) -> float:
     return _by_members(cell, [member.connection for member in group.members], requests, seconds)
 
 
+def unanswerable(cell: Cell, seconds: float) -> float:
+    """The floor of all other requests: one that the dispatcher answers itself, with a reply made beforehand.
+
+    ApiVersions in a version that does not exist: no body is read, and no handler called.
+    """
+    connections = [member.connection for member in _group(cell).members]
+    request = frame(ApiKey.API_VERSIONS, _NO_VERSION, b"")
+    return _by_members(cell, connections, [request] * len(connections), seconds)
+
+
 def rebalance(cell: Cell, seconds: float) -> float:
     """A rebalance of 50 members and 500 partitions: 100 requests, counted as one."""
     group, count = _group(cell), max(1, int(seconds * 5))
@@ -325,6 +339,7 @@ COSTS: tuple[RequestCost, ...] = (
         title="OffsetCommit, 10 partitions, 50 members", measure=partial(offset_commit, partitions=10)
     ),
     RequestCost(title="OffsetFetch, 10 partitions, 50 members", measure=offset_fetch),
+    RequestCost(title="No handler: ApiVersions of no version, 50 members", measure=unanswerable),
     RequestCost(title="Heartbeat, 50 members", measure=heartbeat),
     RequestCost(title="ConsumerGroupHeartbeat, 50 members", measure=consumer_group_heartbeat),
     RequestCost(title="Rebalance of 50 members", measure=rebalance),
