@@ -214,6 +214,8 @@ class Server:
                 connection.block()
         elif body.startswith(b"slice"):
             connection.reply(self.slice_reply(body))
+        elif body.startswith(b"answer"):
+            connection.answer(0, 0.0, body)
         else:
             connection.reply([body])
 

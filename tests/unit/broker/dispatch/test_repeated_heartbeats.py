@@ -109,5 +109,28 @@ def test_a_kip_848_member_gets_its_new_assignment(decoded: list[int]):
     on_a_node(scenario, settings=QUICK)
 
 
+def test_members_without_an_id_get_ids_of_their_own(decoded: list[int]):
+    async def scenario(node: SimBroker) -> None:
+        await node.create(partitions=2)
+        client = await GroupClient.of(node, "k")
+        joined = [await client.beat(0, version=0, subscribed_topic_names=["t"]) for _ in range(3)]
+        assert len(decoded) == 1
+        assert [reply.error_code for reply in joined] == [NONE] * 3
+        assert len({reply.member_id for reply in joined}) == 3
+
+    on_a_node(scenario, settings=QUICK)
+
+
+def test_another_heartbeat_of_the_connection_is_not_taken_for_the_last_one(decoded: list[int]):
+    async def scenario(node: SimBroker) -> None:
+        client = await beating_member(node, decoded)
+        member_id, client.member_id = client.member_id, "nobody"
+        await beat_often(client, ErrorCode.unknown_member_id, decoded)
+        client.member_id = member_id
+        await beat_often(client, NONE, decoded)
+
+    on_a_node(scenario, settings=QUICK)
+
+
 def _partitions(reply: Any) -> list[int]:
     return [number for topic in reply.assignment.topic_partitions for number in topic.partitions]

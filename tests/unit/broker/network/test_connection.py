@@ -92,6 +92,19 @@ def test_replies_leave_in_the_order_of_their_requests() -> None:
     assert transport.sent == b"later1nowlater2"
 
 
+def test_an_answer_given_at_once_waits_for_earlier_replies_and_is_counted() -> None:
+    server = Server()
+    _, transport = server.connect()
+    transport.arrive(frame(b"answer1"))
+    assert transport.sent == b"answer1"
+    transport.arrive(frame(b"later2") + frame(b"answer3"))
+    assert transport.sent == b"answer1"
+    server.finish()
+    assert transport.sent == b"answer1later2answer3"
+    ((_, answered),) = server.connections.metrics.requests()
+    assert answered.count == 3
+
+
 def test_a_blocking_request_holds_those_behind_it_and_the_reading() -> None:
     server = Server()
     _, transport = server.connect()
