@@ -12,7 +12,7 @@ How a driver (broker/coordinators/machine_driver.py) runs one:
   replies when they, and all that was appended before them, are committed (R31). A step without records may
   still carry what an earlier, uncommitted step decided, so its replies wait for the same point.
 - Every token is answered exactly once, perhaps by a later step (JoinGroup waits for the others).
-- A machine keeps no event beyond its step: that of a heartbeat is used again for the next one.
+- A machine keeps no event of a heartbeat beyond its step: the driver may get it again for the next one.
 - Questions: a `Question` asks for what a machine may not work out itself (a regular expression, off the
   loop); its answer comes back as the event that the question names. A failure is answered too.
 - Commands: a `Command` is carried out outside the machine because of what was decided (transaction markers).
