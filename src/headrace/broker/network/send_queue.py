@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 SENDFILE_FROM_BYTES = 32 * 1024
 """Below this, one pread and one write together with the reply's header are cheaper."""
 TURN_BYTES = 256 * 1024
-"""After this much from files (a tenth of a millisecond), other connections are served."""
+"""After this much read from files (a tenth of a millisecond), other connections are served."""
+SENDFILE_TURN_BYTES = 1 << 20
+"""The same where `sendfile` copies nothing."""
 
 _PIECE_BYTES = 64 * 1024
 _COLD_PIECE_BYTES = 1 << 20
@@ -129,26 +131,29 @@ class SendQueue:
     def _send_next(self, part: Part) -> None:
         if not isinstance(part, LogSlice):
             self._send_bytes()
-        elif self._turn_bytes >= TURN_BYTES:
+            return
+        past_transport = part.size >= SENDFILE_FROM_BYTES and self._has_descriptor(part)
+        most = SENDFILE_TURN_BYTES if past_transport else TURN_BYTES
+        if self._turn_bytes >= most:
             self._yielded = True
             self._call_soon(self._next_turn)
-        elif not self._is_cached(part):
+        elif not self._is_cached(part, most):
             self._read_cold(part)
-        elif part.size < SENDFILE_FROM_BYTES or not self._has_descriptor(part):
-            piece = part.file.pread(min(part.size, TURN_BYTES), part.position)
+        elif not past_transport:
+            piece = part.file.pread(min(part.size, most), part.position)
             self._turn_bytes += len(piece)
             self._queue_first(part, piece)
         elif self._drained():
-            self._send_file(part)
+            self._send_file(part, most)
 
-    def _is_cached(self, part: LogSlice) -> bool:
+    def _is_cached(self, part: LogSlice, most: int) -> bool:
         """Whether its next bytes can be sent without waiting for the disk.
 
         After a cold read the kernel reads ahead, in pieces that arrive in any order: then all are checked.
         """
         wary = self._wary > 0
         self._wary -= wary
-        return part.cached(TURN_BYTES, thorough=wary)
+        return part.cached(most, thorough=wary)
 
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray] = []
@@ -176,12 +181,12 @@ class SendQueue:
         self._transport.set_write_buffer_limits(high=0)
         return False
 
-    def _send_file(self, part: LogSlice) -> None:
+    def _send_file(self, part: LogSlice, most: int) -> None:
         raw, source = self._raw_socket(), part.file.fileno()
         assert raw is not None
         assert source is not None
         try:
-            sent = os.sendfile(raw.fileno(), source, part.position, min(part.size, TURN_BYTES))
+            sent = os.sendfile(raw.fileno(), source, part.position, min(part.size, most))
         except BlockingIOError:
             self._queue_first(part, part.file.pread(min(part.size, _PIECE_BYTES), part.position))
             self._transport.write(self._parts.popleft())  # type: ignore[arg-type]  # what was just put there

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.network.send_queue import TURN_BYTES, SendQueue
+from headrace.broker.network.send_queue import SENDFILE_TURN_BYTES, TURN_BYTES, SendQueue
 from headrace.log.segments.descriptors import DescriptorPool
 from headrace.log.segments.log_slice import LogSlice
 from headrace.realworld import RealFiles
@@ -300,13 +300,13 @@ def test_a_reader_that_keeps_up_does_not_keep_the_others_waiting(
         return count
 
     monkeypatch.setattr(os, "sendfile", sendfile)
-    pool, part = real_slice(tmp_path, bytes(5 * TURN_BYTES))
+    pool, part = real_slice(tmp_path, bytes(5 * SENDFILE_TURN_BYTES))
     on_socket.send_queue.send([part, b"after"])
     turns = 1
     while on_socket.tasks.soon:
-        assert sum(sizes) == turns * TURN_BYTES
+        assert sum(sizes) == turns * SENDFILE_TURN_BYTES
         turns += 1
         on_socket.tasks.soon.pop(0)[0]()
     assert turns == 5
-    assert sum(sizes) == 5 * TURN_BYTES
+    assert sum(sizes) == 5 * SENDFILE_TURN_BYTES
     assert pool.pinned_count == 0
