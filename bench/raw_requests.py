@@ -62,9 +62,32 @@ def fetch_request(
     committed_only: bool = False,
 ) -> bytes:
     """Fetch v12 from one partition, without a session."""
-    wanted = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes) + _NO_TAGS
+    return fetch_partitions_request(
+        topic,
+        {partition: offset},
+        max_bytes=max_bytes,
+        min_bytes=min_bytes,
+        max_wait_ms=max_wait_ms,
+        committed_only=committed_only,
+    )
+
+
+def fetch_partitions_request(
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    max_bytes: int = 1 << 20,
+    min_bytes: int = 1,
+    max_wait_ms: int = 500,
+    committed_only: bool = False,
+) -> bytes:
+    """The same from several partitions, each at its offset."""
+    wanted = [
+        struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes) + _NO_TAGS
+        for partition, offset in offsets.items()
+    ]
     body = struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, committed_only, 0, -1)
-    body += _array([_compact_string(topic) + _array([wanted]) + _NO_TAGS])
+    body += _array([_compact_string(topic) + _array(wanted) + _NO_TAGS])
     body += _array([]) + _compact_string("") + _NO_TAGS  # nothing forgotten, no rack
     return frame(ApiKey.FETCH, 12, body)
 

@@ -28,6 +28,7 @@ from bench.raw_requests import (
     FetchReply,
     InitProducerIdReply,
     ProduceReply,
+    fetch_partitions_request,
     fetch_request,
     frame,
     init_producer_id_request,
@@ -117,6 +118,21 @@ def fetch_1mb(cell: Cell, seconds: float) -> float:
     topic = _once(cell, "read topic", partial(_filled_topic, cell))
     request = fetch_request(topic, 0, max_bytes=_ONE_MEGABYTE)
     return _repeat(cell, request, FetchReply(topic).check, seconds, in_flight=2)
+
+
+def fetch_many_partitions(cell: Cell, seconds: float, *, partitions: int) -> float:
+    """A little from each of many partitions."""
+    topic = _once(cell, f"topic of {partitions} with a batch each", partial(_batch_each, cell, partitions))
+    request = fetch_partitions_request(topic, dict.fromkeys(range(partitions), 0))
+    return _repeat(cell, request, FetchReply(topic).check, seconds, in_flight=2)
+
+
+def _batch_each(cell: Cell, partitions: int) -> str:
+    topic = cell.create_topic(partitions)
+    requests = [produce_request(topic, {index: plain_batch(10, 100)}, acks=1) for index in range(partitions)]
+    with cell.connect() as connection:
+        send_each(connection, requests, ProduceReply(topic).check)
+    return topic
 
 
 def _filled_topic(cell: Cell) -> str:
@@ -331,6 +347,13 @@ COSTS: tuple[RequestCost, ...] = (
     ),
     RequestCost(title="Produce 900 KB, acks=all, flush=os, 3 in flight", measure=produce_large),
     RequestCost(title="Fetch 1 MB", measure=fetch_1mb),
+    *(
+        RequestCost(
+            title=f"Fetch from {count} partitions, 1 KB each",
+            measure=partial(fetch_many_partitions, partitions=count),
+        )
+        for count in (16, 64, 256)
+    ),
     RequestCost(title="Fetch that waits, answered by a Produce", measure=fetch_waiting),
     RequestCost(title="Metadata, 50 partitions", measure=metadata),
     RequestCost(title="ListOffsets, 10 partitions", measure=list_offsets),

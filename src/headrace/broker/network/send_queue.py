@@ -156,10 +156,19 @@ class SendQueue:
         return part.cached(most, thorough=wary)
 
     def _send_bytes(self) -> None:
+        """Sends bytes, together with the small ranges between them that are in the page cache."""
         run: list[bytes | bytearray] = []
         parts = self._parts
-        while parts and not isinstance(part := parts[0], LogSlice):
-            run.append(part)
+        while parts:
+            part = parts[0]
+            if isinstance(part, LogSlice):
+                piece = self._small_piece(part)
+                if piece is None:
+                    break
+                part.release()
+                run.append(piece)
+            else:
+                run.append(part)
             parts.popleft()
         data = run[0] if len(run) == 1 else b"".join(run)
         raw = self._raw_socket() if parts and _CAN_SENDFILE else None
@@ -172,6 +181,16 @@ class SendQueue:
             sent = 0
         if sent < len(data):
             self._transport.write(memoryview(data)[sent:])
+
+    def _small_piece(self, part: LogSlice) -> bytes | None:
+        """All of a small range; None when it is not at hand, or too much was read in this turn."""
+        if part.size >= SENDFILE_FROM_BYTES or self._turn_bytes >= TURN_BYTES:
+            return None
+        piece = part.file.pread_cached(part.size, part.position)
+        if piece is None or len(piece) < part.size:
+            return None
+        self._turn_bytes += part.size
+        return piece
 
     def _drained(self) -> bool:
         """Whether the transport is empty; if not, it calls `resume_writing` when it is."""

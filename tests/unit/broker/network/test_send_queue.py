@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.network.send_queue import SENDFILE_TURN_BYTES, TURN_BYTES, SendQueue
+from headrace.broker.network.send_queue import SENDFILE_TURN_BYTES, TURN_BYTES, Part, SendQueue
 from headrace.log.segments.descriptors import DescriptorPool
 from headrace.log.segments.log_slice import LogSlice
 from headrace.realworld import RealFiles
@@ -68,6 +68,42 @@ def test_bytes_and_file_ranges_leave_in_order() -> None:
     assert bench.transport.sent == b"<" + small + b"|" + large + b">next"
     assert bench.pool.pinned_count == 0
     assert not bench.send_queue.congested
+
+
+def test_small_ranges_leave_in_one_write_with_the_bytes_around_them() -> None:
+    bench = Bench()
+    writes: list[bytes] = []
+    bench.transport.write = lambda data: writes.append(bytes(data))  # type: ignore[method-assign]
+    parts: list[Part] = []
+    for number in range(50):
+        parts += [b"<%d" % number, bench.slice_of(pattern(1000 + number), f"{number}.log")]
+    bench.send_queue.send([*parts, b">"])
+    assert writes == [b"".join(b"<%d" % number + pattern(1000 + number) for number in range(50)) + b">"]
+    assert bench.pool.pinned_count == 0
+
+
+def test_many_small_ranges_leave_others_their_turn() -> None:
+    bench = Bench()
+    data = pattern(30_000)[:30_000]
+    bench.send_queue.send([bench.slice_of(data, f"{number}.log") for number in range(30)])
+    assert len(data) < len(bench.transport.sent) < TURN_BYTES + len(data)
+    bench.tasks.run_soon()
+    assert bench.transport.sent == data * 30
+    assert bench.pool.pinned_count == 0
+
+
+def test_a_small_cold_range_between_others_is_read_on_the_thread() -> None:
+    async def run() -> None:
+        bench = Bench()
+        ranges = [bench.slice_of(b"%d" % number * 100, f"{number}.log") for number in range(3)]
+        bench.files.cold_names.add("1.log")
+        bench.send_queue.send([b"<", ranges[0], b"|", ranges[1], b"|", ranges[2], b">"])
+        assert b"1" not in bench.transport.sent
+        await bench.tasks.run_jobs()
+        assert bench.transport.sent == b"<" + b"0" * 100 + b"|" + b"1" * 100 + b"|" + b"2" * 100 + b">"
+        assert bench.pool.pinned_count == 0
+
+    asyncio.run(run())
 
 
 def test_of_a_range_only_a_little_is_read_ahead_of_a_client_that_does_not_read() -> None:
