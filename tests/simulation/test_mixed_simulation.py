@@ -368,7 +368,7 @@ def test_a_replica_that_is_shorter_than_the_others_or_missing_is_found() -> None
         await all_alike(lab)
         await lab.until(lambda: not difference(lab.cluster, (TOPIC,)), "all replicas are alike")
         follower, name = others_of(lab, lab.state.leader)[0], lab.nodes[lab.state.leader].machine.name
-        lab.simulation.network.cut(lab.nodes[follower].machine.name, name)
+        lab.simulation.network.cut(name, lab.nodes[follower].machine.name)
         assert await lab.produce(b"two", acks=1) is ErrorCode.none
         assert difference(lab.cluster, (TOPIC,))
         lab.nodes[follower].kill()

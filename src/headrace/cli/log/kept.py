@@ -80,13 +80,13 @@ def _find(directory: Path, older_than: str) -> list[KeptAside]:
     from headrace.log.kept_aside import kept_in, places
     from headrace.realworld import RealFiles
 
+    files, least_ms = RealFiles(), parse_duration_ms(older_than, "--older-than")
     is_log = directory.is_dir() and partition_in(directory.resolve().name) is not None
     if not is_log and not (directory / META_PROPERTIES_FILE).exists():
         raise ClientError(
             f"{directory} is not the data directory of a node, or of a partition",
             next_step="name the directory that the node was started with (--data)",
         )
-    files, least_ms = RealFiles(), parse_duration_ms(older_than, "--older-than")
     return [each for each in kept_in(files, places(files, directory)) if _age_ms(each.path) >= least_ms]
 
 

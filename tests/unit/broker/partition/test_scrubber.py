@@ -21,7 +21,6 @@ class OnePartition:
     """With a log of three segments."""
 
     online = True
-    check_soon = False
     leads = False
 
     def __init__(self, log: PartitionLog) -> None:
@@ -52,7 +51,7 @@ def scrubbed(meanwhile: Any) -> dict[int, str]:
 
 
 def scrubber(world: SimWorld, partition: OnePartition) -> Scrubber:
-    partitions: Any = SimpleNamespace(all=lambda: [partition])
+    partitions: Any = SimpleNamespace(all=lambda: [partition], repaired={})
     return Scrubber(
         world=world, partitions=partitions, setting=SETTINGS.__getitem__, counters=ScrubCounters()
     )
