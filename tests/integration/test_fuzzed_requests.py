@@ -35,7 +35,7 @@ MEMORY_ROOM = 64 << 20
 ANSWER_S = 1.0
 PRODUCE, LZ4 = 0, 3
 LARGE = "large-batches"
-"""A topic that no hostile name hits."""
+"""A compacted topic that no hostile name hits: worker processes find the records that lack a key."""
 SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
 
 
@@ -43,7 +43,7 @@ def live_frame(chance: Random) -> bytes:
     """Now and then a large compressed batch, sound or damaged, for the worker process."""
     if chance.random() > 0.02:
         return one_frame(chance)
-    batch = large_batch(chance)
+    batch = large_batch(chance, keyless=chance.random() < 0.5)
     if chance.random() < 0.5:
         batch = bytes(mended(damaged(batch, chance, keep=HEADER_SIZE)))
     body = produce_request(batch)
@@ -57,10 +57,11 @@ def produce_request(batch: bytes) -> bytes:
     return encode_request(PRODUCE, 8, 1, "fuzz", fields)[4:]
 
 
-def large_batch(chance: Random) -> bytes:
-    """More, once expanded, than the event loop checks by itself."""
-    value = chance.randbytes(50) * 20
-    return bytes(build_batch([Record(place, 0, b"k", value) for place in range(400)], codec=LZ4))
+def large_batch(chance: Random, *, keyless: bool) -> bytes:
+    """More, once expanded, than the event loop checks by itself; `keyless`: one record has no key."""
+    value, without = chance.randbytes(50) * 20, chance.randrange(400) if keyless else -1
+    records = [Record(place, 0, None if place == without else b"k", value) for place in range(400)]
+    return bytes(build_batch(records, codec=LZ4))
 
 
 class Attacker(threading.Thread):
@@ -125,9 +126,11 @@ def endure(node: NodeProcess, count: int, seed: int) -> dict[str, object]:
     with RawClient(node.bootstrap) as client:
         client.create_topic(TOPIC)
         small = {"retention_bytes": "1048576", "segment_bytes": "1048576"}
-        client.create_topic(LARGE, record_validation="full", **small)
-        # The warm-up of some seeds has no sound batch of that size, and would leave the workers unstarted.
-        assert _outcome(client, framed(produce_request(large_batch(Random(seed))))) == "answered"
+        client.create_topic(LARGE, record_validation="full", cleanup_policy="compact,delete", **small)
+        # The warm-up of some seeds has no such batch, and would leave the workers unstarted.
+        assert (
+            _outcome(client, framed(produce_request(large_batch(Random(seed), keyless=True)))) == "answered"
+        )
     with Canary(node.bootstrap) as canary:
         attack(node, count // 10, seed + 1000)
         memory, worker, since = node.rss_bytes(), worker_bytes(node), canary.begin()
