@@ -6,9 +6,12 @@ Judged is the growth exponent between the smallest and the largest: bench/curves
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from bench.cell import Cell
 from bench.curves import growth_lines
 from bench.measures import growth, growth_clients
-from bench.model import ACK, OS, Better, Line, Measure, Suite
+from bench.model import ACK, OS, Better, Curve, Figures, Line, Measure, Suite
 
 _STALL_MS = 50
 
@@ -28,6 +31,20 @@ def _producing(title: str, target: float) -> tuple[Line, ...]:
     rate = Line(figure="mb_per_s", title=title, unit="MB/s", better=Better.HIGHER, target=target)
     cpu = Line(figure="cpu_s_per_gb", title=f"{title}: broker CPU", unit="s/GB", better=Better.LOWER)
     return rate, cpu
+
+
+def _own(name: str, run: Callable[[Cell], Figures], curves: tuple[Curve, ...], largest: str) -> Measure:
+    """Of Headrace alone, on nodes that the measure starts by itself."""
+    return Measure(
+        name=name,
+        run=run,
+        lines=(*growth_lines(curves), _longest_wait(largest)),
+        curves=curves,
+        profile=None,
+        variants=(OS,),
+        warm_up=False,
+        rounds=1,
+    )
 
 
 _IDEMPOTENT = "64 idempotent producers, acks=all"
@@ -58,46 +75,12 @@ GROWTH_SUITE = Suite(
             lines=_producing("16 producers over 256 partitions, linger 5 ms", 0.9),
             curves=growth_clients.SPREAD_CURVES,
         ),
-        Measure(
-            name="connections",
-            run=growth_clients.connections,
-            lines=(*growth_lines(growth_clients.CONNECTION_CURVES), _longest_wait("5,000 connections")),
-            curves=growth_clients.CONNECTION_CURVES,
-            profile=None,
-            variants=(OS,),
-            warm_up=False,
-            rounds=1,
+        _own(
+            "connections", growth_clients.connections, growth_clients.CONNECTION_CURVES, "5,000 connections"
         ),
-        Measure(
-            name="groups",
-            run=growth_clients.groups,
-            lines=(*growth_lines(growth_clients.GROUP_CURVES), _longest_wait("1,000 groups")),
-            curves=growth_clients.GROUP_CURVES,
-            profile=None,
-            variants=(OS,),
-            warm_up=False,
-            rounds=1,
-        ),
-        Measure(
-            name="partitions",
-            run=growth.partitions,
-            lines=(*growth_lines(growth.PARTITION_CURVES), _longest_wait("10,000 partitions")),
-            curves=growth.PARTITION_CURVES,
-            profile=None,
-            variants=(OS,),
-            warm_up=False,
-            rounds=1,
-        ),
-        Measure(
-            name="topics",
-            run=growth.topics,
-            lines=(*growth_lines(growth.TOPIC_CURVES), _longest_wait("100,000 topics")),
-            curves=growth.TOPIC_CURVES,
-            profile=None,
-            variants=(OS,),
-            warm_up=False,
-            rounds=1,
-        ),
+        _own("groups", growth_clients.groups, growth_clients.GROUP_CURVES, "1,000 groups"),
+        _own("partitions", growth.partitions, growth.PARTITION_CURVES, "10,000 partitions"),
+        _own("topics", growth.topics, growth.TOPIC_CURVES, "100,000 topics"),
     ),
     rounds=3,
     note="Judged is the growth exponent between the smallest and the largest size: 1 is linear, up to 1.1 "

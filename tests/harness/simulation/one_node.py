@@ -8,9 +8,8 @@ depends on the flush policy drawn. Read next: faults.py, producer.py, consumer.p
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -39,7 +38,7 @@ from tests.harness.simulation.clients import (
 from tests.harness.simulation.consumer import SimConsumer, fetch_all
 from tests.harness.simulation.node import SimNode
 from tests.harness.simulation.producer import ProducerKind, SimProducer
-from tests.harness.simulation.run import carry_out
+from tests.harness.simulation.run import RunReport, carry_out
 
 HOST, PORT, TOPIC = "127.0.0.1", 9092, "topic"
 DURATION_S = 6.0
@@ -70,18 +69,6 @@ class Plan:
     def durable(self, kind: ProducerKind) -> bool:
         """What the README promises: acks=all under `ack` always; any reply while the page cache survives."""
         return kind.acks == -1 or (kind.acks == 1 and "power_cut" not in self.allowed_faults)
-
-
-@dataclass(slots=True, kw_only=True)
-class RunReport:
-    seed: int
-    plan: Plan
-    trace_hash: str = ""
-    logical_s: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    records_read: int = 0
-    starts: int = 0
 
 
 def draw_plan(random: Random, duration_s: float = DURATION_S) -> Plan:
@@ -327,7 +314,7 @@ def node_config() -> NodeConfig:
     return load_config(None, settings, None)
 
 
-def run_seed(seed: int, *, duration_s: float = DURATION_S) -> RunReport:
+def run_seed(seed: int, *, duration_s: float = DURATION_S) -> RunReport[Plan]:
     plan = draw_plan(Random(f"plan {seed}"), duration_s)
     report = RunReport(seed=seed, plan=plan)
     run = carry_out(report, lambda simulation: OneNodeRun(simulation, plan))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.testing.simworld import ClockProfile, Simulation
 from tests.harness.history import History
@@ -27,20 +28,29 @@ class Run(Protocol):
     def run(self) -> Coroutine[Any, Any, None]: ...
 
 
-class Report(Protocol):
+P = TypeVar("P")
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReport(Generic[P]):
+    """What happened in a run. Those of a kind of run add what else it counts."""
+
     seed: int
-    plan: Any
-    trace_hash: str
-    logical_s: float
-    outcomes: Counter[str]
-    faults: Counter[str]
-    records_read: int
+    plan: P
+    trace_hash: str = ""
+    logical_s: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    records_read: int = 0
+    starts: int = 0
 
 
 R = TypeVar("R", bound=Run)
 
 
-def carry_out(report: Report, make_run: Callable[[Simulation], R], *, max_steps: int = 2_000_000) -> R:
+def carry_out(
+    report: RunReport[Any], make_run: Callable[[Simulation], R], *, max_steps: int = 2_000_000
+) -> R:
     """Raises what went wrong, with the seed and its plan."""
     with Simulation(report.seed, clock=ClockProfile(), max_steps=max_steps) as simulation:
         try:

@@ -8,9 +8,8 @@ cluster_faults.py, cluster_invariants.py, routing.py, one_node.py (the same for 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -34,22 +33,14 @@ from tests.harness.simulation.committer import SimCommitter
 from tests.harness.simulation.consumer import SimConsumer, fetch_all
 from tests.harness.simulation.producer import ProducerKind, SimProducer
 from tests.harness.simulation.routing import LeaderTarget
-from tests.harness.simulation.run import carry_out
+from tests.harness.simulation.run import RunReport, carry_out
 
 TOPIC = "topic"
 
 
 @dataclass(slots=True, kw_only=True)
-class ClusterReport:
-    seed: int
-    plan: ClusterPlan
-    trace_hash: str = ""
-    logical_s: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    records_read: int = 0
+class ClusterReport(RunReport[ClusterPlan]):
     commits: int = 0
-    starts: int = 0
     elections: int = 0
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.log.repair import marker
+from headrace.testing.memory_files import MemoryFiles
 from headrace.world import read_file, replace_file
 from tests.harness import soak
 from tests.harness.simulation.cluster_lab import ClusterLab, simulate_cluster
@@ -24,17 +25,23 @@ def test_damage_on_two_replicas_heals_from_the_third(seed: int) -> None:
     assert not report.outcomes["refetched"]
 
 
+async def stopped_with_records(lab: ClusterLab, count: int) -> MemoryFiles:
+    """All replicas have so many records, and node 0 has stopped cleanly; its files."""
+    await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
+    for number in range(count):
+        await lab.produced(b"%d" % number)
+    lab.nodes[0].stop_cleanly()
+    await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+    return lab.nodes[0].machine.files
+
+
 def test_a_log_whose_damage_cannot_be_confined_is_fetched_as_a_whole() -> None:
     """What names the damaged segment is damaged itself."""
     refetched = []
 
     async def scenario(lab: ClusterLab) -> None:
-        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
-        for number in range(20):
-            await lab.produced(b"%d" % number)
-        lab.nodes[0].stop_cleanly()
-        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
-        replace_file(lab.nodes[0].machine.files, LOG / marker.FILE_NAME, b"?")
+        files = await stopped_with_records(lab, 20)
+        replace_file(files, LOG / marker.FILE_NAME, b"?")
         lab.start(0)
         await lab.until(lambda: all_equal(lab), "all replicas are equal")
         broker = lab.nodes[0].broker
@@ -50,12 +57,7 @@ def test_a_damaged_segment_that_the_leader_has_deleted_is_kept_aside_and_the_log
     found = []
 
     async def scenario(lab: ClusterLab) -> None:
-        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
-        for number in range(30):
-            await lab.produced(b"%d" % number)
-        files = lab.nodes[0].machine.files
-        lab.nodes[0].stop_cleanly()
-        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+        files = await stopped_with_records(lab, 30)
         flip(files, LOG / f"{0:020d}.log", 800)
         damaged = read_file(files, LOG / f"{0:020d}.log")
         marker.write(files, LOG, 0)
@@ -80,12 +82,7 @@ def test_a_whole_log_is_fetched_in_a_later_leader_epoch_than_the_range_that_did_
     found = []
 
     async def scenario(lab: ClusterLab) -> None:
-        await lab.until(lambda: set(lab.state.isr) == {0, 1, 2}, "all replicas are in sync")
-        for number in range(30):
-            await lab.produced(b"%d" % number)
-        files = lab.nodes[0].machine.files
-        lab.nodes[0].stop_cleanly()
-        await lab.until(lambda: lab.nodes[0].broker is None, "it has stopped")
+        files = await stopped_with_records(lab, 30)
         flip(files, LOG / f"{0:020d}.log", 800)
         marker.write(files, LOG, 0)
         await lab.until(lambda: lab.state.leader in (1, 2) and 0 not in lab.state.isr, "others go on")

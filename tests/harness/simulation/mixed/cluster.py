@@ -9,9 +9,8 @@ keyed_logs.py, end_state.py.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -35,7 +34,7 @@ from tests.harness.simulation.mixed.membership import Replacement
 from tests.harness.simulation.mixed.plan import SHORT_HOURS, MixedPlan, draw_plan
 from tests.harness.simulation.producer import SimProducer
 from tests.harness.simulation.routing import LeaderTarget
-from tests.harness.simulation.run import carry_out
+from tests.harness.simulation.run import RunReport, carry_out
 
 KEPT, RETAINED, KEYED, OFFSETS = "kept", "retained", "keyed", "__consumer_offsets"
 TOPICS = (KEPT, RETAINED, KEYED, OFFSETS)
@@ -52,16 +51,8 @@ class _Client(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class MixedReport:
-    seed: int
-    plan: MixedPlan
-    trace_hash: str = ""
-    logical_s: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    records_read: int = 0
+class MixedReport(RunReport[MixedPlan]):
     commits: int = 0
-    starts: int = 0
     elections: int = 0
     deleted: int = 0
     compacted: int = 0

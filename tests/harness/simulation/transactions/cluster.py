@@ -33,7 +33,7 @@ from tests.harness.simulation.cluster import PROGRESS_S, SimCluster
 from tests.harness.simulation.cluster_plan import PORT, ClusterPlan
 from tests.harness.simulation.producer import ProducerKind, SimProducer
 from tests.harness.simulation.routing import LeaderTarget
-from tests.harness.simulation.run import carry_out
+from tests.harness.simulation.run import RunReport, carry_out
 from tests.harness.simulation.transactions import requests as wire
 from tests.harness.simulation.transactions.copier import Copier
 from tests.harness.simulation.transactions.invariants import (
@@ -64,20 +64,12 @@ class TransactionPlan:
 
 
 @dataclass(slots=True, kw_only=True)
-class TransactionReport:
-    seed: int
-    plan: TransactionPlan
-    trace_hash: str = ""
-    logical_s: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    records_read: int = 0
+class TransactionReport(RunReport[TransactionPlan]):
     committed: int = 0
     not_committed: int = 0
     """Transactions that were aborted, or whose end is not known."""
     endings: int = 0
     """Transactions that a marker ended, on all replicas."""
-    starts: int = 0
     elections: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     """Why lives of clients ended."""
